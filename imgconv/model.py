@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy
 
 from imgconv.arrays import Array, Arrays, Shapes
+from imgconv.checking.comparing import Finding
+from imgconv.checking.proving import Running, check_session
 from imgconv.cl.device import DeviceInfo, open_device, select
 from imgconv.cl.shutdown import driver_use
 from imgconv.compiling.plan import Plan
@@ -303,6 +305,12 @@ class Model:
             raise
 
 
+def checked(model: Model) -> dict[int, Finding]:
+    """The verdict on each launch of the last run's plan, by number: see docs/check.md. Raises DeviceError."""
+    last = model._last
+    return check_session(Running(last.session, last.graph, last.config))
+
+
 def prepares_pictures(model: Model, name: str) -> bool:
     """Returns whether `model.submit` takes Pixels for an input, see imgconv.preprocessing.pixels."""
     from imgconv.runtime.picture_input import takes_pixels
@@ -348,6 +356,7 @@ def load(
     native_explog: bool | None = None, shapes: Shapes | None = None, max_image: int | None = None,
     progress: Progress | None = None, precision: str | Path | None = None, tuning: str | Path | None = None,
     workspace: Model | None = None, strict: bool = False, limits: Limits | None = None, trusted: bool = True,
+    check: bool = True,
 ) -> Model:
     """Compiles an ONNX file, its bytes, an onnx ModelProto or a Graph for a device, or loads a file of `Model.save`.
 
@@ -367,11 +376,12 @@ def load(
     which the host would compute a part, because it depends on data; see docs/operators.md.
     limits: what the model may ask for, see Limits. trusted=False: of a compiled file only the graph is taken, not its
     kernels and programs, which could do what this process can. docs/threat_model.md says what is promised.
+    check=False: do not compare the launches with float64 at the first load on a driver, see docs/check.md.
     Raises ConfigError, ModelError, UnsupportedError, InputError, DeviceError, ResourceError or BuildError.
     """
     settings = Settings(
         device, float16, native_explog, shapes or {}, max_image, progress, precision, tuning, strict,
-        limits or Limits(), trusted,
+        limits or Limits(), trusted, check,
     )
     if workspace is None:
         return Model(open_source(model, settings))
@@ -397,6 +407,7 @@ class Settings:
     strict: bool = False
     limits: Limits = Limits()
     trusted: bool = True
+    check: bool = True
 
 
 def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedSource:
@@ -412,7 +423,7 @@ def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedS
     database = open_beside(model) if settings.tuning is None else Database(settings.tuning)
     source = Source(
         model, settings.shapes, config, info, open_device(info, timeout=settings.limits.run_seconds),
-        settings.progress, file, database, strict=settings.strict, limits=settings.limits,
+        settings.progress, file, database, strict=settings.strict, limits=settings.limits, check=settings.check,
     )
     if not isinstance(model, (str, os.PathLike)):
         return source
@@ -436,14 +447,14 @@ def read_settings(settings: Settings) -> tuple[Config, PrecisionFile | None]:
 def _open_saved(saved: SavedModel, path: str, settings: Settings) -> SavedSource:
     shapes = {n: s for n, s in settings.shapes.items() if n not in saved.inputs or [*_each(s)] != saved.inputs[n][1]}
     fixed = Settings(settings.device, shapes=settings.shapes, progress=settings.progress, limits=settings.limits)
-    if shapes or replace(settings, strict=False, trusted=True) != fixed:
+    if shapes or replace(settings, strict=False, trusted=True, check=True) != fixed:
         raise ConfigError(f"{path!r} is compiled: its settings and shapes cannot be changed any more")
     device = settings.device
     info = device if isinstance(device, DeviceInfo) else select(read_device(device))
     if settings.strict and saved.host_partition:
         raise strict_error(saved.host_partition, path)
     context = open_device(info, timeout=settings.limits.run_seconds)
-    return SavedSource(saved, info, context, settings.progress, limits=settings.limits, trusted=settings.trusted)
+    return SavedSource(saved, info, context, settings.progress, None, settings.limits, settings.trusted, settings.check)
 
 
 def _each(numbers: float | Sequence[float]) -> tuple[float, ...]:

@@ -23,6 +23,7 @@ ENGINE = (
     "compiling onnx_import",
     "stored",
     "runtime",
+    "checking",
     "precision",
     "loading",
     "model",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from imgconv.compiling.choose import Chooser, CostModel, Excluding
 from imgconv.compiling.lower import lower
+from imgconv.compiling.plain import with_plain_sums
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.dtype import FLOAT16, FLOAT32
@@ -34,16 +35,22 @@ class Prepared:
     """The keys of kernels that the driver cannot build, which plans do without where they can: KernelSource.key."""
 
     def plan(self, config: Config | None = None, states: Mapping[str, str] | None = None) -> Plan:
-        """The plan with the given settings, by default self.config. states: see `lower`. Raises what `lower` raises."""
-        excluded = frozenset[tuple[Problem, Specialisation]]()
+        """The plan with the given settings, by default self.config. states: see `lower`. Raises what `lower` raises.
+
+        In place of a refused kernel comes another specialisation, then the plainest form: see `with_plain_sums`.
+        """
+        excluded, plain = frozenset[tuple[Problem, Specialisation]](), frozenset[str]()
         while True:
             chooser = Excluding(self.chooser, excluded) if excluded else self.chooser
-            plan = lower(self.graph, config or self.config, self.target, states, chooser)
+            graph = with_plain_sums(self.graph, plain) if plain else self.graph
+            plan = lower(graph, config or self.config, self.target, states, chooser)
             launches = [launch for launch in plan.launches if self.refused and launch.source.key in self.refused]
             found = {(each.choice.problem, each.choice.specialisation) for each in launches if each.choice}
-            if found <= excluded:
+            before = {problem for problem, _ in excluded}
+            again = {n for each in launches if each.choice and each.choice.problem in before for n in each.values}
+            if found <= excluded and again <= plain:
                 return plan
-            excluded |= found
+            excluded, plain = excluded | found, plain | again
 
 
 def prepare(graph: Graph, config: Config, target: Target, chooser: Chooser = CostModel()) -> Prepared:

@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Union
 
 from imgconv.arrays import Arrays, Declared, Shapes
+from imgconv.checking.proving import Running, is_proved, prove
 from imgconv.cl.building.crashes import refused_kernels
 from imgconv.cl.device_info import DeviceInfo
 from imgconv.compiling.choose import Chooser, CostModel
@@ -110,21 +111,27 @@ class Compiled:
 
 
 def subgraphs_on(
-    info: DeviceInfo, context: Device, config: Config, tuning: Database | None = None, limits: Limits = Limits()
+    info: DeviceInfo, context: Device, config: Config, tuning: Database | None = None, limits: Limits = Limits(),
+    check: bool = True,
 ) -> OnDevice:
     """Makes the functions of the host partition's device subgraphs: sessions on a device.
 
-    They compute in float: which values of theirs may be half is not measured.
+    They compute in float: which values of theirs may be half is not measured. check: whether they are proved.
     """
     plain = replace(config, float16=0, precision=Precision())
 
     def compile(graph: Graph, lenders: Sequence[Session]) -> Session:
         from imgconv.runtime.session import Session
 
+        def made(info: DeviceInfo) -> Session:
+            started, prepared = perf_counter(), prepare_for(info, graph, plain, tuning)
+            session = Session(prepared.plan(plain), context, None, lenders)
+            if check:
+                prove(Running(session, prepared.graph, plain), started)
+            return session
+
         with spending(limits):
-            return until_kernels_work(
-                info, lambda info: Session(prepare_for(info, graph, plain, tuning).plan(plain), context, None, lenders)
-            )
+            return until_kernels_work(info, made)
 
     def subgraph(body: HostGraph) -> Function:
         from imgconv.loading.device_subgraphs import DeviceSubgraph
@@ -173,7 +180,7 @@ class Source:
     model: as given to `load`, as are shapes and precision; tuning: measurements of devices; picture: the preparation of
     a picture before the model, on the device; packings: those of the weights of the plans made so far; description:
     what the outputs mean, for the compiled file; strict: whether a model that needs the host is refused; limits: of
-    each plan; choices: what keeps float, by the `choice_key` of the graphs so far.
+    each plan; choices: what keeps float, by the `choice_key` of the graphs so far; check: whether plans are proved.
     """
 
     model: Union[Graph, OnnxModel]
@@ -190,6 +197,7 @@ class Source:
     strict: bool = False
     limits: Limits = Limits()
     choices: dict[str, Precision] = field(default_factory=dict)
+    check: bool = True
 
     @property
     def is_fixed(self) -> bool:
@@ -247,7 +255,7 @@ class Source:
             prepared, config, session = self._built(graph, shapes, lenders, states, started)
         say_what_is_half(session.plan, prepared.graph, config)
         optimised = prepared.graph
-        on_device = subgraphs_on(self.info, self.context, self.config, self.tuning, self.limits)
+        on_device = subgraphs_on(self.info, self.context, self.config, self.tuning, self.limits, self.check)
         fallback = HostFallback.of(optimised.host_partition, optimised.inputs, optimised.outputs, on_device)
         return Compiled(lambda: optimised, session.plan, config, session, fallback)
 
@@ -261,7 +269,7 @@ class Source:
         from imgconv.runtime.session import Session
 
         stage, native = self.picture, native_functions_fit(self.context, self.config)
-        prepared = prepare_for(self.info, graph, self.config, self.tuning, self.packings, native)
+        measured = prepared = prepare_for(self.info, graph, self.config, self.tuning, self.packings, native)
         precision, session = self._precision(prepared, started)
         config = replace(self.config, precision=precision)
         if stage:
@@ -270,6 +278,9 @@ class Source:
         if session is None or stage or states or lenders:
             lenders = [*lenders, session] if session else lenders
             session = Session(prepared.plan(config, states), self.context, self.progress, lenders)
+        if self.check:
+            prove(Running(session, prepared.graph, config, states or {}), started)
+        self._keep(precision, measured)  # not before the kernels are proved by which it was measured
         return prepared, config, session
 
     def _precision(self, prepared: Prepared, started: float) -> tuple[Precision, Session | None]:
@@ -286,9 +297,16 @@ class Source:
 
             chosen = choose_precision(prepared, self.context, self.progress, started=started)
             kept, session = chosen.precision, chosen.session
-            write_choice(key, kept)
-        self.choices[key] = kept
         return kept, session
+
+    def _keep(self, precision: Precision, prepared: Prepared) -> None:
+        """Keeps a precision that was measured, for this process and later ones."""
+        if self.precision or not self.config.float16:
+            return
+        key = choice_key(prepared.graph, self.info.key, self.config)
+        if key not in self.choices:
+            self.choices[key] = precision
+            write_choice(key, precision)
 
 
 def say_what_is_half(plan: Plan, graph: Graph, config: Config) -> None:
@@ -314,6 +332,7 @@ class SavedSource:
     tuning: Database | None = None
     limits: Limits = Limits()
     trusted: bool = True
+    check: bool = True
 
     @property
     def shapes(self) -> Shapes:
@@ -352,7 +371,7 @@ class SavedSource:
     def _compiled(self, lenders: Sequence[Session], states: Mapping[str, str] | None) -> Compiled:
         from imgconv.runtime.session import Session
 
-        saved = self.saved
+        started, saved = perf_counter(), self.saved
         with spending(self.limits), saved.naming():
             target = limited(target_of(self.info), saved.config)
             found = saved.plan_for(self.info.key, target) if self.trusted and not states else None
@@ -366,6 +385,8 @@ class SavedSource:
             else:
                 plan = found.plan
             session = Session(plan, self.context, self.progress, lenders, found.binaries if found else ())
-            on_device = subgraphs_on(self.info, self.context, saved.config, self.tuning, self.limits)
+            if self.check and not is_proved(session):
+                prove(Running(session, saved.read_graph(), saved.config, states or {}), started)
+            on_device = subgraphs_on(self.info, self.context, saved.config, self.tuning, self.limits, self.check)
             fallback = HostFallback.of(saved.host_partition, plan.inputs, [v.name for v in plan.outputs], on_device)
             return Compiled(saved.read_graph, plan, saved.config, session, fallback)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
+from imgconv.checking.proving import WrongResultError
 from imgconv.cl.building.crashes import RefusedError
 from imgconv.cl.device_info import DeviceInfo
 from imgconv.runtime.launches import WorkGroupError
@@ -20,13 +21,13 @@ def until_kernels_work(info: DeviceInfo, make: Callable[[DeviceInfo], T]) -> T:
     """The result of `make`, which plans for a device and builds the kernels.
 
     It is called again, for the device with smaller work groups if the driver's are smaller, and if the driver's
-    compiler crashes at a kernel, which `refused_kernels` then has.
+    compiler crashes at a kernel or computes one wrongly, which `refused_kernels` then has.
     """
     left = MOST_REFUSED
     while True:
         try:
             return make(info)
-        except RefusedError as error:
+        except (RefusedError, WrongResultError) as error:
             left -= 1
             if not left:
                 raise

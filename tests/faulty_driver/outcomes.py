@@ -81,10 +81,11 @@ def in_python(case: Case) -> Calls:
     """Loads a model, and returns ways to run it."""
     import imgconv
     from imgconv.cl import context
-    from imgconv.cl.building import program
+    from imgconv.cl.building import crashes, program
 
     context.handles.clear()  # what this process keeps of contexts and programs
     program._built.clear()
+    crashes._seen.clear()
     limits = imgconv.Limits() if case.run_seconds is None else imgconv.Limits(run_seconds=case.run_seconds)
     model = imgconv.load(case.model, limits=limits, **case.settings)
     return {"run": model.run, "second run": model.run, "frame": lambda given: model.submit(given).result()}
@@ -114,6 +115,8 @@ def outcome(case: Case) -> Outcome:
         numbers = dict(file)
     given, expected = ({n.partition(":")[2]: a for n, a in numbers.items() if n.startswith(k)} for k in ("in:", "out:"))
     try:
+        if "swap=" in case.at_load:
+            os.environ["FAULTY_DRIVER"] = case.at_load  # the processes that build for this one swap texts too
         set_faults(case.at_load)
         calls = in_player(case) if case.player else in_python(case)
         set_faults(case.in_runs)
@@ -129,8 +132,9 @@ def outcome(case: Case) -> Outcome:
 
 
 def main(cases: list[Case]) -> None:
-    usual = os.environ["XDG_CACHE_HOME"]
+    usual, faults = os.environ["XDG_CACHE_HOME"], os.environ["FAULTY_DRIVER"]
     for case in cases:
+        os.environ["FAULTY_DRIVER"] = faults
         os.environ["XDG_CACHE_HOME"] = case.cache or usual
         begun = time.monotonic()
         with warnings.catch_warnings(record=True) as caught:

@@ -1,10 +1,11 @@
-"""Kernels at which a driver's compiler crashed or hung, remembered for each driver.
+"""Kernels at which a driver's compiler crashed or hung, or whose results are wrong, remembered for each driver.
 
     a build                         has a mark on disk as long as it runs, with the kernels that it builds
     the process ends in the build   the mark stays; the next process takes its kernels for suspects
     a suspect                       is built alone, in a process of its own if one can be started, as is all else then
     that process ends, or hangs     the kernel is refused: plans take another one, or it is built without optimisation
     it builds the kernel            the kernel is no suspect any more
+    its results are wrong           the kernel is refused too: see imgconv.checking
 """
 
 from __future__ import annotations
@@ -80,6 +81,13 @@ def refuse(info: DeviceInfo, kernel: BuiltKernel, options: Sequence[str], how: s
         known[key_with(kernel.key, options)] = str(kernel), how
     _warn(info.key, str(kernel), how)
     raise RefusedError(kernel.path, how, launch=kernel.launch)
+
+
+def note_wrong(info: DeviceInfo, kernel: BuiltKernel, how: str) -> None:
+    """Notes that the kernel gives wrong results: it is refused as one that cannot be built. Warns of it."""
+    with _changed(info.key) as known:
+        known[kernel.key] = str(kernel), how
+    _warn(info.key, str(kernel), how)
 
 
 def _take(driver: str, kernels: dict[str, str]) -> None:

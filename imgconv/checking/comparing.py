@@ -1,0 +1,183 @@
+"""What a launch wrote next to what it should have written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+import numpy
+
+from imgconv.arrays import Array
+from imgconv.checking.bounded import HALF_TINY, HALF_UNIT, UNIT, Arithmetic, Bounded
+from imgconv.checking.positions import elements_at, sampled_positions
+from imgconv.checking.sampled import NotCoveredError, Positions, Sampled
+from imgconv.checking.subjects import Subject
+from imgconv.compiling.plan import Launch, Storage
+from imgconv.compiling.textures import SMALL_WEIGHTS
+from imgconv.config import Config
+from imgconv.graph.nodes import Convolution, Graph
+from imgconv.graph.view import Shape
+from imgconv.kernels.conv.problem import Specialisation as ConvSpecialisation
+from imgconv.kernels.layout import Placement
+from imgconv.kernels.target import HALF_MAX
+from imgconv.kernels.winograd.template import Problem as Winograd2d
+
+Verdict = Literal["right", "wrong", "not covered"]
+MOST, FEWEST = 48, 12  # positions of an output
+ELEMENTS = 1 << 16  # that all positions of an output read, about, unless FEWEST read more
+MANY_ELEMENTS = 1 << 20  # two positions are compared if FEWEST read more
+WINOGRAD_ROUNDINGS = 10.0  # of Winograd's filtering for one of a plain sum
+RUN = 32  # terms of a run in half, or those of an input quad if that are more
+FLOAT_MAX = float(numpy.finfo(numpy.float32).max)
+# The error of a native function, relative to 1 + |x|: where NATIVE_EXPLOG asks for them, which OpenCL leaves to the
+# driver (3e-4 is the largest known), and where FLOAT16 takes those that are below the rounding to half.
+NATIVE, NATIVE_FOR_HALF = 2.0**-10, 2.0**-13
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The verdict on a launch. text: the reason, or the worst position. samples: positions that were compared.
+
+    untouched: every sample is what lay there before the launch. again: a wrong launch was right when launched again.
+    """
+
+    launch: str
+    kernel: str
+    verdict: Verdict
+    text: str = ""
+    samples: int = 0
+    untouched: bool = False
+    again: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.verdict}: {self.launch}, {self.kernel}" + (f": {self.text}" if self.text else "")
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What lies in the storages of a plan: inputs, and what launches have written. graph: of the constants."""
+
+    graph: Graph
+    config: Config
+    arrays: Mapping[Storage, Array]
+    half_constants: bool = False
+
+    def elements(self, place: Placement, name: str, position: Positions, shape: Shape) -> Bounded:
+        """The elements of a stored value as numbers of its dtype."""
+        dtype = self.graph.values[name].dtype if name in self.graph.values else "float32"
+        broadcast = tuple(numpy.broadcast_arrays(*position)) if position else ()
+        found = elements_at(place, self.arrays[place.storage], broadcast, shape).astype(numpy.float64)
+        if dtype.startswith("float"):
+            return Bounded.exact(found)
+        known = numpy.isfinite(found)  # NaN stands for an integer that is not known
+        return Bounded(numpy.where(known, found, 0).astype(numpy.int64), numpy.where(known, 0.0, numpy.inf))
+
+    def reader(self, places: Mapping[str, Placement]) -> Callable[[str, Positions], Bounded]:
+        """Returns the `read` of Sampled."""
+
+        def read(name: str, position: Positions) -> Bounded:
+            if name in places:
+                return self.elements(places[name], name, position, self.graph.values[name].shape)
+            array = numpy.asarray(self.graph.constants[name])
+            found = array[tuple(position)] if array.ndim else array
+            if array.dtype.kind != "f":
+                return Bounded.exact(found.astype(numpy.int64))
+            half = self.half_constants and array.size > SMALL_WEIGHTS
+            value = found.astype(numpy.float64)
+            return Bounded(value, numpy.abs(value) * (HALF_UNIT if half else UNIT) + (HALF_TINY if half else 0))
+
+        return read
+
+
+def compare(launch: Launch, subject: Subject, contents: Contents, pattern: float, seed: int) -> Finding:
+    """Returns the verdict on a launch. pattern: what its output was overwritten with before."""
+    shape = subject.value.shape
+    kernel = f"{launch.source.path} {launch.specialisation}".strip()
+    if prod(shape) == 0:
+        return Finding(launch.name, kernel, "right")
+    arithmetic = arithmetic_of(launch, subject, contents.config)
+
+    def output(at: Positions) -> Bounded:
+        made = contents.elements(subject.output, subject.value.name, at, shape)
+        return Bounded(made.value, made.error + _storing(subject.output, made.value))
+
+    sampled = Sampled(
+        contents.reader(subject.places), {node.output.name: node for node in subject.nodes[:-1]}, output, arithmetic
+    )
+    try:
+        tried = _of_value(sampled_positions(subject.output, 1, seed), subject, shape)
+        sampled.node(subject.nodes[-1], tried, len(tried[0]) if tried else 1)
+        one = max(sampled.elements, 1)
+        most = max(FEWEST if FEWEST * one < MANY_ELEMENTS else 2, min(MOST, ELEMENTS // one))
+        at = _of_value(sampled_positions(subject.output, most, seed), subject, shape)
+        count = len(at[0]) if at else 1
+        sampled.elements = 0
+        expected = sampled.node(subject.nodes[-1], at, count)
+    except NotCoveredError as reason:
+        return Finding(launch.name, kernel, "not covered", str(reason))
+    place = subject.output
+    found = elements_at(place, contents.arrays[place.storage], tuple(at), shape).astype(numpy.float64).reshape(-1)
+    return _judged(Finding(launch.name, kernel, "right"), found, expected, at, place, pattern)
+
+
+def _of_value(position: tuple[Array, ...], subject: Subject, shape: Shape) -> tuple[Array, ...]:
+    """Positions of the placement as those of the value, which may have another shape of the same size."""
+    if subject.output.shape == shape:
+        return position
+    flat = numpy.ravel_multi_index(position, subject.output.shape) if position else numpy.zeros(1, numpy.int64)
+    return tuple(numpy.unravel_index(flat, shape)) if shape else ()
+
+
+def _judged(
+    finding: Finding, found: Array, expected: Bounded, at: tuple[Array, ...], place: Placement, pattern: float
+) -> Finding:
+    value = expected.value.astype(numpy.float64)
+    half = place.storage.dtype == "float16"
+    most = HALF_MAX if half else FLOAT_MAX
+    with numpy.errstate(all="ignore"):
+        bound = expected.error + _storing(place, value)
+        decided = numpy.isfinite(bound) & ~numpy.isnan(value)
+        over = (numpy.abs(value) + bound >= most) & (numpy.abs(found) >= most * (1 - HALF_UNIT)) & (value * found > 0)
+        off = numpy.where(found == value, 0.0, numpy.abs(found - value))
+        wrong = decided & ~((off <= bound) | over)
+    untouched = bool((found == numpy.dtype(place.storage.dtype).type(pattern)).all())
+    if not decided.any():
+        return Finding(finding.launch, finding.kernel, "not covered", "its result depends on rounding")
+    if not wrong.any():
+        return Finding(finding.launch, finding.kernel, "right", "", int(decided.sum()))
+    beyond = numpy.where(wrong, numpy.nan_to_num(off / bound, nan=numpy.inf, posinf=numpy.inf), -1)
+    worst = int(numpy.argmax(beyond))
+    where = [int(p[worst]) for p in at]
+    text = "it wrote nothing" if untouched else (
+        f"{int(wrong.sum())} of {int(decided.sum())} numbers are wrong: at {where} {found[worst]:.7g} in place of "
+        f"{value[worst]:.7g}, at most {bound[worst]:.1g} off"
+    )
+    return Finding(finding.launch, finding.kernel, "wrong", text, int(decided.sum()), untouched)
+
+
+def _storing(place: Placement, value: Array) -> Array:
+    """The error of rounding to the element type of a storage. Kernels round to the nearest."""
+    unit, tiny = (HALF_UNIT * (1 + HALF_UNIT), HALF_TINY) if place.storage.dtype == "float16" else (UNIT, 2.0**-126)
+    made: Array = unit * numpy.abs(value.astype(numpy.float64)) + tiny
+    return made
+
+
+def arithmetic_of(launch: Launch, subject: Subject, config: Config) -> Arithmetic:
+    """Returns how exactly a launch computes."""
+    native = NATIVE if config.native_explog else NATIVE_FOR_HALF if config.float16 else 0.0
+    choice, sums = launch.choice, launch.sums
+    window = max(
+        (prod(n.operands[1].view.shape[2:]) for n in subject.nodes if isinstance(n.operation, Convolution)), default=1
+    )
+    chosen = choice.specialisation if choice else None
+    on_tiles = isinstance(chosen, ConvSpecialisation) and chosen.winograd or choice and isinstance(
+        choice.problem, Winograd2d
+    )
+    transformed = WINOGRAD_ROUNDINGS if on_tiles else 1.0
+    if sums == "half":
+        return Arithmetic(HALF_UNIT, native, HALF_UNIT, transformed=min(transformed, 4.0), between=HALF_UNIT)
+    if sums == "runs":
+        return Arithmetic(UNIT, native, HALF_UNIT, max(RUN, 4 * window), transformed, HALF_UNIT)
+    return Arithmetic(UNIT, native, UNIT, transformed=transformed)

@@ -1,0 +1,79 @@
+"""The positions of an output that are compared: where kernels go wrong, and others at random."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy
+
+from imgconv.arrays import Array
+from imgconv.graph.index import constant
+from imgconv.graph.view import Shape, axis_variables
+from imgconv.kernels.layout import Placement, Texture
+
+CORNERS, EDGES, BORDERS = 8, 16, 8  # at most
+
+
+def sampled_positions(place: Placement, most: int, seed: int) -> tuple[Array, ...]:
+    """At most `most` positions of a tensor, an array for each axis; all of a small tensor.
+
+    Corners, the first and the last element among them, which is in the last lane of the last quad; edges; both sides of
+    borders of tiles; the others are random.
+    """
+    shape = place.shape
+    if prod(shape) <= most:
+        return tuple(g.reshape(-1) for g in numpy.indices(shape)) if shape else ()
+    random = numpy.random.default_rng(seed)
+    sizes = numpy.asarray(shape)
+    drawn = (random.random((most, len(shape))) * sizes).astype(numpy.int64)
+    last = sizes - 1
+    corners = min(CORNERS, max(1, most // 4))
+    drawn[:corners] = numpy.where(random.random((corners, len(shape))) < 0.5, 0, last)
+    drawn[0], drawn[1:2] = last, 0
+    long = numpy.flatnonzero(sizes > 1)
+    for number in range(corners, min(corners + EDGES, most // 2)):
+        axis = random.choice(long)
+        drawn[number, axis] = 0 if number % 2 else last[axis]
+    borders = _borders(place)[:BORDERS]
+    if borders:
+        for number, position in zip(range(most // 2, most), borders, strict=False):
+            drawn[number] = position
+    return tuple(drawn.T)
+
+
+def _borders(place: Placement) -> list[tuple[int, ...]]:
+    """Positions at the first texel of each tile, and before it."""
+    storage = place.storage
+    if not isinstance(storage, Texture) or storage.tiling.tiles == 1 or not place.is_whole:
+        return []
+    found: dict[tuple[int, ...], None] = {}
+    for (x, y), *_ in storage.tiling.moves():
+        for near_x, near_y in ((x, y), (max(x - 1, 0), max(y - 1, 0))):
+            made = storage.layout.position(storage.shape, constant(near_x), constant(near_y), constant(0))
+            position = tuple(index.constant for index in made)
+            if all(0 <= p < n for p, n in zip(position, storage.shape, strict=True)):
+                found[position] = None
+    return list(found)
+
+
+def elements_at(place: Placement, content: Array, position: tuple[Array, ...], shape: Shape) -> Array:
+    """The elements at positions of a tensor of `shape`, from the content of its texture or buffer.
+
+    shape: of the graph's value. A placement may have another shape of the same size, in row-major order.
+    """
+    where = position
+    if shape != place.shape:
+        flat = numpy.ravel_multi_index(position, shape) if shape else numpy.zeros(1, numpy.int64)
+        where = numpy.unravel_index(flat, place.shape) if place.shape else ()
+    storage = place.storage
+    if not isinstance(storage, Texture):
+        flat_content = content.reshape(storage.shape)[where] if storage.shape else content.reshape(1)
+        return numpy.asarray(flat_content)
+    values = {f"i{axis}": along for axis, along in enumerate(where)}
+    x, y, lane = (index.evaluate(values) for index in place.address(axis_variables(place.shape)))
+    width, height = storage.tiling.image_size
+    image = content.reshape(storage.tiling.layers, height, width, 4)
+    at = {"x": numpy.asarray(x), "y": numpy.asarray(y)}
+    image_x, image_y, layer = (index.evaluate(at) for index in storage.tiling.texel)
+    found: Array = image[layer, image_y, image_x, lane]
+    return found

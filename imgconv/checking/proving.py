@@ -1,0 +1,222 @@
+"""A plan run launch by launch on its device, each launch checked; what was proved on a driver is kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import NoReturn
+
+import numpy
+
+from imgconv.arrays import Array
+from imgconv.checking.comparing import Contents, Finding, compare
+from imgconv.checking.subjects import Subject, subjects_of
+from imgconv.cl.building.crashes import note_wrong, refused_kernels
+from imgconv.cl.building.source import BuiltKernel
+from imgconv.cl.device_info import DeviceInfo
+from imgconv.cl.shutdown import driver_use
+from imgconv.compiling.plan import Plan, Storage
+from imgconv.config import Config
+from imgconv.errors import DeviceError
+from imgconv.files.kept import Kept, digest
+from imgconv.graph.nodes import Graph, Value
+from imgconv.runtime.device import Device
+from imgconv.runtime.device_memory import DeviceMemory
+from imgconv.runtime.programs import called
+from imgconv.runtime.session import Session
+
+VERSION = 1  # of the check: raise it if it finds more
+PROVED = Kept("proved", 2**20)
+# The drivers for CPUs on which imgconv's tests run at every change, by their platforms' names.
+SECONDS, PART = 1.0, 0.2  # that the check of a load may take, the latter as a part of the load's
+ADVICE = (
+    "Update the driver, or choose another device; `imgconv check` writes a report to send us. load(check=False) takes "
+    "the results as they are"
+)
+TESTED = ("Intel(R) OpenCL", "Portable Computing Language", "rusticl")
+UNTOUCHED = 0.1623  # what outputs are overwritten with before: small, as an index too, and never the result of a layer
+AGAIN = 3  # times that a wrong launch is launched again
+
+
+class WrongResultError(DeviceError):
+    """The driver computes a kernel wrongly, or its compiler. A new plan leaves the kernel out if it can."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A plan on a device, to be checked. graph: after the passes. states: see `lower`."""
+
+    session: Session
+    graph: Graph
+    config: Config
+    states: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def plan(self) -> Plan:
+        return self.session.plan
+
+    @property
+    def context(self) -> Device:
+        return self.session.context
+
+    @property
+    def memory(self) -> DeviceMemory:
+        return self.session.memory
+
+
+def is_tested(info: DeviceInfo) -> bool:
+    """Returns whether imgconv's own tests prove the driver."""
+    return info.kind == "cpu" and info.platform in TESTED
+
+
+def is_proved(session: Session) -> bool:
+    """Returns whether nothing is left to check of a session's plan on its driver."""
+    return is_tested(session.context.info) or not _left(session)
+
+
+def _left(session: Session) -> Sequence[int]:
+    """The numbers of the launches that no load has checked yet."""
+    kept = PROVED.read(_key(session))
+    return range(len(session.plan.launches)) if kept is None else tuple(map(int, json.loads(kept)["left"]))
+
+
+def _key(session: Session) -> str:
+    """The key of what is proved: device, driver, kernels and their sizes."""
+    sources = [launch.source for launch in session.plan.launches]
+    launches = [(source.key, source.global_size, source.local_size) for source in sources]
+    return digest(json.dumps([VERSION, session.context.info.key, launches]).encode()).hex()
+
+
+def prove(running: Running, started: float) -> None:
+    """Checks a plan that nobody has checked on this driver; its outcome is kept.
+
+    started: the perf_counter() at which the load began. The check takes a second, or a fifth of the load's time if that
+    is more; launches that are left then are checked by the next load. Raises WrongResultError, after noting the kernels
+    that plans should leave out, and DeviceError if no others are known, or if the driver loses launches.
+    """
+    if is_tested(running.context.info):
+        return
+    now, wanted = perf_counter(), _left(running.session)
+    if not wanted:
+        return
+    end, left = now + max(SECONDS, (now - started) * PART), list(wanted)
+    wrong: list[tuple[int, Finding]] = []
+    with driver_use, running.context.lock:
+        running.context.recover()
+        for number, found in check_launches(running, wanted):
+            left = [n for n in left if n > number]
+            if found.verdict == "wrong":
+                wrong.append((number, found))
+            if found.again or perf_counter() > end:
+                break
+        running.memory.clear_states()
+    if wrong:
+        _replace(running, wrong)
+    PROVED.write(_key(running.session), json.dumps({"left": left}).encode())
+
+
+def _replace(running: Running, wrong: Sequence[tuple[int, Finding]]) -> NoReturn:
+    """Notes the kernels of wrong launches: other plans do without them. Raises WrongResultError, DeviceError."""
+    info, subjects = running.context.info, subjects_of(running.plan, running.graph, running.states)
+    about = f"{info.name}, driver {info.driver_version}"
+    for number, found in wrong:
+        launch = running.plan.launches[number]
+        what = f"launch {called(launch)}, kernel {found.kernel}: {found.text}"
+        if found.again:
+            raise DeviceError(f"{what}. Launched again, it is right: {about} loses launches. {ADVICE}")
+        parts = [running.plan.launches[n] for n in (number, *subjects[number].parts)]
+        refused = refused_kernels(info)
+        left = [part for part in parts if part.source.key not in refused]
+        if not left:
+            raise DeviceError(f"{what}. {about} computes it wrongly, and all other kernels for it. {ADVICE}")
+        for part in left:
+            kernel = BuiltKernel("", part.source.key, part.source.path, called(part))
+            note_wrong(info, kernel, f"its result is wrong: {found.text}")
+    raise WrongResultError(f"{about} computes {len(wrong)} launches wrongly")
+
+
+def check_session(running: Running) -> dict[int, Finding]:
+    """The verdict on each launch that has a subject, by number. Raises DeviceError."""
+    with driver_use, running.context.lock:
+        running.context.recover()
+        found = dict(check_launches(running))
+        running.memory.clear_states()
+    return found
+
+
+def check_launches(running: Running, wanted: Sequence[int] | None = None) -> Iterator[tuple[int, Finding]]:
+    """Runs a plan launch by launch on drawn inputs; yields the number of each launch that has a subject, and a verdict.
+
+    wanted: the numbers of those to check, by default all. A wrong launch is launched again: if it is right then, its
+    verdict has `again`. Raises DeviceError.
+    """
+    plan, subjects = running.plan, subjects_of(running.plan, running.graph, running.states)
+    checked = subjects.keys() if wanted is None else subjects.keys() & set(wanted)
+    arrays: dict[Storage, Array] = {}
+    last = _last_readers({n: s for n, s in subjects.items() if n in checked})
+    memory = running.memory
+    memory.clear_states()
+    for value in plan.inputs:
+        place = plan.input_buffers[value.name]
+        arrays[place] = _drawn(value, place)
+        running.context.write(memory[place], arrays[place], place.name)
+    arrays |= {texture: memory.content(texture) for texture in plan.states}
+    written: set[Storage] = set()
+    for number, launch in enumerate(plan.launches):
+        if launch.writes not in written:
+            running.context.fill(memory[launch.writes], UNTOUCHED)
+            written.add(launch.writes)
+        _launch(running, number)
+        if last.get(launch.writes, -1) >= number:
+            arrays[launch.writes] = memory.content(launch.writes)
+        if number in checked:
+            yield number, _checked(running, number, subjects[number], arrays)
+        for storage in [s for s in arrays if last.get(s, -1) <= number]:
+            del arrays[storage]
+
+
+def _checked(running: Running, number: int, subject: Subject, arrays: dict[Storage, Array]) -> Finding:
+    """The verdict on the launch that has just run."""
+    launch = running.plan.launches[number]
+    reads = {s for n in (number, *subject.parts) for s in running.plan.launches[n].reads}
+    half = any(s in running.plan.content and s.dtype == "float16" for s in reads)
+    contents = Contents(running.graph, running.config, arrays, half)
+    found = compare(launch, subject, contents, UNTOUCHED, number)
+    if found.verdict != "wrong":
+        return found
+    for _ in range(AGAIN):
+        if subject.output.is_whole:
+            running.context.fill(running.memory[launch.writes], UNTOUCHED)
+        _launch(running, number)
+        arrays[launch.writes] = running.memory.content(launch.writes)
+        if compare(launch, subject, contents, UNTOUCHED, number).verdict == "right":
+            return replace(found, again=True)
+    return found
+
+
+def _launch(running: Running, number: int) -> None:
+    """Launches one kernel, and waits for it; an error names the launch."""
+    running.context.sequence([running.session.sequence.launches[number]]).enqueue()
+    running.context.finish()
+
+
+def _last_readers(subjects: Mapping[int, Subject]) -> dict[Storage, int]:
+    """The number of the last launch whose check reads each storage."""
+    last: dict[Storage, int] = {}
+    for number, subject in subjects.items():
+        for place in (subject.output, *subject.places.values()):
+            last[place.storage] = number
+    return last
+
+
+def _drawn(value: Value, place: Storage) -> Array:
+    """An input of random numbers: 0 .. 1 in pictures, else -1 .. 1; zeros and ones for integers, valid as indices."""
+    random = numpy.random.default_rng(len(value.name))
+    if place.dtype == "uint8":
+        return random.integers(0, 256, place.shape).astype(place.dtype)
+    if not value.dtype.startswith("float"):
+        return random.integers(0, 2, place.shape).astype(place.dtype)
+    low = 0.0 if len(value.shape) == 4 else -1.0
+    return random.uniform(low, 1.0, place.shape).astype(place.dtype)
