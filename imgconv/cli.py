@@ -1,4 +1,4 @@
-"""The command line: imgconv run | inspect | profile | bench | verify | tune | compile | devices | completion.
+"""The command line: imgconv run | inspect | profile | bench | verify | check | tune | compile | devices | completion.
 
 Exit status: 0 if all went well, 1 if the model, the input or the device is at fault, 2 for a wrong command line, 130
 after Ctrl-C.
@@ -18,11 +18,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
-from imgconv.commands import bench, compile, completion, devices, inspect, profile, run, tune, verify
+from imgconv.commands import bench, check, compile, completion, devices, inspect, profile, run, tune, verify
 from imgconv.errors import Error, one_line
 from imgconv.version import VERSION
 
-COMMANDS = (run, inspect, profile, bench, verify, tune, compile, devices, completion)
+COMMANDS = (run, inspect, profile, bench, verify, check, tune, compile, devices, completion)
 INTERRUPTED = 130
 
 

@@ -1,0 +1,214 @@
+"""imgconv check: compare each launch of a model, or each form of kernel, with float64 on this device."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from imgconv.checking.comparing import Finding
+from imgconv.checking.forms import forms
+from imgconv.checking.proving import Running, check_session
+from imgconv.cl.device import DeviceInfo, open_device, select
+from imgconv.commands.arguments import add_device_argument, named, read_shapes
+from imgconv.commands.inputs import declared_of
+from imgconv.compiling.plan import Plan
+from imgconv.config import Config, read_config
+from imgconv.errors import DeviceError
+from imgconv.files.disk import check_folder, written_whole
+from imgconv.loading.compiled import prepare_for
+from imgconv.loading.native_functions import native_functions_fit
+from imgconv.model import checked, load
+from imgconv.reports import terminal
+from imgconv.reports.table import Column, print_table
+from imgconv.runtime.device import Device
+from imgconv.runtime.session import Session
+from imgconv.version import VERSION
+
+DESCRIPTION = """\
+Run a model launch by launch on drawn inputs, and compare what each launch wrote with float64 at some dozens of
+positions: right, wrong, or not covered. A compiled file needs neither onnx nor onnxruntime for this. If a launch is
+wrong, the exit status is 1, and --report FILE writes a text to send us.
+
+Without a model: every form of kernel at small sizes, for a minute at most, in float, then with FLOAT16=1 and 2 where
+the device can."""
+
+SECONDS = 60.0
+VERDICTS = ("right", "wrong", "not covered")
+LAUNCHES = (
+    Column("#"), Column("launch", text=True), Column("kernel", 2, text=True), Column("verdict"), Column("samples", 3),
+    Column("why", 1, text=True),
+)
+FORMS = (Column("form of kernel", text=True), Column("FLOAT16"), Column("verdict"), Column("why", 1, text=True))
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The verdicts on a plan's launches. about: the model, or the form of kernel. text: of each launch's kernel."""
+
+    about: str
+    float16: int
+    findings: dict[int, Finding]
+    plan: Plan
+
+    @property
+    def wrong(self) -> dict[int, Finding]:
+        """The launches that are wrong, by number."""
+        return {number: found for number, found in self.findings.items() if found.verdict == "wrong"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `imgconv check`."""
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="an ONNX file, or one of imgconv compile")
+    parser.add_argument(
+        "--shape", metavar="NAME=SIZES", type=named, action="append", default=[],
+        help="sizes of an input, as x=1,3,224,224, or of one symbolic dimension, as height=224",
+    )
+    add_device_argument(parser)
+    parser.add_argument(
+        "--float16", action=argparse.BooleanOptionalAction, help="keep textures in half precision (default: FLOAT16)"
+    )
+    parser.add_argument("--report", metavar="FILE", help="write a text with the kernels that are wrong, to send us")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def execute(options: argparse.Namespace) -> None:
+    """Prints the verdicts. Raises DeviceError if a launch is wrong, and what imgconv.load raises."""
+    check_folder(options.report)
+    with terminal.Progress(f"reading {options.model}" if options.model else "building kernels") as progress:
+        if options.model:
+            info, plans, left = *_model(options, progress), 0
+        else:
+            config = read_config(options.float16, None, None, options.device)
+            info = select(config.device)
+            plans, left = checked_forms(info, open_device(info), progress)
+    if options.json:
+        terminal.print_json(as_json(info, plans, left))
+    elif options.model:
+        print_launches(info, plans[0])
+    else:
+        print_forms(info, plans, left)
+    wrong = sum(len(each.wrong) for each in plans)
+    if options.report:
+        with written_whole(options.report) as file:
+            file.write(report(info, plans).encode())
+    if wrong:
+        raise DeviceError(f"{info.name}, driver {info.driver_version}: {wrong} launches are wrong{_advice(options)}")
+
+
+def _advice(options: argparse.Namespace) -> str:
+    return f"; {options.report} has what to send us" if options.report else "; --report FILE writes what to send us"
+
+
+def _model(options: argparse.Namespace, progress: terminal.Progress) -> tuple[DeviceInfo, list[Checked]]:
+    """Loads the model and checks its launches."""
+    shapes = read_shapes(options.shape, declared_of(options.model)) if options.shape else {}
+    model = load(options.model, options.device, options.float16, shapes=shapes, progress=progress, check=False)
+    return model.device, [Checked(Path(options.model).name, model.config.float16, checked(model), model.plan)]
+
+
+def checked_forms(info: DeviceInfo, context: Device, progress: terminal.Progress) -> tuple[list[Checked], int]:
+    """Checks every form of kernel that the device takes until the time is over; and the number that is left."""
+    configs = [Config()]
+    configs += [Config(float16=1)] if info.half_images else []
+    configs += [Config(float16=2)] if info.half_images and info.fp16_arithmetic else []
+    wanted = [(graph, config) for config in configs for graph in forms()]
+    end = time.monotonic() + SECONDS
+    made: list[Checked] = []
+    for number, (graph, config) in enumerate(wanted):
+        if time.monotonic() > end:
+            return made, len(wanted) - number
+        progress(number, len(wanted), graph.name)
+        native = native_functions_fit(context, config)
+        prepared = prepare_for(info, graph, config, native_functions=native)
+        session = Session(prepared.plan(), context)
+        findings = check_session(Running(session, prepared.graph, config))
+        made.append(Checked(graph.name, config.float16, findings, session.plan))
+    return made, 0
+
+
+def as_json(info: DeviceInfo, plans: Sequence[Checked], left: int) -> dict[str, Any]:
+    """Everything that is printed, as plain data."""
+    checked_plans = [
+        {"about": each.about, "float16": each.float16,
+         "launches": [{"number": number, **asdict(found)} for number, found in each.findings.items()]}
+        for each in plans
+    ]
+    return {
+        "device": info.name, "platform": info.platform, "driver": info.driver_version,
+        "opencl_c": info.opencl_c_version, "wrong": sum(len(each.wrong) for each in plans), "not_tried": left,
+        "plans": checked_plans,
+    }
+
+
+def print_launches(info: DeviceInfo, made: Checked) -> None:
+    """Prints a model's launches with their verdicts."""
+    console = terminal.console()
+    console.print(f"{made.about} on {info}, FLOAT16={made.float16}", style="bold")
+    rows = [
+        (str(number), found.launch, found.kernel, found.verdict, str(found.samples), found.text)
+        for number, found in made.findings.items()
+    ]
+    print_table(console, LAUNCHES, rows, styles=[_style(found) for found in made.findings.values()])
+    counts = {verdict: sum(f.verdict == verdict for f in made.findings.values()) for verdict in VERDICTS}
+    parts = len(made.plan.launches) - len(made.findings)
+    console.print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()), style="bold")
+    if parts:
+        console.print(f"{parts} more do a part of a launch's work, and are checked by its result")
+
+
+def _style(found: Finding) -> str | None:
+    return {"wrong": "red", "not covered": "dim"}.get(found.verdict)
+
+
+def print_forms(info: DeviceInfo, plans: Sequence[Checked], left: int) -> None:
+    """Prints the forms of kernels with their verdicts: a line for each, and what the driver can be trusted with."""
+    console = terminal.console()
+    console.print(f"kernels at small sizes on {info}", style="bold")
+    rows, styles = [], []
+    for each in plans:
+        worst = min(each.findings.values(), key=lambda f: ("wrong", "not covered", "right").index(f.verdict))
+        rows.append((each.about, str(each.float16), worst.verdict, worst.text))
+        styles.append(_style(worst))
+    print_table(console, FORMS, rows, styles=styles)
+    right = sum(not each.wrong for each in plans)
+    console.print(f"this driver can be trusted with {right} of {len(plans)} forms of kernels", style="bold")
+    if left:
+        console.print(f"{left} were not tried, for they would take more than {SECONDS:g} s")
+
+
+def report(info: DeviceInfo, plans: Iterable[Checked]) -> str:
+    """A text for a bug report: device, driver, compiler, and the wrong launches with their kernels' source."""
+    lines = [
+        f"imgconv {VERSION}", f"device: {info.name}", f"platform: {info.platform}", f"driver: {info.driver_version}",
+        f"OpenCL C: {info.opencl_c_version}", *(f"instruction set: {text}" for text in [info.instruction_set] if text),
+    ]
+    found = [(each, number, wrong) for each in plans for number, wrong in each.wrong.items()]
+    lines.append(f"wrong launches: {len(found)}")
+    for each, number, wrong in sorted(found, key=lambda entry: _work(entry[0].plan, entry[1])):
+        lines += _of_launch(each, number, wrong)
+    return "\n".join(lines) + "\n"
+
+
+def _work(plan: Plan, number: int) -> int:
+    """The work items of a launch: the smallest failing sizes come first."""
+    items = 1
+    for size in plan.launches[number].source.global_size:
+        items *= size
+    return items
+
+
+def _of_launch(each: Checked, number: int, wrong: Finding) -> Iterator[str]:
+    launch = each.plan.launches[number]
+    yield ""
+    yield f"{each.about}, FLOAT16={each.float16}, launch {number} {launch.name!r}: {launch.description}"
+    yield f"kernel: {wrong.kernel}, global size {launch.source.global_size}, local size {launch.source.local_size}"
+    yield f"found: {wrong.text}" + ("; launched again it was right" if wrong.again else "")
+    if launch.choice is not None:
+        yield f"sizes: {launch.choice.problem}"
+    for argument in launch.source.arguments:
+        yield f"argument {argument.name}: {argument.storage}"
+    yield launch.source.text

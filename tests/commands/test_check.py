@@ -1,0 +1,91 @@
+"""imgconv check: verdicts on each launch of a model, and on each form of kernel."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from command_line import Command, write_convolution
+
+import imgconv as engine
+from imgconv.checking import proving
+from imgconv.checking.comparing import Finding
+from imgconv.checking.proving import Running, check_launches
+from imgconv.cl.device import DeviceInfo
+from imgconv.commands import check
+
+SHAPE = ("--shape", "x=1,3,12,10")
+
+
+@pytest.fixture
+def wrong_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every launch of conv.cl is found to be wrong."""
+
+    def found(running: Running) -> Iterator[tuple[int, Finding]]:
+        for number, finding in check_launches(running):
+            is_wrong = "conv.cl" in finding.kernel
+            yield number, replace(finding, verdict="wrong", text="1 is wrong") if is_wrong else finding
+
+    monkeypatch.setattr(proving, "check_launches", found)
+
+
+def test_a_model(imgconv: Command, device: DeviceInfo) -> None:
+    write_convolution()
+    status, out, err = imgconv("check", "conv.onnx", *SHAPE, "--device", device.index)
+    assert status == 0 and " 0 wrong, 0 not covered" in out, out + err
+
+
+def test_a_compiled_file(imgconv: Command, device: DeviceInfo) -> None:
+    write_convolution()
+    model = engine.load("conv.onnx", device=device, shapes={"x": (1, 3, 12, 10)})
+    model.save("conv.imgconv")
+    status, out, err = imgconv("check", "conv.imgconv", "--device", device.index, "--json")
+    assert status == 0, err
+    (plan,) = json.loads(out)["plans"]
+    assert len(plan["launches"]) == len(model.plan.launches)
+    assert {each["verdict"] for each in plan["launches"]} == {"right"}
+
+
+def test_a_wrong_launch(imgconv: Command, device: DeviceInfo, wrong_convolutions: None) -> None:
+    write_convolution()
+    options = (*SHAPE, "--device", device.index)
+    status, out, err = imgconv("check", "conv.onnx", *options, "--report", "report.txt")
+    assert status == 1 and "1 wrong" in out and "1 launches are wrong; report.txt has" in err
+    text = Path("report.txt").read_text(encoding="utf-8")
+    for words in (device.name, device.driver_version, "found: 1 is wrong", "conv.cl", "__kernel void NAME"):
+        assert words in text, words
+    status, out, _ = imgconv("check", "conv.onnx", *options, "--json")
+    assert status == 1 and json.loads(out)["wrong"] == 1
+
+
+def test_forms(imgconv: Command, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each form is right on the drivers that imgconv is tested on."""
+    monkeypatch.setattr(check, "SECONDS", 600.0)
+    forms = list(check.forms())[::6]
+    monkeypatch.setattr(check, "forms", lambda: iter(forms))
+    status, out, err = imgconv("check", "--device", device.index)
+    widths = 1 + device.half_images + (device.half_images and device.fp16_arithmetic)
+    assert status == 0 and f"trusted with {widths * len(forms)} of {widths * len(forms)} forms" in out, out + err
+
+
+def test_forms_that_take_too_long(imgconv: Command, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "SECONDS", -1.0)
+    status, out, _ = imgconv("check", "--device", device.index)
+    assert status == 0 and "with 0 of 0 forms" in out and "were not tried" in out
+
+
+def test_every_template_has_a_form(device: DeviceInfo) -> None:
+    """On this device; templates that are for others only are named."""
+    for_gpus = {"kernels/squeeze_excite/squeeze_excite.cl", "kernels/winograd/winograd2d.cl", "kernels/order/merge.cl"}
+    for_gpus |= {"kernels/separable/separable.cl"}
+    found = set()
+    for graph in check.forms():
+        prepared = check.prepare_for(device, graph, check.Config())
+        found |= {launch.source.path for launch in prepared.plan().launches}
+    from imgconv.kernels.templates import TEMPLATES
+
+    files = {template.file for template in TEMPLATES} | {"kernels/conv/depthwise.cl"}
+    assert files - found <= for_gpus, files - found
