@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy
 
+from imgconv.arrays import Array
 from imgconv.ops.quantization import by_column, centred, multiply, quantised, total
 from imgconv.ops.registry import FLOATS, MICROSOFT, Call, Signature, operator
 from imgconv.tensor import Tensor, where
@@ -79,6 +82,51 @@ def _scaled_product(call: Call, a: Tensor, a_scale: Tensor, positions: tuple[int
     if bias is not None and bias.shape != b.shape[-1:]:
         raise call.wrong(f"bias {list(bias.shape)} for {b.shape[-1]} columns")
     return (product if bias is None else product + bias.cast("float32")).cast(scale.dtype)
+
+
+@operator("MatMulNBits", domain=MICROSOFT, signature=Signature(
+    {"A": "T1", "B": "uint8", "scales": "T1", "zero_points": "T3?", "g_idx": "int32?", "bias": "T1?"},
+    {"T1": FLOATS, "T3": ("uint8", *FLOATS)}, ("K", "N", "accuracy_level", "bits", "block_size", "weight_prepacked")))
+def matmul_n_bits(call: Call) -> Tensor:
+    """A (..., K) times the transpose of weights (N, K) of 2, 4 or 8 bits, plus bias (N). A is never quantised."""
+    inner, columns = (int(call.attribute(name, 0)) for name in "KN")
+    if call.optional(4) is not None or call.attribute("weight_prepacked", 0):
+        raise call.unsupported("g_idx or weight_prepacked")
+    a, bias = call.input(0), call.optional(5)
+    if not a.rank or a.shape[-1] != inner or (bias is not None and bias.shape != (columns,)):
+        raise call.wrong(f"A of shape {list(a.shape)} for K {inner}, or a bias that is not [{columns}]")
+    product = a.matmul(Tensor.constant(_weights(call, inner, columns).T.astype(a.dtype)))
+    return product if bias is None else product + bias
+
+
+def _weights(call: Call, inner: int, columns: int) -> Array:
+    """(quantised - zero_point) * scale of each block, as (N, K)."""
+    bits, block = int(call.attribute("bits", 4)), int(call.attribute("block_size", 0))
+    if bits not in (2, 4, 8) or block < 16 or block & (block - 1):
+        raise call.unsupported(f"bits {bits} and block_size {block}")
+    blocks = -(-inner // block)
+    packed, scales = call.known(call.input(1), "B"), call.known(call.input(2), "scales")
+    zeros = call.constant(3, "zero_points")
+    shape = (columns, blocks, block * bits // 8)
+    if packed.size != prod(shape) or scales.size != columns * blocks:
+        raise call.wrong(f"B {list(packed.shape)} and scales {list(scales.shape)}; B needs {list(shape)}")
+    quantised_weights = _unpacked(packed.reshape(shape), bits).astype(numpy.float32)
+    if zeros is None:
+        zeros = numpy.full((columns, blocks), 1 << (bits - 1))
+    elif zeros.dtype == numpy.uint8:
+        zeros = _unpacked(zeros.reshape(columns, -1), bits)[:, :blocks]
+    if zeros.size != columns * blocks:
+        raise call.wrong(f"zero_points for {columns} columns of {blocks} blocks")
+    centred_weights = quantised_weights - zeros.reshape(columns, blocks, 1).astype(numpy.float32)
+    scaled: Array = centred_weights * scales.reshape(columns, blocks, 1).astype(numpy.float32)
+    return scaled.reshape(columns, -1)[:, :inner]
+
+
+def _unpacked(packed: Array, bits: int) -> Array:
+    """The numbers in each byte, the lowest bits first: (..., n) to (..., n * 8 / bits)."""
+    shifts = numpy.arange(0, 8, bits, dtype=numpy.uint8)
+    spread: Array = (packed[..., None] >> shifts) & numpy.uint8((1 << bits) - 1)
+    return spread.reshape(*packed.shape[:-1], -1)
 
 
 def _scalars(call: Call, *positions: int) -> None:

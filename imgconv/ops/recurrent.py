@@ -14,6 +14,7 @@ from imgconv.ops.registry import Call, operator
 from imgconv.tensor import Tensor, concatenate, elementwise, less, recurrence, where
 
 Function = Callable[[Expression], Expression]
+Product = Callable[[Tensor, Tensor], Tensor]  # of a state (batch, H) and weights (columns, H)
 MOST_HIDDEN = 1024  # numbers of a state that every work group can hold in its local memory; larger ones are unrolled
 
 
@@ -122,11 +123,12 @@ def gru(call: Call) -> list[Tensor]:
 
 
 @operator("LSTM")
-def lstm(call: Call) -> list[Tensor]:
+def lstm(call: Call, product: Product | None = None) -> list[Tensor]:
     """i, o, f = f(..), c = g(..), C = f*C + i*c, H = o*h(C); gates in the order i, o, f, c.
 
     Peepholes add Pi*C and Pf*C to the inputs of gates i and f, and Po times the new C to that of o. input_forget makes
-    f = 1 - i. clip bounds the arguments of f and g, but not C, as in onnxruntime.
+    f = 1 - i. clip bounds the arguments of f and g, but not C, as in onnxruntime. product: of a state and r, if it is
+    another one.
     """
     coupled, peeps = call.flag("input_forget"), call.optional(7) is not None
 
@@ -143,7 +145,7 @@ def lstm(call: Call) -> list[Tensor]:
         c = apply("add", apply("multiply", kept, old), apply("multiply", i, g(cell.total(3))))
         return [apply("multiply", f(total(1, 1, c)), h(c)), c], None
 
-    return _layer(call, ["sigmoid", "tanh", "tanh"], (4, 2), step)
+    return _layer(call, ["sigmoid", "tanh", "tanh"], (4, 2), step, product=product)
 
 
 @dataclass(frozen=True)
@@ -162,12 +164,13 @@ class Parameters:
 
 
 def _layer(
-    call: Call, names: Sequence[str], size: tuple[int, int], step: Step, late: bool = False
+    call: Call, names: Sequence[str], size: tuple[int, int], step: Step, late: bool = False,
+    product: Product | None = None,
 ) -> list[Tensor]:
     """Y, Y_h and, with two states, Y_c, for one or both directions.
 
     names: the default activations. size: the number of gates and of states. late: whether the recurrent bias of the
-    last gate is the first of the other arguments, not a part of x.
+    last gate is the first of the other arguments, not a part of x. product: see `lstm`.
     """
     by_batch = call.flag("layout")
     x = call.input(0).transpose(1, 0, 2) if by_batch else call.input(0)
@@ -181,7 +184,7 @@ def _layer(
     total = _input_product(x, given, size[0])
     single = len(backward) == 1 or (cells[0][0] == cells[1][0] and cells[0][1] == cells[1][1])
     groups = [range(len(backward))] if single else [range(1), range(1, 2)]
-    made = [_states(total, given, group, cells[group[0]], backward) for group in groups]
+    made = [_states(total, given, group, cells[group[0]], backward, product) for group in groups]
     states = concatenate(made, 3)
     y = states.take(0, [0]).reshape(*states.shape[1:])
     if given.lengths is not None:
@@ -223,7 +226,7 @@ def _input_product(x: Tensor, given: Parameters, gates: int) -> Tensor:
 
 
 def _states(
-    total: Tensor, given: Parameters, group: range, cell: Steps, backward: Sequence[bool]
+    total: Tensor, given: Parameters, group: range, cell: Steps, backward: Sequence[bool], product: Product | None
 ) -> Tensor:
     """The states (S, T, N, D, H) of a group of directions with the same expressions."""
     (states, inner), (_, batch, _, gates, hidden) = cell, total.shape
@@ -234,36 +237,42 @@ def _states(
         others.append(given.lengths.reshape(batch, 1, 1).cast(total.dtype).expand(batch, len(group), hidden))
     x, initial = total.slice(2, begin, end), [t.slice(1, begin, end) for t in given.initial]
     r = given.r.slice(0, begin, end)
-    if hidden <= MOST_HIDDEN:
+    if product is None and hidden <= MOST_HIDDEN:
         weights = r.reshape(len(group), gates, hidden, hidden).transpose(0, 3, 1, 2)
         return recurrence(x, weights, initial, others, states, inner, [backward[d] for d in group])
     made = []
     for n, d in enumerate(group):
         first, rest = ([t.slice(1, n, n + 1).reshape(batch, hidden) for t in part] for part in (initial, others))
         matrix, seen = r.take(0, [n]).reshape(gates * hidden, hidden), x.slice(2, n, n + 1)
-        made.append(_unrolled(seen, matrix, first, rest, cell, backward[d]))
+        made.append(_unrolled(seen, matrix, first, rest, cell, backward[d], product))
     return concatenate(made, 3)
 
 
+def _product_of(r: Tensor, product: Product | None) -> Callable[[Tensor], Tensor]:
+    """The product of a state and r. The transpose is one tensor for all steps: each one is computed at load."""
+    turned = r.transpose(1, 0)
+    return (lambda state: state.matmul(turned)) if product is None else lambda state: product(state, r)
+
+
 def _unrolled(
-    x: Tensor, r: Tensor, states: list[Tensor], others: list[Tensor], cell: Steps, backward: bool
+    x: Tensor, r: Tensor, states: list[Tensor], others: list[Tensor], cell: Steps, backward: bool,
+    product: Product | None,
 ) -> Tensor:
     """The same as `recurrence` for one direction, with tensors of their own for each step."""
     steps, inner = cell
     count, batch, _, gates, hidden = x.shape
     made: list[Tensor] = []
     late = 0 if inner is None else hidden  # rows of r, the last ones, that `inner` is multiplied with
-    # One tensor each for all steps: a transpose is computed at load.
-    first = r.slice(0, 0, gates * hidden - late).transpose(1, 0)
-    last = r.slice(0, gates * hidden - late, gates * hidden).transpose(1, 0)
+    whole_of = _product_of(r.slice(0, 0, gates * hidden - late), product)
+    last_of = _product_of(r.slice(0, gates * hidden - late, gates * hidden), product)
     for time in reversed(range(count)) if backward else range(count):
         given = x.take(0, [time]).reshape(batch, gates * hidden)
-        whole = states[0].matmul(first)
+        whole = whole_of(states[0])
         products = [_gate(whole, gate, hidden) for gate in range(gates - (inner is not None))]
         number = Tensor.constant(numpy.full((1, 1), time, x.dtype))
         if inner is not None:
             arguments = [*(_gate(given, gate, hidden) for gate in range(gates)), *products, states[0], *states, *others]
-            products.append(_value(inner, [*arguments, number]).matmul(last))
+            products.append(last_of(_value(inner, [*arguments, number])))
         arguments = [*(_gate(given, gate, hidden) for gate in range(gates)), *products, *states, *others, number]
         states = [_value(each, arguments) for each in steps]
         made.append(concatenate([t.reshape(1, 1, batch, 1, hidden) for t in states], 0))

@@ -184,3 +184,36 @@ def _samples(
     element = centre.apply("floor") + Tensor.constant(numpy.arange(2, dtype=numpy.float32))
     weight = elementwise("subtract", 1, (centre - element).apply("absolute"))
     return element, where(inside, weight, 0), count
+
+
+@operator("MaxRoiPool")
+def max_roi_pool(call: Call) -> Tensor:
+    """The largest element in each bin of each region (batch, x1, y1, x2, y2); 0 if a bin is empty.
+
+    Girshick, arXiv:1504.08083. Bin borders are rounded outwards to whole elements, so neighbouring bins may overlap.
+    """
+    x, rois = call.input(0), call.input(1)
+    pooled = tuple(call.attribute("pooled_shape", ()))
+    if x.rank != 4 or rois.shape[1:] != (5,) or len(pooled) != 2 or min(pooled) < 1:
+        raise call.wrong(f"regions of {list(rois.shape)} and pooled_shape {list(pooled)} for {list(x.shape)}")
+    count = rois.shape[0]
+    scaled = rois.cast("float32") * call.number("spatial_scale", 1.0)
+    corners = scaled.apply("sign") * (scaled.apply("absolute") + 0.5).apply("floor")
+    shape = (count, *x.shape[1:])
+    axes = axis_variables((*shape, x.shape[0]))
+    batch = rois.slice(1, 0, 1).reshape(count, 1, 1, 1)
+    found = gather(x, View((*shape, x.shape[0]), x.shape, (axes[4], *axes[1:4])), [batch])
+    for axis in (3, 2):
+        bins, size = call.listed(pooled[axis - 2], "bins"), x.shape[axis]
+        start, end = (corners.slice(1, column, column + 1).reshape(count, 1, 1) for column in (4 - axis, 6 - axis))
+        length = (end - start + 1).maximum(1)
+        number = Tensor.constant(numpy.arange(bins, dtype=numpy.float32).reshape(1, -1, 1))
+        low = (length * number / bins).apply("floor") + start
+        high = (length * (number + 1) / bins).apply("ceil") + start
+        place = Tensor.constant(numpy.arange(size, dtype=numpy.float32))
+        held = less(place, low).apply("not").apply("and", less(place, high))  # (regions, bins, size)
+        order = [0, 1, 5 - axis, axis]
+        last = found.transpose(*order).reshape(count, x.shape[1], -1, 1, size)
+        made = where(held.reshape(count, 1, 1, bins, size), last, -numpy.inf).max([4])
+        found = made.transpose(*order)
+    return where(less(-numpy.inf, found), found, 0).cast(x.dtype)

@@ -30,6 +30,8 @@ SAMPLINGS = [
         {"output_height": 2, "output_width": 3, "mode": m} for m in ("avg", "max")]),
     *several("RoiAlign", (16,), [((2, 3, 8, 7), REGIONS, numpy.array([1, 0, 1, 0]))], [
         {"sampling_ratio": 1, "coordinate_transformation_mode": "output_half_pixel"}]),
+    *several("MaxRoiPool", (7,), [((2, 3, 8, 7), numpy.float32([[1, 0, 1, 5, 6], [0, 2, 2, 3, 3], [1, 0, 0, 13, 15]]))],
+        [{"pooled_shape": [3, 2]}, {"pooled_shape": [2, 2], "spatial_scale": 0.5}]),
     *several("MaxPool", (8, 12), [(different(2, 3, 9, 8),)], [
         {"kernel_shape": [3, 2], "strides": [2, 2], "storage_order": s, **more} for s in (0, 1)
         for more in ({}, {"pads": [1, 0, 1, 1]}, {"auto_pad": "SAME_UPPER"})], outputs=2),

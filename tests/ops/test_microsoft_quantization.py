@@ -9,10 +9,10 @@ from typing import Any
 import numpy
 import pytest
 from operators import Case, Constant, check, model_of
-from support import ENGINES, assert_refused
+from support import ENGINES, assert_close, assert_refused, run_model
 from test_quantization import draw, real, scales, single, weights
 
-from imgconv.errors import ModelError, UnsupportedError
+from imgconv.errors import DataError, ModelError, UnsupportedError
 
 
 def microsoft(op_type: str, inputs: Sequence[Any], tolerance: float = 2e-6, **attributes: Any) -> Case:
@@ -121,9 +121,50 @@ def products() -> Iterator[Case]:
         yield microsoft("DynamicQuantizeMatMul", (numpy.zeros((3, 5), "f4"), *b[:2], None, real(4)))
 
 
+def packed() -> Iterator[Case]:
+    """MatMulNBits."""
+    for bits, inner, block in ((4, 32, 16), (4, 50, 32), (2, 64, 16), (8, 40, 16)):
+        blocks = -(-inner // block)
+        blob, by = Constant(draw("uint8", 6, blocks, block * bits // 8)), scales(6, blocks)
+        settings = {"K": inner, "N": 6, "bits": bits, "block_size": block}
+        zeros = Constant(draw("uint8", 6, -(-blocks * bits // 8)))
+        for shape in ((inner,), (3, inner), (2, 3, inner))[bits != 4 :]:
+            yield microsoft("MatMulNBits", (real(*shape), blob, by), **settings)
+        yield microsoft("MatMulNBits", (real(3, inner), blob, by, zeros), **settings)
+        yield microsoft("MatMulNBits", (real(3, inner), blob, by, zeros, None, real(6)), **settings)
+        if bits == 4:
+            yield microsoft("MatMulNBits", (real(3, inner), blob, by, Constant(real(6, blocks))), **settings)
+
+
+def recurrent() -> Iterator[Case]:
+    """A batch of one: of more, onnxruntime's threads quantise the states of parts."""
+    hidden, size, steps = 4, 5, 3
+    for dtype in ("int8", "uint8"):
+        for direction, count in (("forward", 1), ("reverse", 1), ("bidirectional", 2)):
+            given = [Constant(weights(dtype, count, n, 4 * hidden)) for n in (size, hidden)]
+            zero = single(3 if dtype == "int8" else 120, count, dtype=dtype)
+            scale = Constant(scales(count).array / 10)  # no gate is saturated
+            ends = scale, zero, scale, zero
+            bias, state = Constant(real(count, 8 * hidden)), real(count, 1, hidden)
+            settings = {"hidden_size": hidden, "direction": direction}
+            middle = None, None, None, None, None
+            inputs = real(steps, 1, size), *given, *middle, *ends
+            yield replace(microsoft("DynamicQuantizeLSTM", inputs, **settings), outputs=3)
+            middle = bias, None, state, state * 0.5, Constant(real(count, 3 * hidden))
+            inputs = real(steps, 1, size), *given, *middle, *ends
+            yield replace(microsoft("DynamicQuantizeLSTM", inputs, **settings), outputs=3)
+        columns = Constant(scales(1, 4 * hidden).array / 10), single(0, 1, 4 * hidden, dtype="int8")
+        if dtype == "int8":
+            given = [Constant(weights(dtype, 1, n, 4 * hidden)) for n in (size, hidden)]
+            middle = None, Constant(numpy.array([2], "i4")), None, None, None
+            yield microsoft("DynamicQuantizeLSTM", (real(steps, 1, size), *given, *middle, *columns, *columns),
+                            hidden_size=hidden, clip=2.0, activations=["Sigmoid", "Tanh", "Softsign"])
+
+
 FAMILIES = {
     "quantised arithmetic": list(binary()), "quantised functions": list(unary()), "quantised pooling": list(pooling()),
-    "quantised convolutions": list(convolutions()), "quantised products": list(products()),
+    "quantised convolutions": list(convolutions()), "quantised products": list(products()), "packed": list(packed()),
+    "quantised recurrent": list(recurrent()),
 }
 
 
@@ -135,19 +176,37 @@ def test_quantised(case: Case, engine: str) -> None:
     check(case, engine)
 
 
+def test_an_accuracy_level_never_quantises_the_input() -> None:
+    """accuracy_level is the least that is asked for; onnxruntime quantises A at 4."""
+    inputs = real(3, 32), Constant(draw("uint8", 6, 2, 8)), scales(6, 2)
+    settings = {"K": 32, "N": 6, "block_size": 16}
+    expected = run_model(*model_of(microsoft("MatMulNBits", inputs, **settings)))
+    found = run_model(*model_of(microsoft("MatMulNBits", inputs, **settings, accuracy_level=4)))
+    assert_close(found, expected, 0)
+
+
 BYTES, ONE, ZERO = draw("uint8", 3, 5), single(1.0), single(0, dtype="uint8")
+MANY = {"K": 32, "N": 6, "block_size": 16}
+PACKED = Constant(draw("uint8", 6, 2, 8))
 REFUSED = [
+    (microsoft("DynamicQuantizeLSTM", (real(3, 1, 2),) * 12, hidden_size=1), "input W of type float32"),
     (microsoft("QGemm", (BYTES, scales(3), single(0, 3, dtype="uint8"), BYTES.T, ONE, ZERO)), "each row"),
     (microsoft("QGemm", (BYTES, ONE, ZERO, BYTES.T, ONE, ZERO), beta=1.0), "attribute beta"),
     (microsoft("QLinearAdd", (BYTES, ONE, ZERO, BYTES.astype("int8"), ONE, ZERO, ONE, ZERO)), "with one of uint8"),
     (microsoft("QLinearConcat", (ONE, ZERO, BYTES.astype("int32"), ONE, ZERO), axis=0), "type int32"),
+    (microsoft("MatMulNBits", (real(3, 32), PACKED, scales(6, 2), None, Constant(draw("int32", 32))), **MANY), "g_idx"),
+    (microsoft("MatMulNBits", (real(3, 32), PACKED, scales(6, 2)), **MANY, bits=3), "bits 3"),
+    (microsoft("MatMulNBits", (real(3, 32), PACKED, scales(6, 2)), **MANY, weight_prepacked=1), "prepacked"),
 ]
+ON_DATA = [(microsoft("MatMulNBits", (real(3, 32), PACKED.array, scales(6, 2)), **MANY), "B must be constant")]
 WRONG = [
     (microsoft("QLinearAdd", (BYTES, scales(3), ZERO, BYTES, ONE, ZERO, ONE, ZERO)), "no scalar"),
     (microsoft("QLinearConcat", (ONE, ZERO, BYTES, ONE), axis=0), "needs a scale"),
     (microsoft("QLinearConcat", (ONE, ZERO, BYTES, ONE, ZERO, BYTES[:, :2], ONE, ZERO), axis=0), "differ"),
     (microsoft("QuantizeLinear", (real(3, 5), scales(5), single(0, 5, dtype="uint8"))), "without axis"),
     (microsoft("QLinearSoftmax", (BYTES, ONE, ZERO, ONE, ZERO)), "opset is 0"),
+    (microsoft("MatMulNBits", (real(3, 31), PACKED, scales(6, 2)), **MANY), "for K 32"),
+    (microsoft("MatMulNBits", (real(3, 32), PACKED, scales(6, 3)), **MANY), "B needs"),
     (microsoft("QGemm", (BYTES, ONE, ZERO, BYTES.T, ONE, ZERO, None, ONE)), "or neither"),
     (microsoft("DynamicQuantizeMatMul", (real(3, 5), BYTES.T, ONE, None, real(5))), "bias"),
 ]
@@ -156,7 +215,7 @@ WRONG = [
 @pytest.mark.parametrize(
     ("case", "message", "error"),
     [(*row, error) for rows, error in (
-        (REFUSED, UnsupportedError), (WRONG, ModelError),
+        (REFUSED, UnsupportedError), (ON_DATA, DataError), (WRONG, ModelError),
     ) for row in rows],
 )
 def test_refused(case: Case, message: str, error: type[ModelError]) -> None:

@@ -13,7 +13,7 @@ from operators.constants import SHAPES_AND_CONSTANTS
 from operators.convolution import CONVOLUTIONS
 from operators.doubles import DOUBLES
 from operators.elementwise import ELEMENTWISE
-from operators.features import FEATURES
+from operators.features import FEATURES, PREVIEWS
 from operators.fourier import FOURIER
 from operators.halves import HALVES
 from operators.indexing import INDEXING
@@ -41,7 +41,7 @@ FAMILIES = {
     "normalization": NORMALISATIONS, "reduction": REDUCTIONS, "movement": MOVEMENTS, "product": PRODUCTS,
     "ranks": RANKS, "constants": SHAPES_AND_CONSTANTS, "half": HALVES, "resize": RESIZES,
     "indexing": INDEXING, "selection": SELECTIONS, "sampling": SAMPLINGS, "integer": INTEGERS, "microsoft": MICROSOFT,
-    "double": DOUBLES, "features": FEATURES, "fourier": FOURIER,
+    "double": DOUBLES, "preview": PREVIEWS, "features": FEATURES, "fourier": FOURIER,
 }
 ALL = [
     pytest.param(case, id=f"{family}-{case}-{n}") for family, cases in FAMILIES.items() for n, case in enumerate(cases)

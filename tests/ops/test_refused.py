@@ -83,6 +83,7 @@ WRONG = [
     (Case("GridSample", 16, (IMAGE, (1, 2, 2, 2)), {"mode": "area"}), "mode is"),
     (Case("AffineGrid", 20, ((1, 2, 3), ints(2, 1, 2, 2)), {}), "theta of"),
     (Case("RoiAlign", 16, (IMAGE, (1, 5), ints(0)), {}), "regions of"),
+    (Case("MaxRoiPool", 7, (IMAGE, (1, 4)), {"pooled_shape": [2, 2]}), "regions of"),
     (Case("MaxUnpool", 11, (IMAGE, whole(1, 4, 6, 5)), {"kernel_shape": [2, 2]}), "indices of"),
     (Case("Col2Im", 18, ((1, 4, 5), ints(3, 3), ints(2, 2)), {}), "blocks of"),
     (Case("CenterCropPad", 18, (IMAGE, ints(1)), {}), "for axes"),
