@@ -24,7 +24,7 @@ from imgconv.cl.device import DeviceInfo, list_devices, no_driver_message, open_
 from imgconv.config import Config
 from imgconv.files.kept import Kept
 from imgconv.kernels import source
-from imgconv.precision import choose
+from imgconv.precision import storage
 from imgconv.reports import peaks
 from imgconv.stored import precision_file
 
@@ -153,7 +153,7 @@ def precision_to_the_end() -> Iterator[None]:
     """Loads search to the end: what they find in their time differs between machines."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("PART_OF_LOAD", "PART_WITH_SHARED_KERNELS", "LEAST_PART_OF_LOAD"):
-            patch.setattr(choose, name, 1e6)
+            patch.setattr(storage, name, 1e6)
         yield
 
 

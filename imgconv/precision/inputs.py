@@ -13,19 +13,18 @@ A file does not say the range of its pictures. Two things tell 0 .. 1 from 0 .. 
 A bias that is small compared with the response does not tell: such a layer does the same at any scale, and so rounding
 costs the same. Then inputs are of 0 .. 1, and 0 .. 255 only shows which values pass 65504 (`overflow_probes`).
 
-There are two kinds. One is noise with the spectrum of pictures, and lines of text over it: without text, the masks of
-text detectors are zero, and their errors too. The other is discs that cover each other, their radii drawn from a
+The left half of an input is noise with the spectrum of pictures, and lines of text over it: without text, the masks of
+text detectors are zero, and their errors too. The right half is discs that cover each other, their radii drawn from a
 density of r**-3 (the "dead leaves" model: Lee, Mumford and Huang 2001, Occlusion Models for Natural Images), with a
-tenth of the noise over it: pictures have flat areas with edges at all scales. The lower third is one grey, as a
+tenth of the noise over it: pictures have flat areas with edges at all scales. The lower third of it is one grey, as a
 letterboxed picture is padded: nothing averages the rounding of a whole area, and YOLOX is off there most.
 
 Few numbers show little: on one line of text of 48 x 224 a network is off four times as far as on another. So there are
-up to six inputs, three of each kind, but only two of a picture of half a megapixel. Of a larger one, for which a run
-takes long, there is one: its left half is noise, its right half discs.
+up to four inputs, and one of a picture of more than a quarter of a megapixel, for which a run takes long.
 
 Where nothing is to be seen, rounding may cost most: a choice for YOLOX-Nano that is 5e-3 off on these was 2e-2 off on a
 black picture, and 0.1 on one of a grey of 1 to 4 %. So a black picture and one of such a grey are measured too, if
-there are two other inputs at least.
+there are two other inputs.
 
 Inputs that are no pictures are in -1 .. 1, and nothing tells that this is their range. Overflow probes have them LARGE
 times as large.
@@ -52,7 +51,7 @@ BYTE_MEAN, BYTE_SPREAD = 2.0, 50.0
 # Other pictures may give a layer higher values than the synthetic ones.
 MARGIN = 4.0
 CHANNELS = (1, 3, 4)
-MOST_INPUTS, ENOUGH = 6, 500_000  # inputs, and the positions that they show together
+MOST_INPUTS, ENOUGH = 4, 500_000  # inputs, and the positions that they show together
 DARK = (0.0, 0.04)  # greys of dark pictures
 LARGE = 1000.0
 PADDED, PADDING = 1 / 3, 114 / 255  # as a picture of 3:2 in a square
@@ -61,24 +60,20 @@ LETTERS, LEAST_LETTER = "ABCDEFGHKLMNPRSTabcdeghiklnoprstu0123456789", 10.0
 
 
 def synthetic_inputs(graph: Graph) -> tuple[Arrays, ...]:
-    """One to six inputs in the range that the model is made for: noise and discs, dark pictures, the others."""
+    """One to four inputs in the range that the model is made for, the first two before two dark pictures."""
     ranges = {value.name: picture_range(graph, value) or UNIT for value in graph.inputs}
-    drawn = _synthetic(graph, ranges, MOST_INPUTS)
-    has_dark = len(drawn) > 1 and any(map(is_picture, graph.inputs))
-    return (*drawn[:2], *(_dark(graph, ranges, drawn[0], grey) for grey in DARK if has_dark), *drawn[2:])
-
-
-def _dark(graph: Graph, ranges: Mapping[str, tuple[float, float]], others: Arrays, grey: float) -> Arrays:
-    """Pictures of one grey. others: the inputs that are no pictures."""
-    made = dict(others)
-    for value in filter(is_picture, graph.inputs):
-        low, high = ranges[value.name]
-        made[value.name] = numpy.full(value.shape, low + grey * (high - low), value.dtype)
-    return made
+    made, dark = _synthetic(graph, ranges, MOST_INPUTS), list[Arrays]()
+    for grey in DARK if len(made) > 1 and any(map(is_picture, graph.inputs)) else ():
+        each = dict(made[0])
+        for value in filter(is_picture, graph.inputs):
+            low, high = ranges[value.name]
+            each[value.name] = numpy.full(value.shape, low + grey * (high - low), value.dtype)
+        dark.append(each)
+    return (*made[:2], *dark, *made[2:])
 
 
 def overflow_probes(graph: Graph) -> tuple[Arrays, ...]:
-    """One or two inputs of larger numbers where the graph does not tell the range; none if it always does.
+    """One input of larger numbers where the graph does not tell the range; none if it always does.
 
     0 .. 255 for pictures, and -LARGE .. LARGE for other floats.
     """
@@ -87,31 +82,16 @@ def overflow_probes(graph: Graph) -> tuple[Arrays, ...]:
         value.name: (-LARGE, LARGE) if value.dtype.startswith("float") and not is_picture(value)
         else ranges[value.name] or BYTES for value in graph.inputs
     }
-    return _synthetic(graph, larger, 2) if larger != ranges else ()
+    return _synthetic(graph, larger, 1) if larger != ranges else ()
 
 
 def _synthetic(graph: Graph, ranges: Mapping[str, tuple[float, float]], most: int) -> tuple[Arrays, ...]:
-    """At most this many inputs. Those of odd seeds are noise, the others discs; or one that is both."""
+    """At most this many inputs, fewer of large ones."""
     positions = max((prod(v.shape) // (3 if is_picture(v) else 1) for v in graph.inputs), default=0)
-    pairs = max(1, min(most, ENOUGH // max(positions, 1)) // 2)
-    drawn = tuple(
-        {value.name: draw(value, *ranges[value.name], seed, seed % 2 == 0) for value in graph.inputs}
-        for seed in range(1, 2 * pairs + 1)
+    count = max(1, min(most, ENOUGH // max(positions, 1)))
+    return tuple(
+        {value.name: draw(value, *ranges[value.name], seed) for value in graph.inputs} for seed in range(1, count + 1)
     )
-    if positions <= ENOUGH:
-        return drawn
-    noise, discs = drawn
-    return ({value.name: _side_by_side(value, noise[value.name], discs[value.name]) for value in graph.inputs},)
-
-
-def _side_by_side(value: Value, left: Array, right: Array) -> Array:
-    """The left half of a picture and the right half of another one; other arrays are the first one."""
-    if not is_picture(value):
-        return left
-    columns = 3 if value.shape[1] in CHANNELS else 2
-    middle = value.shape[columns] // 2
-    first, second = (slice(None),) * columns + (slice(middle),), (slice(None),) * columns + (slice(middle, None),)
-    return numpy.concatenate([left[first], right[second]], columns)
 
 
 def picture_range(graph: Graph, value: Value) -> tuple[float, float] | None:
@@ -139,42 +119,34 @@ def is_picture(value: Value) -> bool:
 
 
 def held_out_inputs(graph: Graph, inputs: Sequence[Arrays]) -> tuple[Arrays, ...]:
-    """Three further inputs: in the range of the smallest given one, of the largest, and MARGIN times that.
-
-    The smallest and the largest are those of least and of greatest magnitude. Integers stay in the range. Pictures of
-    one grey have none.
-    """
-    def largest(arrays: Arrays) -> float:
-        return max((float(numpy.max(numpy.abs(a), initial=0.0)) for a in arrays.values()), default=0.0)
-
-    several = [each for each in inputs if any(numpy.ptp(a) for a in each.values() if a.size)]
-    ordered = sorted(several or inputs, key=largest)
+    """Two further inputs: in the range of the largest given one, and MARGIN times that. Integers stay in the range."""
+    given = max(inputs, key=lambda each: max((float(numpy.ptp(a)) for a in each.values() if a.size), default=0.0))
     made = []
-    for seed, (given, scale) in enumerate(((ordered[0], 1.0), (ordered[-1], 1.0), (ordered[-1], MARGIN)), 12):
+    for seed, scale in ((12, 1.0), (13, MARGIN)):
         drawn = {}
         for value in graph.inputs:
-            low, high = _range(given[value.name])
+            finite = given[value.name][numpy.isfinite(given[value.name])]
+            low, high = (float(finite.min()), float(finite.max())) if finite.size else UNIT
             factor = scale if value.dtype.startswith("float") else 1.0
             drawn[value.name] = draw(value, factor * low, factor * high, seed)
         made.append(drawn)
     return tuple(made)
 
 
-def draw(value: Value, low: float, high: float, seed: int = 1, edges: bool = False) -> Array:
-    """An input of low .. high: noise with the spectrum of pictures and text or, with `edges`, discs over each other."""
+def draw(value: Value, low: float, high: float, seed: int = 1) -> Array:
+    """An input of low .. high: its left half is noise with the spectrum of pictures, and text, its right half discs."""
     random, shape = numpy.random.default_rng(seed), value.shape
     if len(shape) < 2 or 0 in shape or not value.dtype.startswith("float"):
         return (low + random.random(shape) * (high - low)).astype(value.dtype)
     last = len(shape) == 4 and shape[1] not in CHANNELS and shape[3] in CHANNELS
     planes = (*shape[:-3], shape[-1], *shape[-3:-1]) if last else shape
     made = _noise(random, planes)
-    if edges:
-        made = 0.1 * made + 0.9 * _discs(random, planes)
-        if is_picture(value):
-            made[..., int(planes[-2] * (1 - PADDED)) :, :] = PADDING
-    elif is_picture(value):
+    discs, middle = 0.1 * made + 0.9 * _discs(random, planes), planes[-1] // 2
+    if is_picture(value):
+        discs[..., int(planes[-2] * (1 - PADDED)) :, :] = PADDING
         text = _text(random, *planes[-2:])
         made = 0.6 * made * (1 - text) + text
+    made[..., middle:] = discs[..., middle:]
     made -= made.min()
     made *= (high - low) / max(made.max(), 1e-9)
     return numpy.asarray(low + (numpy.moveaxis(made, -3, -1) if last else made), value.dtype)
@@ -221,12 +193,6 @@ def _discs(random: numpy.random.Generator, shape: tuple[int, ...]) -> Array:
     return made
 
 
-def _range(array: Array) -> tuple[float, float]:
-    """The least and the greatest finite element; 0 and 1 if there is none."""
-    finite = array[numpy.isfinite(array)]
-    return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-
-
 # What the first layers tell of the range
 
 
@@ -271,7 +237,7 @@ def _bias_to_response(graph: Graph, node: Node) -> float:
     if weights is None or not biases or isinstance(node.operation, Convolution) and node.operation.transposed:
         return 0.0
     kernel = weights.astype(numpy.float64).sum(axis=1)
-    picture = draw(Value("", (64, 64), "float64"), *UNIT)
+    picture = _noise(numpy.random.default_rng(1), (64, 64))
     windows = numpy.lib.stride_tricks.sliding_window_view(picture, kernel.shape[1:])
     response = numpy.einsum("oyx,abyx->oab", kernel, windows)
     scale = float(numpy.sqrt(numpy.mean(numpy.square(response))))

@@ -4,7 +4,7 @@ Whole plans are run: a sum in half rounds at each step, which no rounding of its
 not add up well, since any change of a layer rounds all later values anew, so they only give the order.
 
 A sum in half overflows at 65504 on the way, and loses terms that are small compared with it: other pictures may do what
-the measured ones do not. So sums are judged on `held_out_inputs` too, two in the range of the measured inputs and one
+the measured ones do not. So sums are judged on `held_out_inputs` too, one in the range of the measured inputs and one
 four times as far, which is there for overflows: all rounding costs more on it. Sums may use up a tenth of what storage
 leaves of the bound, since other pictures cost more; on the far input the bound itself, beside storage.
 
@@ -15,20 +15,18 @@ is off 4 to 7 times as far on the photograph of a fish as on the worst input, pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from time import perf_counter
 
 from imgconv.arrays import Array, Arrays
-from imgconv.compiling.compiler import Prepared
 from imgconv.config import Precision
 from imgconv.precision.inputs import MARGIN, held_out_inputs
 from imgconv.precision.loss import least_scales, relative_error, scales_of
 from imgconv.precision.search import Budget, search
 from imgconv.precision.share import UNDECIDED
-from imgconv.runtime.device import Device
-from imgconv.runtime.programs import Progress
+from imgconv.precision.storage import Storage
 from imgconv.runtime.session import Session
 
 # Of what storage in half leaves of the bound, the part that sums in half may use: other pictures may cost more.
@@ -54,33 +52,21 @@ class Judged:
     room: float
 
 
-@dataclass
 class Sums:
     """Plans of one storage that differ in how convolutions sum, and how far their outputs are from float.
 
-    reference: the plan in float. wide: the plan with sums in float, of the storage `stored`. exact, errors: of the
-    inputs, the outputs in float and the errors with sums in float. seconds: of the last trial, without building.
+    storage: its choice, whose session sums in float. seconds: of the last trial, without building.
     """
 
-    prepared: Prepared
-    context: Device
-    progress: Progress | None
-    reference: Session
-    wide: Session
-    stored: Precision
-    inputs: tuple[Arrays, ...]
-    exact: Sequence[Mapping[str, Array]]
-    scales: Mapping[str, float]
-    errors: tuple[float, ...]
-    bound: float
-    budget: Budget = field(default_factory=Budget)
-    seconds: float = 0.0
-    known: dict[Precision, tuple[Session, list[float]]] = field(default_factory=dict)
+    def __init__(self, storage: Storage) -> None:
+        self.storage, self.wide, self.errors = storage, storage.session, storage.errors
+        self.budget, self.seconds = Budget(), 0.0
+        self._known: dict[Precision, tuple[Session, list[float]]] = {}
 
     @cached_property
     def sizes(self) -> dict[str, int]:
         """The multiply-adds of the launches that can sum in half, by each value that they compute."""
-        launches = self.session(self.stored).plan.launches
+        launches = self.trial(NONE, NONE)[0].plan.launches
         return {name: each.multiply_adds for each in launches if each.sums == "half" for name in each.values}
 
     @cached_property
@@ -89,45 +75,41 @@ class Sums:
 
         Storage alone may be over the bound on another input, which then says nothing of sums and is left out.
         """
+        storage, bound, least = self.storage, self.storage.bound, least_scales(self.storage.prepared.graph)
         found = [
-            Judged(inputs, exact, self.scales, error, self.room(error))
-            for inputs, exact, error in zip(self.inputs, self.exact, self.errors, strict=True)
+            Judged(inputs, exact, storage.scales, error, SHARE_OF_SUMS * max(0.0, bound - error))
+            for inputs, exact, error in zip(storage.inputs, storage.exact, self.errors, strict=True)
         ]
-        near, also_near, far = held_out_inputs(self.prepared.graph, self.inputs)
-        for inputs in (near, also_near, far):
-            exact = self.reference.run(inputs)
-            scales = scales_of([exact], least_scales(self.prepared.graph))
+        for inputs, most in zip(held_out_inputs(storage.prepared.graph, storage.inputs), (bound, MARGIN * bound)):
+            exact = storage.reference.run(inputs)
+            scales = scales_of([exact], least)
             error = relative_error(self.wide.run(inputs), exact, scales)
-            most, room = (MARGIN * self.bound, self.bound) if inputs is far else (self.bound, self.room(error))
+            room = bound if most > bound else SHARE_OF_SUMS * (bound - error)
             found += [Judged(inputs, exact, scales, error, room)] if error <= most else []
         return found
 
-    def room(self, error: float) -> float:
-        """The error that sums may add to that of storage, in the measured range."""
-        return SHARE_OF_SUMS * max(0.0, self.bound - error)
-
     def precision(self, chunks: frozenset[str], in_float: frozenset[str]) -> Precision:
         """The Precision with these values summed in chunks and in float, the others in half."""
-        return replace(self.stored, arithmetic=in_float, runs=chunks)
+        return replace(self.storage.precision, arithmetic=in_float, runs=chunks)
 
-    def session(self, precision: Precision) -> Session:
+    def _session(self, precision: Precision) -> Session:
         """The plan of a Precision on the device. Two others lend it their kernels: most are theirs."""
         begin = perf_counter()
-        plan = self.prepared.plan(replace(self.prepared.config, float16=2, precision=precision))
+        plan = self.storage.plan(2, precision)
         self.seconds = perf_counter() - begin
-        lenders = [self.wide, *(session for session, _ in list(self.known.values())[:2])]
-        return Session(plan, self.context, self.progress, lenders)
+        lenders = [self.wide, *(session for session, _ in list(self._known.values())[:2])]
+        return Session(plan, self.storage.context, self.storage.progress, lenders)
 
     def trial(self, chunks: frozenset[str], in_float: frozenset[str]) -> tuple[Session, list[float]]:
         """The plan with these sums, and its errors on what is judged."""
         precision = self.precision(chunks, in_float)
-        if precision not in self.known:
+        if precision not in self._known:
             self.budget.spend()
-            session, begin = self.session(precision), perf_counter()
+            session, begin = self._session(precision), perf_counter()
             made = [relative_error(session.run(each.inputs), each.outputs, each.scales) for each in self.judged]
             self.seconds += perf_counter() - begin
-            self.known[precision] = session, made
-        return self.known[precision]
+            self._known[precision] = session, made
+        return self._known[precision]
 
     def allowed(self, chunks: frozenset[str], in_float: frozenset[str], part: float = 1.0) -> bool:
         """Returns whether this part of each room is enough for these sums."""
@@ -138,9 +120,8 @@ class Sums:
     def worst(self) -> tuple[Arrays, dict[str, Array]]:
         """Returns the judged input for which sums in half cost most, and its outputs with sums in float."""
         _, errors = self.trial(NONE, NONE)
-        pairs = enumerate(zip(errors, self.judged, strict=True))
-        _, number = max((error - each.error - each.room, number) for number, (error, each) in pairs)
-        inputs = self.judged[number].inputs
+        costs = [error - each.error - each.room for error, each in zip(errors, self.judged, strict=True)]
+        inputs = self.judged[costs.index(max(costs))].inputs
         return inputs, self.wide.run(inputs)
 
     def cost(self, narrow: frozenset[str], in_chunks: bool) -> float:
@@ -148,7 +129,7 @@ class Sums:
         self.budget.spend()
         inputs, expected = self.worst
         precision = self.precision(narrow if in_chunks else NONE, frozenset(self.sizes) - narrow)
-        return relative_error(self.session(precision).run(inputs), expected)
+        return relative_error(self._session(precision).run(inputs), expected)
 
 
 def choose_sums(

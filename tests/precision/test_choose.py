@@ -29,7 +29,7 @@ from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from imgconv.loading.compiled import TO_THE_END
 from imgconv.loading.target import target_of
-from imgconv.precision import choose
+from imgconv.precision import choose, storage
 from imgconv.precision.choose import BOUND, choose_precision, ends_in_softmax
 from imgconv.precision.inputs import synthetic_inputs
 from imgconv.precision.loss import relative_error
@@ -109,11 +109,11 @@ def test_less_than_the_bound_is_accepted_on_synthetic_inputs(device: DeviceInfo,
     """All of it on the user's own. At the error with everything in half, and a little above and below."""
     prepared, inputs = prepared_of(overflow_model(1.0), device), [{"x": picture()}] if own else []
     error = choose_precision(prepared, context, None, inputs, 1.0).half_error
-    part = 1.0 if own else choose.PART_OF_ALL
+    part = 1.0 if own else storage.PART_OF_ALL
     for bound, is_all in ((1.05 * error / part, True), (0.95 * error / part, False)):
         choice = choose_precision(prepared, context, None, inputs, bound)
         assert (not choice.precision.storage) == is_all
-        assert choice.error <= (part if is_all or own else choose.PART_OF_FOUND) * bound
+        assert choice.error <= (part if is_all or own else storage.PART_OF_FOUND) * bound
 
 
 def test_a_choice_is_confirmed_by_its_plan(
@@ -181,7 +181,7 @@ def test_steps_are_really_taken(device: DeviceInfo, context: Context) -> None:
     session = choose_precision(prepared, context).session
     wide = Session(prepared.plan(Config()), context)
     for inputs in synthetic_inputs(prepared.graph):
-        assert relative_error(session.run(inputs), wide.run(inputs)) <= choose.PART_OF_ALL * BOUND
+        assert relative_error(session.run(inputs), wide.run(inputs)) <= storage.PART_OF_ALL * BOUND
 
 
 @pytest.mark.parametrize("classes", [8, 7000])
@@ -335,8 +335,8 @@ def test_load_says_how_much_is_half(device: DeviceInfo, caplog: pytest.LogCaptur
 
 def test_load_says_what_was_not_measured(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also a later load, which takes the choice of the first one."""
-    monkeypatch.setattr(choose._Storage, "runs_within", lambda *_: 0)
-    monkeypatch.setattr(choose._Storage, "inputs_within", lambda *_: 2)
+    monkeypatch.setattr(storage.Storage, "runs_within", lambda *_: 0)
+    monkeypatch.setattr(storage.Storage, "inputs_within", lambda *_: 2)
     for _ in range(2):
         with pytest.warns(RuntimeWarning, match=f"{UNDECIDED}.*{TO_THE_END}"):
             imgconv.load(offset_model(), device, float16=1)
@@ -347,18 +347,18 @@ def test_a_load_has_as_many_runs_as_fit_in_its_time(
 ) -> None:
     """By the time of a run, and none once the time is over; more time for more inputs first."""
     for name in ("PART_OF_LOAD", "PART_WITH_SHARED_KERNELS", "LEAST_PART_OF_LOAD"):
-        monkeypatch.setattr(choose, name, 0.5)
-    storage = choose._Storage(prepared_of(overflow_model(), device), context, None, (), BOUND)
-    storage.run_seconds, storage.build = 1e-3, 0.0
-    few, many = (storage.runs_within(storage.ready - seconds) for seconds in (1e3, 1e4))
-    assert 0 < few <= 1e6 and many > 9 * few and storage.runs_within(storage.ready) == 0
-    counts = [storage.inputs_within(storage.ready - seconds) for seconds in (0.0, 1.0, 10.0, 100.0)]
+        monkeypatch.setattr(storage, name, 0.5)
+    measuring = storage.Storage(prepared_of(overflow_model(), device), context, None, (), BOUND)
+    measuring.run_seconds, measuring.build = 1e-3, 0.0
+    few, many = (measuring.runs_within(measuring.ready - seconds) for seconds in (1e3, 1e4))
+    assert 0 < few <= 1e6 and many > 9 * few and measuring.runs_within(measuring.ready) == 0
+    counts = [measuring.inputs_within(measuring.ready - seconds) for seconds in (0.0, 1.0, 10.0, 100.0)]
     assert counts == sorted(counts) and counts[0] == 0 and counts[-1] > 8
 
 
 def test_a_load_without_time_measures_nothing(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a run takes as long as the load, all stays float and nothing else is compiled."""
-    monkeypatch.setattr(choose._Storage, "inputs_within", lambda *_: 0)
+    monkeypatch.setattr(storage.Storage, "inputs_within", lambda *_: 0)
     with pytest.warns(RuntimeWarning, match=f"{UNDECIDED}.*{TO_THE_END}"):
         model = imgconv.load(overflow_model(1.0), device, float16=1)
     assert {*stored(model.plan).values()} == {"float32"}

@@ -60,9 +60,9 @@ def test_held_out_inputs_than_pictures() -> None:
 def test_synthetic_inputs_fill_their_range() -> None:
     """A convolution without a bias: 0 .. 1, and 0 .. 255 to see what overflows."""
     graph = run_passes(import_onnx(overflow_model()))
-    drawn = synthetic_inputs(graph)
-    assert [numpy.unique(each["x"]).tolist() for each in drawn[2:4]] == [[grey] for grey in numpy.float32(DARK)]
-    for inputs, most, count in (((*drawn[:2], *drawn[4:]), 1, 6), (overflow_probes(graph), 255, 2)):
+    made = synthetic_inputs(graph)
+    assert [numpy.unique(each["x"]).tolist() for each in made[2:4]] == [[grey] for grey in numpy.float32(DARK)]
+    for inputs, most, count in (((*made[:2], *made[4:]), 1, 4), (overflow_probes(graph), 255, 1)):
         assert len({each["x"].tobytes() for each in inputs}) == len(inputs) == count
         for each in inputs:
             assert each["x"].dtype == numpy.float32
@@ -70,38 +70,28 @@ def test_synthetic_inputs_fill_their_range() -> None:
     assert overflow_probes(trained_layer(Tensor.input("x", SHAPE), 1.0)) == ()
 
 
-@pytest.mark.parametrize("shape", [(1, 3, 60, 50), (1, 60, 50, 3)])
-def test_edges_are_flat_areas(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("shape", [(1, 3, 60, 100), (1, 60, 100, 3)])
+def test_the_right_half_is_flat_areas(shape: tuple[int, ...]) -> None:
     """Of the differences of neighbours, the largest hundredth is far over the median: in noise it is not."""
     value = Value("x", shape, "float32")
     axis = 3 if shape[1] == 3 else 2
-    steps = numpy.abs(numpy.diff(draw(value, 0.0, 1.0, 3, edges=True), axis=axis))
-    assert numpy.quantile(steps, 0.99) > 20 * numpy.median(steps)
+    left, right = numpy.split(draw(value, 0.0, 1.0, 3), 2, axis)
+    steps = [numpy.abs(numpy.diff(half, axis=axis)) for half in (left, right)]
+    spread = [numpy.quantile(each, 0.99) / numpy.median(each) for each in steps]
+    assert spread[1] > 20 and spread[0] < spread[1]
 
 
 def test_an_input_without_elements_is_drawn() -> None:
     x = Tensor.input("x", (1, 3, 0, 4))
-    assert [drawn["x"].shape for drawn in synthetic_inputs(build_graph({"y": x.sum([2])}))] == [x.shape] * 8
+    assert [made["x"].shape for made in synthetic_inputs(build_graph({"y": x.sum([2])}))] == [x.shape] * 6
 
 
 @pytest.mark.parametrize("shape, count", [
-    ((1, 3, 48, 224), 8), ((1, 3, 416, 416), 4), ((1, 320, 320, 3), 6), ((1, 3, 700, 700), 4), ((1, 3, 710, 710), 1),
-    ((1, 90), 6),
+    ((1, 3, 48, 224), 6), ((1, 3, 416, 416), 4), ((1, 320, 320, 3), 6), ((1, 3, 700, 700), 1), ((1, 90), 4),
 ])
 def test_small_inputs_have_more_synthetic_ones(shape: tuple[int, ...], count: int) -> None:
-    """Two of the inputs are dark pictures, unless they are no pictures, or very large ones."""
+    """Two of the inputs are dark pictures, unless they are no pictures, or large ones."""
     assert len(synthetic_inputs(build_graph({"y": Tensor.input("x", shape) + 1}))) == count
-
-
-@pytest.mark.parametrize("shape", [(1, 3, 600, 901), (1, 600, 901, 3)])
-def test_a_large_picture_is_half_noise_and_half_discs(shape: tuple[int, ...]) -> None:
-    (drawn,) = synthetic_inputs(build_graph({"y": Tensor.input("x", shape) + 1}))
-    noise, discs = (draw(Value("x", shape, "float32"), 0.0, 1.0, seed, seed == 2) for seed in (1, 2))
-    columns = shape.index(901)
-    halves = (numpy.split(array, [450], columns) for array in (drawn["x"], noise, discs))
-    (left, right), (noise_left, _), (_, discs_right) = halves
-    numpy.testing.assert_array_equal(left, noise_left)
-    numpy.testing.assert_array_equal(right, discs_right)
 
 
 def test_inputs_that_are_no_pictures_have_larger_probes() -> None:
@@ -116,24 +106,15 @@ def test_inputs_that_are_no_pictures_have_larger_probes() -> None:
             assert name == "count" or numpy.abs(each[name]).max() > most / 2
 
 
-def test_held_out_inputs_are_no_plain_pictures() -> None:
-    graph = run_passes(import_onnx(overflow_model()))
-    drawn = synthetic_inputs(graph)
-    assert all(numpy.ptp(each["x"]) > 0.9 for each in held_out_inputs(graph, drawn))
-    (plain, *_) = held_out_inputs(graph, drawn[2:3])
-    assert plain["x"].shape == drawn[2]["x"].shape
-
-
 def test_held_out_inputs_have_the_range_of_the_measured_ones() -> None:
     graph = run_passes(import_onnx(overflow_model()))
     given = [{"x": scale * picture(seed) - 1} for seed, scale in ((1, 5.0), (2, 1.0), (3, 9.0))]
-    made = held_out_inputs(graph, given)
-    ranges = [(each["x"].min(), each["x"].max()) for each in made]
+    made = held_out_inputs(graph, [*given, {"x": numpy.full_like(picture(), 99)}])
     low, high = given[2]["x"].min(), given[2]["x"].max()
-    assert ranges[0] == pytest.approx((given[1]["x"].min(), given[1]["x"].max()), rel=1e-5)
-    assert ranges[1] == pytest.approx((low, high), rel=1e-5)
-    assert ranges[2] == pytest.approx((4 * low, 4 * high), rel=1e-5)
-    assert len({each["x"].tobytes() for each in (*made, *given)}) == 6
+    assert [(each["x"].min(), each["x"].max()) for each in made] == [
+        pytest.approx((factor * low, factor * high), rel=1e-5) for factor in (1, 4)
+    ]
+    assert len({each["x"].tobytes() for each in (*made, *given)}) == 5
     index = Tensor.input("i", (7,), "int64")
     made = held_out_inputs(build_graph({"y": index + 1}), [{"i": numpy.full(7, 5)}])
     assert {each["i"].max() for each in made} == {5}
