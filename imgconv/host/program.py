@@ -138,7 +138,6 @@ class _Preparing:
         self.values: list[Any] = []
         self.slots: dict[str, int] = {}
         self.known: set[int] = set()
-        self.made: dict[Any, Slots] = {}
 
     def program(self) -> HostProgram:
         graph = self.graph
@@ -177,13 +176,7 @@ class _Preparing:
             name: (HostProgram.of(body, self.limit, self.on_device), tuple(self.slots[each] for each in body.captured))
             for name, body in node.bodies.items()
         }
-        key = self.key_of(node, inputs)
-        if key in self.made:
-            self.slots |= {name: slot for name, slot in zip(node.outputs, self.made[key], strict=True) if name}
-            return None
         outputs = tuple(self.slot(name) if name else -1 for name in node.outputs)
-        if key:
-            self.made[key] = outputs
         wanted = max((number for number, slot in enumerate(outputs, 1) if slot >= 0), default=1)
         # What reads nothing from outside is the same in every run.
         alone = {name: partial(body.run_body, ()) for name, (body, slots) in bodies.items() if not slots}
@@ -205,18 +198,6 @@ class _Preparing:
                 array.setflags(write=False)
         self.known.update(folded)
         return None
-
-    def key_of(self, node: HostNode, inputs: Slots) -> Any:
-        """Returns a key of what a node computes: equal nodes are computed once. None for a node that must run itself.
-
-        A detector finds the places of a mask twice for each class: for the scores and for the boxes. Outputs of the
-        graph are arrays of their own.
-        """
-        attributes = tuple(sorted(node.attributes.items()))
-        plain = all(isinstance(value, (int, float, str, tuple)) for _, value in attributes)
-        if not plain or node.op_type in RANDOM or not set(node.outputs).isdisjoint(self.graph.outputs):
-            return None
-        return node.op_type, node.domain, node.version, attributes, inputs, tuple(map(bool, node.outputs))
 
     def with_dead(self, steps: Sequence[HostStep], outputs: Slots) -> tuple[HostStep, ...]:
         """The steps, each with the slots that nothing reads after it."""
