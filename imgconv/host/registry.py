@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -13,6 +13,7 @@ import numpy
 from imgconv import ops
 from imgconv.errors import ConfigError, ModelError, ResourceError
 from imgconv.graph.evaluate import evaluate_graph
+from imgconv.graph.onnx_nodes import HostNode
 from imgconv.tensor import Tensor, build_graph
 
 LIMIT = 1 << 30  # bytes of the largest tensor on the host
@@ -103,13 +104,24 @@ def runs(op_type: str, domain: str = "") -> bool:
 
 
 def find(op_type: str, domain: str = "") -> Function:
-    """The function of an op type; if the table has none, the composition by which the import computes constants."""
-    found = _FUNCTIONS.get((domain, op_type))
-    if found is not None:
-        return found
-    if ops.find(op_type, domain) is None:
+    """The function of an op type; if the table has none, the composition by which the import computes constants.
+
+    Raises ModelError if there is neither.
+    """
+    if not runs(op_type, domain):
         raise ModelError(f"the host has no function for {ops.qualified(domain, op_type)}")
-    return partial(composed, domain=domain)
+    return _FUNCTIONS.get((domain, op_type)) or partial(composed, domain=domain)
+
+
+def compose(node: HostNode, inputs: Sequence[Tensor | None]) -> list[Tensor]:
+    """The outputs of a node as the import composes them. Raises ModelError, and what the operator's function raises."""
+    registered = ops.find(node.op_type, node.domain)
+    if registered is None:
+        raise ModelError(f"{ops.qualified(node.domain, node.op_type)} has no composition", node=node.name)
+    made = registered.function(
+        ops.Call(node.name, node.op_type, node.version, tuple(inputs), node.attributes, node.outputs)
+    )
+    return [made] if isinstance(made, Tensor) else list(made)
 
 
 @host("BitShift", "Conv", "ConvTranspose", "EyeLike", "NonMaxSuppression", "NonZero", "Range", "Size", "Unique")
@@ -118,13 +130,8 @@ def composed(call: HostCall, *inputs: Any, domain: str = "") -> Any:
 
     Raises ModelError.
     """
-    registered = ops.find(call.op_type, domain)
-    assert registered is not None
-    known = tuple(None if x is None else Tensor.constant(x) for x in inputs)
-    made = registered.function(
-        ops.Call(call.node, call.op_type, call.version, known, call.attributes, ("wanted",) * call.outputs)
-    )
-    tensors = [made] if isinstance(made, Tensor) else list(made)
+    node = HostNode(call.node, call.op_type, (), ("wanted",) * call.outputs, call.attributes, call.version, domain)
+    tensors = compose(node, [None if x is None else Tensor.constant(x) for x in inputs])
     if all(tensor.is_constant for tensor in tensors):
         return tuple(tensor.numpy() for tensor in tensors)
     # A long computation, which the import would leave to the device.

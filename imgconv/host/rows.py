@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy
 
-from imgconv import ops
 from imgconv.arrays import Array
 from imgconv.graph.onnx_nodes import HostNode
 from imgconv.host import registry, subgraphs
@@ -117,14 +116,7 @@ def padded(node: HostNode, given: Given) -> list[PaddedRows]:
 
 def call(node: HostNode, given: Given) -> list[Tensor]:
     """The outputs of the operator's own function."""
-    registered = ops.find(node.op_type, node.domain)
-    if registered is None:
-        raise CannotOffloadError
-    tensors = tuple(None if each is None else each.tensor for each in given)
-    made = registered.function(
-        ops.Call(node.name, node.op_type, node.version, tensors, node.attributes, node.outputs)
-    )
-    return [made] if isinstance(made, Tensor) else list(made)
+    return registry.compose(node, [None if each is None else each.tensor for each in given])
 
 
 def take_rows(x: Tensor, places: Tensor) -> Tensor:

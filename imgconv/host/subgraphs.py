@@ -23,7 +23,7 @@ from imgconv import ops
 from imgconv.arrays import Array, Arrays
 from imgconv.graph.nodes import Graph
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
-from imgconv.host.registry import HostCall, host
+from imgconv.host.registry import HostCall, compose, host
 from imgconv.tensor import Tensor, build_graph, origin
 
 SUBGRAPH, DOMAIN = "Subgraph", "imgconv"
@@ -148,14 +148,9 @@ def _recorded(
     tensors = {name: Tensor.constant(array) for name, array in body.constants.items()}
     tensors |= {name: Tensor.input(name, shapes[name], dtypes[name]) for name in body.inputs}
     for node in body.nodes:
-        registered = ops.find(node.op_type, node.domain)
-        assert registered is not None
-        inputs = tuple(tensors[name] if name else None for name in node.inputs)
         with origin(node.name):
-            made = registered.function(
-                ops.Call(node.name, node.op_type, node.version, inputs, node.attributes, node.outputs)
-            )
-        tensors |= dict(zip(node.outputs, [made] if isinstance(made, Tensor) else made))
+            made = compose(node, [tensors[name] if name else None for name in node.inputs])
+        tensors |= dict(zip(node.outputs, made))
     return tensors
 
 
