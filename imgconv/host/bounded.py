@@ -1,17 +1,17 @@
-"""Takes suppression, and what is in front of it and behind it, from the host's part of a model to the device.
+"""Moves suppression, and what is computed before and after it, from the host partition back to the device.
 
-How many rows such a value has depends on data, but a constant bounds it. On the device it has the most rows that it may
-have, and a mask says which of them exist:
+The number of rows of such a value depends on data, but a constant bounds it. On the device the value is padded to this
+bound, and a mask tells which rows exist:
 
     best of 90 classes, at most 300 each      27,000 rows, mask          BestOfClasses, NonZero: a mask, nothing moves
     suppression, at most 300 stay                300 rows, mask          NonMaxSuppression
     boxes, scores and labels at its places       300 rows, mask          Gather
-    what is computed of each row                 300 rows, mask
+    what is computed for each row                300 rows, mask
     ------------------------------------------------------------------------------------------------------ to the host
-    KeptRows: the rows that the mask says
+    KeptRows: the rows that exist
 
-A place among the rows is a place among all of them, also those that do not exist. So a Gather of such rows reads it,
-and the host finds its own places, of the rows that exist: if these are the places of a suppression, nothing is taken.
+On the device a place counts all rows, also those that do not exist; on the host it counts those that do. So a place
+never is a boundary tensor: the host finds it again, and if it is one of a suppression, nothing is moved to the device.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _suppresses(node: HostNode) -> bool:
 
 
 def _without(graph: HostGraph, taken: Collection[str]) -> HostGraph:
-    """The graph without the nodes that make these values, and without those that nothing reads then."""
+    """The graph without the nodes that make these values, and without those that nothing reads any more."""
     nodes = tuple(node for node in graph.nodes if not any(name in taken for name in node.outputs))
     return needed(replace(graph, nodes=nodes), graph.outputs)
 

@@ -30,7 +30,7 @@ from imgconv.host.subgraphs import DOMAIN, constants_of
 from imgconv.suppression import best_first
 
 BEST_OF_CLASSES = "BestOfClasses"
-SORTED_WHOLE = 50_000  # scores: to sort so many takes less than to leave out the worst of each class first
+SORTED_WHOLE = 50_000  # scores: up to this count a full sort beats pre-selection
 # An op type with attributes, or ("TopK", 1) for its second output, and patterns of its inputs; or the name of a value.
 Pattern = Union[str, tuple[Any, ...]]
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
@@ -208,7 +208,7 @@ def needed(graph: HostGraph, outputs: Iterable[str]) -> HostGraph:
 
 
 def _with_limits(graph: HostGraph) -> HostGraph:
-    """Suppression keeps no more boxes of a class than are read: torchvision takes the best 300 behind it."""
+    """Suppression keeps no more boxes of a class than are read: torchvision takes the best 300 after it."""
     known = constants_of(graph)
     for node in graph.nodes:
         if node.op_type == "Slice" and not node.domain and len(node.inputs) in (4, 5):
@@ -220,7 +220,7 @@ def _with_limits(graph: HostGraph) -> HostGraph:
 
 
 def _limited(graph: HostGraph, name: str, most: int, around: Mapping[str, Array]) -> HostGraph:
-    """The graph in which only the first rows of a value, at most so many, need be right; itself if nothing changes."""
+    """The graph in which only the first `most` rows of a value need be right; itself if nothing changes."""
     makers = [node for node in graph.nodes if name in node.outputs]
     read = [each for node in graph.nodes for each in node.reads] + [*graph.outputs]
     if not makers or makers[0].domain or read.count(name) != 1:
@@ -239,7 +239,7 @@ def _limited(graph: HostGraph, name: str, most: int, around: Mapping[str, Array]
 
 
 def _suppressing(graph: HostGraph, node: HostNode, most: int, known: Mapping[str, Array]) -> HostGraph:
-    """The graph in which a NonMaxSuppression keeps at most so many boxes of each class."""
+    """The graph in which a NonMaxSuppression keeps at most `most` boxes of each class."""
     given = known.get(node.inputs[2]) if len(node.inputs) > 2 else None
     if given is None:
         return graph

@@ -1,6 +1,6 @@
-"""Loop-invariant code motion: what all rounds of a Loop compute alike is computed in the first one only.
+"""Loop-invariant code motion: what is equal in all rounds of a Loop is computed in the first one only.
 
-A state that the body hands on as it came is read from outside. What depends on no other state goes into a graph of its
+A state that the body passes through is read from outside. What depends on no other state goes into a graph of its
 own, the attribute `first`, whose outputs are further inputs of the body:
 
     h, w = Loop(trips, go, h0, W)                      h = Loop(trips, go, h0)      w = Identity(W)
@@ -32,24 +32,24 @@ def with_first_rounds(graph: HostGraph) -> HostGraph:
 
 
 def _loop(node: HostNode, body: HostGraph) -> list[HostNode]:
-    """A Loop without the states that are handed on, and Identity nodes for its outputs of these."""
+    """A Loop without its pass-through states, and Identity nodes for its outputs of these."""
     given, states, made = node.inputs[BEFORE_INPUTS:], body.inputs[BEFORE_INPUTS:], body.outputs[BEFORE_OUTPUTS:]
     same = {each.outputs[0]: each.inputs[0] for each in body.nodes if each.op_type == "Identity"}
-    handed_on = [
+    passed = [
         number for number, (outer, inner, name) in enumerate(zip(given, states, made))
         if same.get(name, name) == inner and outer and (outer == inner or outer not in body.own)
     ]
-    renamed = [_identity(node, given[n], states[n]) for n in handed_on if given[n] != states[n]]
+    renamed = [_identity(node, given[n], states[n]) for n in passed if given[n] != states[n]]
     first, rest = _parted(replace(
-        body, inputs=_without(body.inputs, BEFORE_INPUTS, handed_on), nodes=(*renamed, *body.nodes),
-        outputs=_without(body.outputs, BEFORE_OUTPUTS, handed_on),
+        body, inputs=_without(body.inputs, BEFORE_INPUTS, passed), nodes=(*renamed, *body.nodes),
+        outputs=_without(body.outputs, BEFORE_OUTPUTS, passed),
     ))
     loop = replace(
-        node, inputs=_without(node.inputs, BEFORE_INPUTS, handed_on), outputs=_without(node.outputs, 0, handed_on),
+        node, inputs=_without(node.inputs, BEFORE_INPUTS, passed), outputs=_without(node.outputs, 0, passed),
         attributes={**node.attributes, "body": rest, **({"first": first} if first else {})},
     )
     outputs = dict(enumerate(node.outputs))
-    return [loop, *(_identity(node, given[n], outputs[n]) for n in handed_on if outputs.get(n))]
+    return [loop, *(_identity(node, given[n], outputs[n]) for n in passed if outputs.get(n))]
 
 
 def _identity(loop: HostNode, source: str, name: str) -> HostNode:

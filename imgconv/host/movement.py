@@ -146,7 +146,7 @@ def concat(call: HostCall, *parts: Array) -> Any:
 
 @host("Split")
 def split(call: HostCall, x: Array, sizes: Array | None = None) -> Any:
-    """Parts along an axis: of the given sizes, else equal ones, the last of which may be smaller."""
+    """Parts along an axis: of the given sizes, else of equal ones; the last may be smaller."""
     axis = call.attribute("axis", 0)
     given = call.attribute("split") if sizes is None else sizes
     if given is None:

@@ -17,7 +17,7 @@ from imgconv.graph.onnx_nodes import HostNode
 from imgconv.tensor import Tensor, build_graph
 
 LIMIT = 1 << 30  # bytes of the largest tensor on the host
-# The operators of which no two nodes give the same.
+# Operators whose nodes give different results each time.
 RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
 
 

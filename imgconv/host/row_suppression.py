@@ -1,4 +1,4 @@
-"""Suppression, and the best boxes of each class in front of it, on the device: what exists is said by a mask."""
+"""Suppression and the best boxes of each class on the device, as padded rows with a mask."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_STAYING = 1024  # their boxes lie in a work group's local memory
 
 
 def best_of_classes(node: HostNode, given: Given) -> list[PaddedRows]:
-    """See host/detections.py: the best of each class, of which those over the threshold exist."""
+    """The best of each class, see host/detections.py; those over the threshold exist."""
     scores, boxes = given
     if scores is None or boxes is None:
         raise CannotOffloadError
@@ -42,7 +42,7 @@ def best_of_classes(node: HostNode, given: Given) -> list[PaddedRows]:
 
 
 def suppressed(node: HostNode, given: Given) -> list[PaddedRows]:
-    """NonMaxSuppression of one class: (rows, 3), of which those of the boxes that stay exist."""
+    """NonMaxSuppression of one class: (rows, 3); those of the boxes that stay exist."""
     boxes, scores, *limits = given
     if boxes is None or scores is None:
         raise CannotOffloadError
@@ -62,7 +62,7 @@ def suppressed(node: HostNode, given: Given) -> list[PaddedRows]:
     values = scores.tensor.reshape(size)
     mask = Tensor.constant(numpy.ones(size, bool)) if space is None else space.mask
     mask = mask if least is None else mask.apply("and", less(float(least), values), dtype="bool")
-    # NaN is behind all others, so that the boxes that take part come first.
+    # NaN comes last, so that the boxes that take part come first.
     best = order(where(mask, values * -1.0, nan), size, largest=False)
     corners = take_rows(_corners(boxes.tensor.reshape(size, 4), bool(node.attributes.get("center_point_box", 0))), best)
     places = suppression(corners, mask.cast("int64").sum(), float(overlap or 0), staying)

@@ -41,9 +41,9 @@ class CannotOffloadError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """Rows of which some exist. mask: (rows), bool. is_prefix: whether those that exist come first.
+    """Padded rows, some of which exist. mask: (rows), bool. is_prefix: whether those that exist come first.
 
-    outer: the rows that these are some of, so that these are none if those are none.
+    outer: the space that these rows were chosen from; without rows there, none exist here.
     """
 
     mask: Tensor
@@ -60,8 +60,8 @@ class PaddedRows:
     """A value on the device. space: which rows along `axis` exist; None: its shape does not depend on data.
 
     places_in: the space among whose rows the elements are places, if they are. is_triple: whether each row is
-    (batch, class, place). is_suppressed: whether it depends on a suppression. sizes: integers of a shape, of which some
-    are Spaces; `tensor` has the most that they may be.
+    (batch, class, place). is_suppressed: whether it depends on a suppression. sizes: integers of a shape, with a Space
+    for each number of rows; `tensor` has the most that they may be.
     """
 
     tensor: Tensor

@@ -1,6 +1,6 @@
-"""Convolutions and products behind a shape that depends on data, put together for the device.
+"""Convolutions and products after a shape that depends on data, grouped for the device.
 
-A subgraph begins at a convolution, or at a product with a known matrix, and takes in the layers behind it. It is one
+A subgraph begins at a convolution, or at a product with a known matrix, and takes in the layers after it. It is one
 node of the host's graph, op type Subgraph, with a body:
 
     crops = RoiAlign(features, boxes, batch)            crops = RoiAlign(features, boxes, batch)
@@ -178,7 +178,7 @@ class _Grouping:
     def groups(self) -> list[list[int]]:
         """The subgraphs, each with its nodes in order."""
         for number, node in enumerate(self.nodes):
-            if not self._is_layer_or_behind(node):
+            if not self._is_layer_or_after(node):
                 continue
             candidates = [self.group_of[maker] for maker in sorted(self.reads[number]) if maker in self.group_of]
             group = next((each for each in candidates if self._may_join(number, each)), None)
@@ -189,7 +189,7 @@ class _Grouping:
                 self.group_of[number] = group
         return list({id(group): group for group in self.group_of.values()}.values())
 
-    def _is_layer_or_behind(self, node: HostNode) -> bool:
+    def _is_layer_or_after(self, node: HostNode) -> bool:
         """Returns whether a node may be in a subgraph."""
         if node.domain or ops.find(node.op_type) is None or len([name for name in node.outputs if name]) != 1:
             return False

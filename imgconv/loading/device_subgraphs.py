@@ -1,4 +1,4 @@
-"""Runs the convolutions and products behind a shape that depends on data: see imgconv.host.subgraphs."""
+"""Runs the convolutions and products after a shape that depends on data: see imgconv.host.subgraphs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 Shapes = tuple[tuple[int, ...], ...]
 Compile = Callable[[Graph, Sequence["Session"]], "Session"]
 
-SESSIONS = 8  # of each subgraph; as many plans does a model keep
-# With fewer multiply-adds numpy takes less time for a subgraph of products (0.02 to 0.05 ms a product of so many) than
+SESSIONS = 8  # of each subgraph; a model keeps as many plans
+# With fewer multiply-adds numpy takes less time for a subgraph of products (0.02 to 0.05 ms a product) than
 # the copies, a launch and the wait for it (0.7 ms, profiled on Intel's). Loops of decoders ask for such, of one row.
 WORTH_A_LAUNCH = 1 << 19
 

@@ -1,9 +1,9 @@
 """Splits a model that depends on data: what the device cannot compute, and all that follows it, is left to the host.
 
 A node is the host's if it cannot be imported, because a shape or a choice depends on data, or if it reads what such a
-node makes. What crosses from the device to the host should be small: a node that only moves elements, in front of the
-host's nodes, is the host's too if it reads fewer bytes than it makes. So is one that makes integers of 32 or 64 bits,
-which are floats on a device. Convolutions and products of the host's part go to the device again: host/subgraphs.py.
+node makes. Boundary tensors should be small: a node before the cut that only moves elements is the host's too if it
+reads fewer bytes than it makes. So is one that makes integers of 32 or 64 bits, which are floats on a device.
+Convolutions and products of the host's part go to the device again: host/subgraphs.py.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Partitioner:
     def _pieces(self, cut: Sequence[str]) -> list[str]:
         """The values of the cut that are pieces of one tensor, if it has at most twice their bytes.
 
-        The tensor crosses instead: a detector takes the scores of each class out of those of all.
+        The tensor becomes the boundary tensor: a detector takes the scores of each class out of those of all.
         """
         by_source: dict[str, list[str]] = {}
         for name in cut:

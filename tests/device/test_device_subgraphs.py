@@ -1,4 +1,4 @@
-"""Convolutions and products behind a shape that depends on data run on the device, for rounded numbers of rows."""
+"""Convolutions and products after a shape that depends on data run on the device, for rounded numbers of rows."""
 
 from __future__ import annotations
 

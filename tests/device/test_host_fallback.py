@@ -93,7 +93,7 @@ def test_outputs_of_the_caller(device: DeviceInfo) -> None:
 
 
 def test_what_crosses_is_small() -> None:
-    """The boxes cross once: what moves and gathers them is the host's. Integers and doubles of inputs do not cross."""
+    """The boxes are copied once: the host moves and gathers them. Integers and doubles of inputs are not copied."""
     graph = import_onnx(CASES["detector"]()[0])
     assert graph.host_partition is not None
     assert set(graph.outputs) == {"corners", "scores"} or set(graph.outputs) == {"boxes", "scores"}
@@ -104,7 +104,7 @@ def test_what_crosses_is_small() -> None:
 
 
 def test_pieces_of_one_tensor_cross_as_one() -> None:
-    """Each class is taken out of the scores and compared on the host: what crosses, once, is the scores."""
+    """Each class is taken out of the scores and compared on the host: the scores are copied once."""
     nodes = [*BACKBONE, node("Reshape", "features flat", "rows"), node("Softmax", "rows", "scores", axis=1)]
     for number in range(1, 8):
         nodes += [
@@ -168,7 +168,7 @@ def test_mapped_memory_is_refused(device: DeviceInfo) -> None:
 
 
 def test_half(device: DeviceInfo) -> None:
-    """What crosses is measured: the boxes may be off by half's rounding, their number is the same here."""
+    """Boundary tensors are measured: the boxes may be off by half's rounding, their number is the same here."""
     model, inputs = CASES["non_zero"]()
     loaded = imgconv.load(model, device, float16=1)
     found, expected = loaded.run(inputs), run_oracle(model, inputs)

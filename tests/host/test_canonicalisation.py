@@ -1,4 +1,4 @@
-"""Assignments that Paddle's exporter writes as a sum with zero, beside onnxruntime."""
+"""Assignments that Paddle's exporter writes as a sum with zero, against onnxruntime."""
 
 from __future__ import annotations
 

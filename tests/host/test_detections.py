@@ -48,7 +48,7 @@ def label(number: int) -> onnx.TensorProto:
 def detector(
     scores: Array, boxes: Array, classes: Sequence[int] = (1, 2, 4, 5), swapped: bool = False, odd: bool = False
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """swapped: the boxes are joined in another order; odd: one class has a threshold of its own."""
+    """swapped: the boxes are merged in another order; odd: one class has a threshold of its own."""
     nodes = [each for n in classes for each in of_class(n, "other" if odd and n == classes[-1] else "threshold")]
     for name, part, turned in (("b", "kept", swapped), ("s", "best", False), ("l", "label", False)):
         order = [*reversed(classes)] if turned else classes
@@ -122,7 +122,7 @@ def test_what_others_read_is_kept() -> None:
     assert kinds(graph).count("TopK") == 1 and BEST_OF_CLASSES in kinds(graph)
 
 
-# Suppression of which the first boxes are read
+# Suppression whose first boxes are read
 
 def suppression(end: int, inside: bool, more: str = "") -> tuple[onnx.ModelProto, dict[str, Array]]:
     """inside: in a branch of an If. more: a further output, which reads all that is kept."""

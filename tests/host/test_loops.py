@@ -1,4 +1,4 @@
-"""Loops whose rounds have something in common, beside onnxruntime; and what is computed how often."""
+"""Loops whose rounds have something in common, against onnxruntime, and how often each node runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def model(turn: onnx.GraphProto, given: str, outputs: str) -> onnx.ModelProto:
 
 
 def inputs_of(rounds: int) -> Arrays:
-    """The inputs of a model for so many rounds."""
+    """The inputs of a model for a number of rounds."""
     x = numpy.random.default_rng(7).normal(size=(2, WIDTH)).astype(numpy.float32)
     return {"x": x, "ticks": numpy.full((2, 2), rounds / 4, numpy.float32)}
 
@@ -96,7 +96,7 @@ def test_loops(case: Any, rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("case", "times"), [(of_one_name, 1), (that_changes, 0), (captured, 1), (nested, 4)])
 def test_what_rounds_have_in_common_is_computed_once(case: Any, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In each run of a loop: four of the inner one, whose weights the outer one hands on."""
+    """In each run of a loop: four of the inner one, whose weights the outer one passes through."""
     ran, run = Counter[str](), HostStep.run
 
     def counted(self: HostStep, values: list[Any]) -> None:
