@@ -20,8 +20,10 @@
 //
 //     kernels/lib/output.cl    the output and the epilogue       kernels/conv/weights.cl   weights, vectors, sums
 //     kernels/lib/window.cl    the input and its window          kernels/conv/winograd.cl  Winograd's filtering
-//     kernels/lib/operands.cl  texels that are read and kept     kernels/conv/staging.cl   copies in local memory
+//     kernels/lib/operands.cl  texels that are read and kept     kernels/conv/block.cl     the sums of a block
 //     kernels/lib/store.cl     blocks of outputs                 kernels/conv/parts.cl     sums that work items share
+//
+// On a computer's GPU work groups may read from local memory: kernels/conv/conv_tiled.cl.
 //
 // One coordinate of a read of weights, or of rows of texels, stays the same at every step, and is made before them.
 // Sums are float, or half in runs of HALF_QUADS input quads, or half (HALF_SUMS): see kernels/lib/sums.cl.
@@ -33,18 +35,8 @@
 // a 3x3 convolution, 64 to 64 channels, 56x56.
 
 #include "cl/common.cl"
-#include "kernels/lib/output.cl"
-#include "kernels/lib/window.cl"
-#include "kernels/lib/operands.cl"
-#include "kernels/lib/store.cl"
-#include "kernels/conv/weights.cl"
-#include "kernels/conv/winograd.cl"
-#include "kernels/conv/staging.cl"
 #include "kernels/conv/parts.cl"
 
-#ifndef INPUT_LANES
-#define INPUT_LANES 4                   // channels of each input quad: fewer than 4 only if there is one quad
-#endif
 #ifndef GROUP_QUADS
 #define GROUP_QUADS 16                  // output quads of one of the convolution's groups
 #endif
@@ -57,53 +49,30 @@
 #ifndef PASSES
 #define PASSES 1                        // quad blocks that a work item makes one after another, of one group
 #endif
-#ifndef EACH_QUAD
-#define EACH_QUAD(act) act(0)           // act(o) for each quad of a block
-#endif
 
 #define PASS_BLOCKS ((QUAD_BLOCKS + PASSES - 1) / PASSES)
 
-// Input quads of a run, or that are staged at once, and their sums.
+// Input quads of a run, and their sums.
 #if HALF_QUADS
 #define CHUNK HALF_QUADS
 #define PARTIAL partial
-#elif STAGED_QUADS
-#define CHUNK STAGED_QUADS
-#define PARTIAL sum
 #else
 #define CHUNK 1
 #define PARTIAL sum
 #endif
 
-#if STAGED_QUADS
-#define FIRST_CHUNK first_chunk
-#else
-#define FIRST_CHUNK part * CHUNK
-#endif
-
 // Whether some parts of a sum have more chunks than others, and a chunk takes a loop. All work items then make as many
 // rounds: PoCL 3.1 adds a barrier to the inner loop, which the items of the shorter parts would not reach.
-#define UNEVEN (ALL_QUADS % (PARTS * CHUNK) != 0 && PARTS > 1 && CHUNK * LOOP_ROWS * LOOP_TAPS > 1)
+#define UNEVEN (INPUT_QUADS % (PARTS * CHUNK) != 0 && PARTS > 1 && CHUNK * STEPS_OF_QUAD > 1)
 
 #if KEEP_INPUT
 #define TILE tile[quad]
 #else
 #define TILE tile
 #endif
-// Where a quad's texels for a window position, and weights of a step, come from.
-#if STAGED_QUADS
-#define READ_TILE(ky, kx) copy_tile(TILE, texels[n], local_row, local_column, ky, kx, factor);
-#define WEIGHT(n) staged[get_local_id(1)][step * WEIGHTS_OF_STEP + (n)]
-#else
+// Reads a quad's texels for a window position.
 #define READ_TILE(ky, kx) read_tile(TILE, input, quad_x, rows_y, image, start_y, ky, kx, factor);
 #define WEIGHT(n) READ_WEIGHT(first_weights[n], step)
-#endif
-
-// The sums of a work item one after another: `columns` in a row.
-#define FOR_EACH(columns)                                              \
-  _Pragma("unroll") for (int row = 0; row < BLOCK_ROWS; row++)         \
-    _Pragma("unroll") for (int column = 0; column < columns; column++) \
-      _Pragma("unroll") for (int o = 0; o < BLOCK_VECTORS; o++)
 
 // Reads the tile of an input quad for a window position. x, start_y: where the window of the first output starts; rows_y:
 // of the tile's rows, if they are made ahead.
@@ -117,26 +86,6 @@ inline void read_tile(
     read_line(line, input, x, y, kx, factor);
     keep_line(tile[row], line);
   }
-}
-
-// Stores quad o of the block. Not in a loop: compilers give up unrolling one over long epilogues, and then keep all sums
-// in memory.
-#define STORE_SUM(row, column, o) STORE(row, column, first_quad + (o), FOR_EPILOGUE(sum[row][OUTPUT_AT(column)][o]))
-#define STORE_QUAD(o) { LOADS(first_quad + (o)) EACH_POSITION(STORE_SUM, o) }
-
-// A sum, and to it the channels of a texel times the weights of each; only INPUT_LANES of them are used.
-inline VECTOR add_products(VECTOR sum, QUAD texel, VECTOR weight_x, VECTOR weight_y, VECTOR weight_z, VECTOR weight_w) {
-  sum = mad((VECTOR)(texel.x), weight_x, sum);
-#if INPUT_LANES > 1
-  sum = mad((VECTOR)(texel.y), weight_y, sum);
-#endif
-#if INPUT_LANES > 2
-  sum = mad((VECTOR)(texel.z), weight_z, sum);
-#endif
-#if INPUT_LANES > 3
-  sum = mad((VECTOR)(texel.w), weight_w, sum);
-#endif
-  return sum;
 }
 
 // Adds to all sums the products with one channel of the texels: lane n, `channel`. Channel by channel few weights are
@@ -186,21 +135,9 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(PARAMETERS) {
   // Where the window of the block's first position starts.
   const INDEX start_x = first_column * STRIDE_X - PAD_X + (phase_x + PHASE_SHIFT_X) / PHASES_X;
   const INDEX start_y = first_row * STRIDE_Y - PAD_Y + (phase_y + PHASE_SHIFT_Y) / PHASES_Y;
-#if PARTS > 1 || STAGED_QUADS
-  const int item = (get_local_id(2) * WORK_GROUP_HEIGHT + get_local_id(1) / PARTS) * WORK_GROUP_WIDTH + get_local_id(0);
-#endif
 #if PARTS > 1
+  const int item = (get_local_id(2) * WORK_GROUP_HEIGHT + get_local_id(1) / PARTS) * WORK_GROUP_WIDTH + get_local_id(0);
   __local QUAD_SUM parts[TOGETHER][WORK_GROUP_ITEMS][PARTS];
-#endif
-#if STAGED_QUADS
-  __local VECTOR staged[WORK_GROUP_HEIGHT][WEIGHTS_PITCH];
-  __local QUAD texels[STAGED_QUADS][STAGED_ROWS][TEXELS_PITCH];
-  VECTOR fetched_weights[TURNS(ALL_WEIGHTS)];
-  QUAD fetched_texels[TURNS(ALL_TEXELS)];
-  const int local_column = get_local_id(0) * (BLOCK_STEP + 1), local_row = get_local_id(2) * (BLOCK_ROWS * STAGED_STRIDE_Y);
-  const int group_x = start_x - get_local_id(0) * (BLOCK_COLUMNS * STRIDE_X);
-  const int group_y = start_y - get_local_id(2) * (BLOCK_ROWS * STRIDE_Y);
-  const int group_block = pass_block - get_local_id(1);
 #endif
 #if KEEP_INPUT
   QUAD tile[INPUT_QUADS][TILE_ROWS][TILE_LINE];
@@ -218,24 +155,7 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(PARAMETERS) {
     if (first_quad >= OUTPUT_QUADS) break;
 #endif
     TOTAL sum[BLOCK_ROWS][SUMS][BLOCK_VECTORS];
-#pragma unroll
-    for (int o = 0; o < BLOCK_VECTORS; o++) {
-      const int loaded_quad = LOADED_QUAD(first_quad + o);
-      START_LOADS(loaded_quad)
-      const TOTAL start = (TOTAL)(FROM_FLOAT(START));
-#pragma unroll
-      for (int row = 0; row < BLOCK_ROWS; row++)
-#pragma unroll
-        for (int column = 0; column < SUMS; column++) sum[row][column][o] = start;
-    }
-
-#if STAGED_QUADS
-    const int first_chunk = next_copy(0, group_x, group_y);
-    if (first_chunk < ALL_QUADS) {
-      fetch_weights(fetched_weights, weights, item, group_block, first_chunk);
-      fetch_texels(fetched_texels, input, item, group_x, group_y, first_chunk);
-    }
-#else
+    START_SUMS
     // Work items without outputs read the last block's weights: no read is outside of their image.
     const INDEX own_block = GUARD < 2 ? quad_block : min(quad_block, (INDEX)(QUAD_BLOCKS - 1));
     const INDEX weight_block = (phase_y * PHASES_X + phase_x) * QUAD_BLOCKS + own_block;
@@ -253,40 +173,25 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(PARAMETERS) {
 #pragma unroll
     for (int row = 0; row < TILE_ROWS; row++) rows_y[row] = row_coordinate(image, start_y + READ_ROW(row, 0));
 #endif
-#endif
 #if UNEVEN
-    for (int round = 0; round < ALL_QUADS; round += PARTS * CHUNK) {
+    for (int round = 0; round < INPUT_QUADS; round += PARTS * CHUNK) {
       const int chunk = round + part * CHUNK;
-      if (chunk >= ALL_QUADS) break;
+      if (chunk >= INPUT_QUADS) break;
 #else
-    for (int chunk = FIRST_CHUNK; chunk < ALL_QUADS; chunk += PARTS * CHUNK) {
+    for (int chunk = part * CHUNK; chunk < INPUT_QUADS; chunk += PARTS * CHUNK) {
 #endif
 #if HALF_QUADS
       VECTOR partial[BLOCK_ROWS][SUMS][BLOCK_VECTORS];
       FOR_EACH(SUMS) partial[row][column][o] = (VECTOR)(0.0h);
-#endif
-#if STAGED_QUADS
-      // What was fetched goes into local memory, and while it is used there, the next is fetched.
-      barrier(CLK_LOCAL_MEM_FENCE);
-      put_weights(staged, fetched_weights, item);
-      put_texels(texels, fetched_texels, item);
-      barrier(CLK_LOCAL_MEM_FENCE);
-      const int next = next_copy(chunk + CHUNK, group_x, group_y);
-      if (next < ALL_QUADS) {
-        fetch_weights(fetched_weights, weights, item, group_block, next);
-        fetch_texels(fetched_texels, input, item, group_x, group_y, next);
-      }
 #endif
 #if HALF_QUADS > 1
 #pragma nounroll
 #endif
       for (int n = 0; n < CHUNK; n++) {
         const int quad = chunk + n;
-#if !STAGED_QUADS
         const COORDINATE quad_x = first_x + INPUT_QUAD(quad);
-#endif
         const QUAD factor = READ_FACTORS(image, quad);
-        int step = (STAGED_QUADS ? n : quad) * (LOOP_ROWS * LOOP_TAPS);
+        int step = quad * STEPS_OF_QUAD;
 #if !KEEP_INPUT
         QUAD tile[TILE_ROWS][TILE_LINE];
 #endif
@@ -296,52 +201,21 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(PARAMETERS) {
 #if KEEP_WINDOW
 #pragma unroll
 #endif
-        for (int ky = 0; ky < LOOP_ROWS; ky++) {
+        for (int ky = 0; ky < WINDOW_HEIGHT; ky++) {
 #if KEEP_LINE
           READ_TILE(ky, 0)
 #endif
 #if KEEP_LINE || KEEP_WINDOW
 #pragma unroll
 #endif
-          for (int kx = 0; kx < LOOP_TAPS; kx++) {
+          for (int kx = 0; kx < TAPS; kx++) {
 #if KEEP_TEXEL
             READ_TILE(ky, kx)
 #endif
 #if HALF_SUMS
-            ADD_CHANNEL(0, x)
-#if INPUT_LANES > 1
-            ADD_CHANNEL(1, y)
-#endif
-#if INPUT_LANES > 2
-            ADD_CHANNEL(2, z)
-#endif
-#if INPUT_LANES > 3
-            ADD_CHANNEL(3, w)
-#endif
+            EACH_LANE(ADD_CHANNEL)
 #else
-#pragma unroll
-            for (int o = 0; o < BLOCK_VECTORS; o++) {
-              // Variables, not an array: Intel's CPU compiler then makes faster code.
-              VECTOR weight_x = WEIGHT(o), weight_y = weight_x, weight_z = weight_x, weight_w = weight_x;
-#if INPUT_LANES > 1
-              weight_y = WEIGHT(BLOCK_VECTORS + o);
-#endif
-#if INPUT_LANES > 2
-              weight_z = WEIGHT(2 * BLOCK_VECTORS + o);
-#endif
-#if INPUT_LANES > 3
-              weight_w = WEIGHT(3 * BLOCK_VECTORS + o);
-#endif
-#pragma unroll
-              for (int row = 0; row < BLOCK_ROWS; row++)
-#pragma unroll
-                for (int column = 0; column < TAP_COLUMNS; column++) {
-                  const QUAD texel = TILE[ROW_AT(row, ky)][TEXEL_AT(column, kx)];
-                  const VECTOR before = PARTIAL[row][SUM_AT(column, kx)][o];
-                  PARTIAL[row][SUM_AT(column, kx)][o] =
-                      add_products(before, texel, weight_x, weight_y, weight_z, weight_w);
-                }
-            }
+            ADD_STEP(PARTIAL)
 #endif
             step++;
           }
@@ -349,9 +223,6 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(PARAMETERS) {
       }
 #if HALF_QUADS
       FOR_EACH(SUMS) sum[row][column][o] += convert_float4(partial[row][column][o]);
-#endif
-#if BY_TAPS
-      chunk = next - CHUNK;
 #endif
     }
 

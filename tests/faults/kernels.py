@@ -17,8 +17,8 @@ FAULTS = (
     ),
     Fault(
         "conv.cl", "sums in half leave out the fourth lane",
-        "ADD_CHANNEL(2, z)\n#endif\n#if INPUT_LANES > 3",
-        "ADD_CHANNEL(2, z)\n#endif\n#if INPUT_LANES > 4",
+        "EACH_LANE(ADD_CHANNEL)",
+        "ADD_CHANNEL(0, x) ADD_CHANNEL(1, y) ADD_CHANNEL(2, z)",
         (f"{CONVOLUTION} -k half_arithmetic",),
     ),
     Fault(
@@ -27,9 +27,9 @@ FAULTS = (
         (f"{CONVOLUTION} -k 'blocks and parts'", f"{OCLGRIND} -k convolution", CONVOLUTION),
     ),
     Fault(
-        "conv.cl", "missed barrier: a copy in local memory is overwritten while others use it",
-        "and while it is used there, the next is fetched.\n      barrier(CLK_LOCAL_MEM_FENCE);",
-        "and while it is used there, the next is fetched.",
+        "kernels/conv/conv_tiled.cl", "missed barrier: a copy in local memory is overwritten while others use it",
+        "  while (quads < ALL_QUADS) {\n    barrier(CLK_LOCAL_MEM_FENCE);",
+        "  while (quads < ALL_QUADS) {",
         (f"{CONVOLUTION} -k 'blocks and local'", f"{OCLGRIND} -k convolution", CONVOLUTION),
     ),
     Fault(
@@ -63,13 +63,13 @@ FAULTS = (
         (f"{CONVOLUTION} -k 'blocks and window'", CONVOLUTION),
     ),
     Fault(
-        "kernels/conv/staging.cl", "off by one: a position of the window that meets only the first row is left out",
-        "(STAGED_ROWS - 1) * SKIP_Y >= 0)",
-        "(STAGED_ROWS - 1) * SKIP_Y > 0)",
+        "kernels/conv/conv_tiled.cl", "off by one: a position of the window that meets only the first row is left out",
+        "(LOCAL_ROWS - 1) * SKIP_Y >= 0)",
+        "(LOCAL_ROWS - 1) * SKIP_Y > 0)",
         (f"{CONVOLUTION} -k one_position", CONVOLUTION),
     ),
     Fault(
-        "kernels/conv/staging.cl", "off by one: a position of the window that meets only the last column is left out",
+        "kernels/conv/conv_tiled.cl", "off by one: a window position that meets only the last column is left out",
         "column >= INPUT_WIDTH ||",
         "column >= INPUT_WIDTH - 1 ||",
         (f"{CONVOLUTION} -k one_position", CONVOLUTION),

@@ -22,7 +22,8 @@ def complete(file: str) -> dict[str, str | int]:
 
 
 def test_the_file_of_every_template_is_tested() -> None:
-    assert {"kernels/conv/depthwise.cl", *(row.file for row in TEMPLATES if row.file != "generated")} == set(FILES)
+    others = {"kernels/conv/depthwise.cl", "kernels/conv/conv_tiled.cl"}
+    assert others | {*(row.file for row in TEMPLATES if row.file != "generated")} == set(FILES)
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -1,1 +1,1 @@
-"""The template of conv.cl and depthwise.cl."""
+"""The template of conv.cl, conv_tiled.cl and depthwise.cl."""

@@ -6,7 +6,7 @@
 // parts of TOGETHER sums of each item: little, so that a GPU runs many groups at once. The others follow.
 
 #pragma once
-#include "kernels/conv/staging.cl"
+#include "kernels/conv/block.cl"
 
 #ifndef PARTS
 #define PARTS 1                         // work items that share a sum, next to each other along y: a power of two

@@ -1,4 +1,4 @@
-"""A convolution's problem, and what of conv.cl's and depthwise.cl's constants is free: their specialisations."""
+"""A convolution's problem, and what is free of the constants of its .cl files: their specialisations."""
 
 from __future__ import annotations
 
@@ -186,10 +186,10 @@ class Specialisation:
 
     def _stages(self, problem: Problem) -> bool:
         """Returns whether nothing is staged in local memory, or it is possible to."""
-        one_block = self.parts == self.vector_quads == 1 and self.keep != "input" and self.local_size is not None
+        one_block = self.parts == self.vector_quads == 1 and self.local_size is not None
         one_image = problem.batch == problem.groups == 1 and problem.phases == (1, 1)
         return self.weights != "local" or (
-            one_block and one_image and not problem.depthwise and not problem.half
+            one_block and one_image and self.keep in ("texel", "line") and not problem.depthwise and not problem.half
             and staged_texels(problem, self) * LANES * 4 <= LOCAL_BYTES
         )
 

@@ -1,4 +1,4 @@
-"""The kernel of a convolution: what fills the constants of conv.cl and depthwise.cl."""
+"""The kernel of a convolution: what fills the constants of conv.cl, conv_tiled.cl and depthwise.cl."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def convolution_kernel(
     node: Node, problem: Problem, chosen: Specialisation, output: Placement, placements: Mapping[str, Placement],
     weights: Texture | HostBuffer, forms: Forms, exact: bool = False,
 ) -> KernelSource:
-    """The kernel of a convolution: conv.cl, or depthwise.cl if the convolution is depthwise.
+    """The kernel of a convolution: conv.cl, or depthwise.cl or conv_tiled.cl if these are for it.
 
     output, placements: where the node's output and operands lie. weights: packed for the chosen block. forms: the
     forms of the epilogue's. exact: weights of bytes are read as integers; without it they are
@@ -64,8 +64,11 @@ def convolution_kernel(
     width, height, depth = local or (1, chosen.parts, 1)
     size = (round_up(blocks[0], width), round_up(blocks[1], height), round_up(blocks[2], depth))
     constants |= {"WORK_GROUP": group_attribute(local), "GUARD": int(size != blocks) * (2 if chosen.waits else 1)}
+    file = "kernels/conv/depthwise.cl"
     if not problem.depthwise:
-        constants |= _dense(problem, chosen) | {
+        tiled = chosen.weights == "local"
+        file = "kernels/conv/conv_tiled.cl" if tiled else "conv.cl"
+        constants |= _block(problem, chosen) | (_tiled if tiled else _dense)(problem, chosen) | {
             "WORK_GROUP_WIDTH": width, "WORK_GROUP_HEIGHT": height // chosen.parts, "WORK_GROUP_DEPTH": depth,
         }
     factors = [KernelArgument("factors", placements[o.value].storage) for o in node.operands[2:]]
@@ -73,7 +76,6 @@ def convolution_kernel(
         KernelArgument("output", output.storage, written=True), KernelArgument("input", x.storage),
         KernelArgument("weights", weights), *factors, *epilogue.arguments,
     )
-    file = "kernels/conv/depthwise.cl" if problem.depthwise else "conv.cl"
     return KernelSource(
         specialise(file, constants, "".join(helpers) + epilogue.functions), file, arguments, size, local
     )
@@ -96,17 +98,32 @@ def _geometry(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
     }
 
 
-def _dense(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
-    """The constants that conv.cl has and depthwise.cl has not."""
+def _block(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
+    """The constants of kernels/conv/block.cl."""
     return {
-        "INPUT_QUADS": problem.group_input_quads, "INPUT_LANES": problem.input_lanes,
-        "GROUP_QUADS": problem.group_output_quads,
-        "PHASE_SHIFT_X": problem.phase_shift[1], "PHASE_SHIFT_Y": problem.phase_shift[0],
+        "INPUT_QUADS": problem.group_input_quads,
+        "EACH_LANE(act)": " ".join(f"act({n}, {channel})" for n, channel in enumerate("xyzw"[: problem.input_lanes])),
         "EACH_QUAD(act)": " ".join(f"act({o})" for o in range(chosen.block_quads)),
-        "WINOGRAD": chosen.winograd, "PASSES": chosen.passes, "PARTS": chosen.parts,
+        "WINOGRAD": chosen.winograd, "VECTOR_QUADS": chosen.vector_quads,
+    }
+
+
+def _tiled(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
+    """The constants of conv_tiled.cl alone."""
+    return {
+        "LOCAL_QUADS": staged_quads(problem, chosen), "BY_TAPS": int(by_taps(problem, chosen)),
+        "INPUT_WIDTH": problem.input_size[1],
+        # Of the phases of a transposed convolution there is one.
+        "PAD_X": problem.pads[1] - problem.phase_shift[1], "PAD_Y": problem.pads[0] - problem.phase_shift[0],
+    }
+
+
+def _dense(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
+    """The constants of conv.cl alone."""
+    return {
+        "GROUP_QUADS": problem.group_output_quads, "PASSES": chosen.passes, "PARTS": chosen.parts,
+        "PHASE_SHIFT_X": problem.phase_shift[1], "PHASE_SHIFT_Y": problem.phase_shift[0],
         "TOGETHER": together_of(problem, chosen), "EACH_MEETING(act, put)": _each_meeting(problem, chosen),
-        "VECTOR_QUADS": chosen.vector_quads, "STAGED_QUADS": staged_quads(problem, chosen),
-        "BY_TAPS": int(by_taps(problem, chosen)), "INPUT_WIDTH": problem.input_size[1],
     }
 
 
