@@ -109,7 +109,7 @@ class Predictor:
         outputs: Any = {value.name: (value.dtype, value.shape) for value in model.outputs.values()}
         task = find_task(outputs, size, description)
         described = (task.description if task else description).preparation
-        preparation = Preparation(**{"order": "y" if target.channels == 1 else "rgb", **described})
+        preparation = target.preparation(described)
         on_device = prepares_pictures(model, target.name)
         return _Opened(model, target, None if self._raw else task, preparation, on_device)
 

@@ -162,12 +162,8 @@ def read_preparation(
     Raises InputError if the model has other channels.
     """
     asked = {name: value for name in ASKED if (value := getattr(options, name)) is not None}
-    one = target is not None and target.channels == 1
-    preparation = Preparation(**{"order": "y" if one else "rgb", **described, **asked})
-    if target and target.channels not in (None, preparation.channels):
-        problem = f"input {target.name!r} is {shown(target.dimensions)}"
-        raise InputError(f"--order {preparation.order} gives {preparation.channels} channels; {problem}")
-    return preparation
+    settings = {**described, **asked}
+    return target.preparation(settings) if target else Preparation(**settings)
 
 
 def read_array(path: str) -> Array:

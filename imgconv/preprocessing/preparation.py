@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy
 
@@ -116,6 +116,17 @@ class PictureInput:
         """The input's shape for a picture of this width and height."""
         width, height = self.picture_size(picture)
         return (1, height, width, channels) if self.channels_last else (1, channels, height, width)
+
+    def preparation(self, settings: Mapping[str, Any]) -> Preparation:
+        """Returns the preparation with these fields; order is 'y' by default if the input takes one channel.
+
+        Raises InputError for an invalid setting, and if it gives other channels than the input takes.
+        """
+        made = Preparation(**{"order": "y" if self.channels == 1 else "rgb", **settings})
+        if self.channels not in (None, made.channels):
+            takes = f"input {self.name!r} takes {self.channels}"
+            raise InputError(f"order {made.order!r} gives {made.channels} channels; {takes}")
+        return made
 
 def picture_inputs(declared: Declared, shapes: Shapes) -> list[PictureInput]:
     """The inputs that take one picture of one or three channels. An input of bool is taken to be a mask.

@@ -115,23 +115,16 @@ def picture_stage(
 ) -> PictureStage:
     """The stage for the named input, or for the one input that takes a picture.
 
-    declared and shapes: see `picture_inputs`. how: the fields of a Preparation. If its order is None, the order is
-    'y' if the model takes one channel, else 'rgb'. Raises InputError if no input, or more than one, takes a picture,
-    or if a setting does not fit.
+    declared and shapes: see `picture_inputs`. how: fields of a Preparation, see PictureInput.preparation. Raises
+    InputError if no input, or more than one, takes a picture, or if a setting does not fit.
     """
     found = [target for target in picture_inputs(declared, shapes) if name in (None, target.name)]
     if len(found) != 1:
         listed = ", ".join(f"{n} {list(d) if d else 'of any shape'}" for n, (_, d) in declared.items())
         problem = f"input {name!r} does not take a picture" if name else f"{len(found) or 'no'} inputs take a picture"
         raise InputError(f"{problem}: {listed}" + ("; say which, with input=" if len(found) > 1 else ""))
-    target = found[0]
-    preparation = Preparation(**{**how, "order": how["order"] or ("y" if target.channels == 1 else "rgb")})
-    if target.channels not in (None, preparation.channels):
-        raise InputError(
-            f"order {preparation.order!r} gives {preparation.channels} channels, input {target.name!r} takes "
-            f"{target.channels}"
-        )
-    return PictureStage(target, preparation)
+    settings = {key: value for key, value in how.items() if value is not None}
+    return PictureStage(found[0], found[0].preparation(settings))
 
 
 def prepared(picture: Tensor, size: Size, how: Preparation) -> Tensor:
