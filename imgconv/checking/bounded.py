@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.graph.expression import OPERATIONS, Argument, Expression, Literal, parts
+from imgconv.graph.expression import FUNCTIONS, Argument, Expression, Literal, parts
 
 UNIT, HALF_UNIT = 2.0**-24, 2.0**-11  # the largest relative error of rounding to float and to half
 TINY, HALF_TINY = 2.0**-126, 2.0**-24  # smaller numbers may become zero, or lose digits
@@ -98,7 +98,7 @@ def _literal(value: float, whole: bool) -> Array:
 def _applied(operation: str, arguments: Sequence[Bounded], arithmetic: Arithmetic) -> Bounded:
     with numpy.errstate(all="ignore"):
         values = [_number(a.value) for a in arguments]
-        value = numpy.asarray(OPERATIONS[operation].numpy(*values))
+        value = numpy.asarray(FUNCTIONS[operation].numpy(*values))
         error = numpy.asarray(_carried(operation, value, arguments) + _rounded(operation, value, values, arithmetic))
         # An infinity is right if no other number is possible.
         finite = numpy.isfinite(value.astype(numpy.float64))
@@ -138,7 +138,7 @@ def _carried(operation: str, value: Array, arguments: Sequence[Bounded]) -> Arra
         moved = [_number(a.value) for a in arguments]
         for number, sign in zip(moving, signs, strict=True):
             moved[number] = moved[number] + sign * errors[number]
-        off = numpy.abs(OPERATIONS[operation].numpy(*moved) - value.astype(numpy.float64))
+        off = numpy.abs(FUNCTIONS[operation].numpy(*moved) - value.astype(numpy.float64))
         most = numpy.asarray(numpy.maximum(most, numpy.where(numpy.isnan(off), numpy.inf, off)))
     return most
 

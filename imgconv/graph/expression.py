@@ -1,6 +1,6 @@
 """Elementwise expressions: the tree that kernels fuse, its meaning in numpy, its OpenCL C and its ONNX form.
 
-`OPERATIONS` is the table of scalar functions. A tree consists of `Literal`, `Argument` (the n-th operand) and `Apply`.
+`FUNCTIONS` is the table of scalar functions. A tree consists of `Literal`, `Argument` (the n-th operand) and `Apply`.
 It holds no shapes, because every argument is read at the same position. For example, relu(a + b):
 
     apply("maximum", apply("add", Argument(0), Argument(1)), 0.0)
@@ -54,7 +54,7 @@ class Onnx:
 
 
 @dataclass(frozen=True)
-class Operation:
+class Function:
     """A scalar function in numpy, as OpenCL C for float4, and in ONNX.
 
     native: the OpenCL C with NATIVE_EXPLOG. to_half: the OpenCL C for a result that is stored in half, where native
@@ -114,88 +114,88 @@ _MODULO = (
     "(fmod({0}, {1}) != 0.0f) & ((fmod({0}, {1}) < 0.0f) ^ ({1} < 0.0f))))"
 )
 
-OPERATIONS: Mapping[str, Operation] = {
-    "add": Operation(numpy.add, "({0} + {1})", Onnx("Add")),
-    "subtract": Operation(numpy.subtract, "({0} - {1})", Onnx("Sub")),
-    "multiply": Operation(numpy.multiply, "({0} * {1})", Onnx("Mul")),
-    "divide": Operation(_divide, "({0} / {1})", Onnx("Div"), "({0} * native_recip({1}))"),
+FUNCTIONS: Mapping[str, Function] = {
+    "add": Function(numpy.add, "({0} + {1})", Onnx("Add")),
+    "subtract": Function(numpy.subtract, "({0} - {1})", Onnx("Sub")),
+    "multiply": Function(numpy.multiply, "({0} * {1})", Onnx("Mul")),
+    "divide": Function(_divide, "({0} / {1})", Onnx("Div"), "({0} * native_recip({1}))"),
     # fmax and fmin take one instruction instead of four, but they drop a NaN. sign turns a NaN into 0.
-    "maximum": Operation(
+    "maximum": Function(
         numpy.maximum, "select({0}, {1}, ({0} <= {1}) | isnan({1}))", Onnx("Max"), of_numbers="fmax({0}, {1})"
     ),
-    "minimum": Operation(
+    "minimum": Function(
         numpy.minimum, "select({0}, {1}, ({0} >= {1}) | isnan({1}))", Onnx("Min"), of_numbers="fmin({0}, {1})"
     ),
-    "power": Operation(numpy.power, "pow({0}, {1})", _floats("Pow")),
-    "modulo": Operation(
+    "power": Function(numpy.power, "pow({0}, {1})", _floats("Pow")),
+    "modulo": Function(
         numpy.mod, _MODULO,
         # For floats, ONNX's Mod has the sign of the dividend.
         _composed(lambda a, b: apply("subtract", a, apply("multiply", b, apply("floor", apply("divide", a, b)))), "Mod")
     ),
-    "remainder": Operation(numpy.fmod, "fmod({0}, {1})", Onnx("Mod", attributes=(("fmod", 1),))),
-    "quotient": Operation(
+    "remainder": Function(numpy.fmod, "fmod({0}, {1})", Onnx("Mod", attributes=(("fmod", 1),))),
+    "quotient": Function(
         _quotient, "quotient({0}, {1})", _composed(lambda a, b: apply("truncate", apply("divide", a, b)), "Div")
     ),
-    "bit_and": Operation(_on_integers(numpy.bitwise_and), "bit_and({0}, {1})", Onnx("BitwiseAnd", WHOLE, WHOLE)),
-    "bit_or": Operation(_on_integers(numpy.bitwise_or), "bit_or({0}, {1})", Onnx("BitwiseOr", WHOLE, WHOLE)),
-    "bit_xor": Operation(_on_integers(numpy.bitwise_xor), "bit_xor({0}, {1})", Onnx("BitwiseXor", WHOLE, WHOLE)),
-    "shift_left": Operation(
+    "bit_and": Function(_on_integers(numpy.bitwise_and), "bit_and({0}, {1})", Onnx("BitwiseAnd", WHOLE, WHOLE)),
+    "bit_or": Function(_on_integers(numpy.bitwise_or), "bit_or({0}, {1})", Onnx("BitwiseOr", WHOLE, WHOLE)),
+    "bit_xor": Function(_on_integers(numpy.bitwise_xor), "bit_xor({0}, {1})", Onnx("BitwiseXor", WHOLE, WHOLE)),
+    "shift_left": Function(
         _on_integers(numpy.left_shift), "shift_left({0}, {1})",
         _composed(lambda a, n: apply("multiply", a, apply("power", 2.0, n))),
     ),
-    "shift_right": Operation(
+    "shift_right": Function(
         _on_integers(numpy.right_shift), "shift_right({0}, {1})",
         _composed(lambda a, n: apply("floor", apply("divide", a, apply("power", 2.0, n)))),
     ),
-    "negative": Operation(numpy.negative, "(-{0})", Onnx("Neg")),
-    "absolute": Operation(numpy.abs, "fabs({0})", Onnx("Abs")),
-    "sign": Operation(numpy.sign, "select(sign({0}), {0}, isnan({0}))", Onnx("Sign")),
-    "floor": Operation(numpy.floor, "floor({0})", _floats("Floor")),
-    "ceil": Operation(numpy.ceil, "ceil({0})", _floats("Ceil")),
-    "round": Operation(numpy.rint, "rint({0})", _floats("Round")),
-    "truncate": Operation(
+    "negative": Function(numpy.negative, "(-{0})", Onnx("Neg")),
+    "absolute": Function(numpy.abs, "fabs({0})", Onnx("Abs")),
+    "sign": Function(numpy.sign, "select(sign({0}), {0}, isnan({0}))", Onnx("Sign")),
+    "floor": Function(numpy.floor, "floor({0})", _floats("Floor")),
+    "ceil": Function(numpy.ceil, "ceil({0})", _floats("Ceil")),
+    "round": Function(numpy.rint, "rint({0})", _floats("Round")),
+    "truncate": Function(
         numpy.trunc, "trunc({0})",
         _composed(lambda a: apply("where", apply("less", a, 0), apply("ceil", a), apply("floor", a))),
     ),
-    "reciprocal": Operation(lambda x: 1 / x, "(1.0f / {0})", _floats("Reciprocal"), "native_recip({0})"),
-    "sqrt": Operation(numpy.sqrt, "sqrt({0})", _floats("Sqrt")),
-    "exp": Operation(numpy.exp, "exp_of({0})", _floats("Exp"), "native_exp({0})", "native_exp({0})"),
+    "reciprocal": Function(lambda x: 1 / x, "(1.0f / {0})", _floats("Reciprocal"), "native_recip({0})"),
+    "sqrt": Function(numpy.sqrt, "sqrt({0})", _floats("Sqrt")),
+    "exp": Function(numpy.exp, "exp_of({0})", _floats("Exp"), "native_exp({0})", "native_exp({0})"),
     # Near zero, to_half is off by float's rounding error at 1, which is 2**-24: the spacing of the smallest halves.
-    "expm1": Operation(
+    "expm1": Function(
         numpy.expm1, "expm1_of({0})",
         _composed(lambda a: apply("subtract", apply("exp", a), 1)), "native_expm1({0})", "(native_exp({0}) - 1.0f)",
     ),
-    "log1p": Operation(
+    "log1p": Function(
         numpy.log1p, "log1p({0})", _composed(lambda a: apply("log", apply("add", a, 1))), "native_log(1.0f + {0})"
     ),
-    "log": Operation(numpy.log, "log({0})", _floats("Log"), "native_log({0})"),
-    "sin": Operation(numpy.sin, "sin({0})", _floats("Sin")),
-    "cos": Operation(numpy.cos, "cos({0})", _floats("Cos")),
-    "tan": Operation(numpy.tan, "tan({0})", _floats("Tan")),
-    "asin": Operation(numpy.arcsin, "asin({0})", _floats("Asin")),
-    "acos": Operation(numpy.arccos, "acos({0})", _floats("Acos")),
-    "atan": Operation(numpy.arctan, "atan({0})", _floats("Atan")),
-    "sinh": Operation(numpy.sinh, "sinh({0})", _floats("Sinh")),
-    "cosh": Operation(numpy.cosh, "cosh({0})", _floats("Cosh")),
-    "tanh": Operation(numpy.tanh, "tanh({0})", _floats("Tanh")),
-    "asinh": Operation(numpy.arcsinh, "asinh({0})", _floats("Asinh")),
-    "acosh": Operation(numpy.arccosh, "acosh({0})", _floats("Acosh")),
-    "atanh": Operation(numpy.arctanh, "atanh({0})", _floats("Atanh")),
-    "erf": Operation(_erf, "erf_of({0})", _floats("Erf"), "native_erf({0})", "native_erf({0})"),
-    "sigmoid": Operation(
+    "log": Function(numpy.log, "log({0})", _floats("Log"), "native_log({0})"),
+    "sin": Function(numpy.sin, "sin({0})", _floats("Sin")),
+    "cos": Function(numpy.cos, "cos({0})", _floats("Cos")),
+    "tan": Function(numpy.tan, "tan({0})", _floats("Tan")),
+    "asin": Function(numpy.arcsin, "asin({0})", _floats("Asin")),
+    "acos": Function(numpy.arccos, "acos({0})", _floats("Acos")),
+    "atan": Function(numpy.arctan, "atan({0})", _floats("Atan")),
+    "sinh": Function(numpy.sinh, "sinh({0})", _floats("Sinh")),
+    "cosh": Function(numpy.cosh, "cosh({0})", _floats("Cosh")),
+    "tanh": Function(numpy.tanh, "tanh({0})", _floats("Tanh")),
+    "asinh": Function(numpy.arcsinh, "asinh({0})", _floats("Asinh")),
+    "acosh": Function(numpy.arccosh, "acosh({0})", _floats("Acosh")),
+    "atanh": Function(numpy.arctanh, "atanh({0})", _floats("Atanh")),
+    "erf": Function(_erf, "erf_of({0})", _floats("Erf"), "native_erf({0})", "native_erf({0})"),
+    "sigmoid": Function(
         lambda x: 1 / (1 + numpy.exp(-x)), "(1.0f / (1.0f + exp_of(-{0})))",
         _floats("Sigmoid"), "native_recip(1.0f + native_exp(-{0}))", "native_recip(1.0f + native_exp(-{0}))",
     ),
-    "less": Operation(numpy.less, _truth("{0} < {1}"), Onnx("Less", gives=TRUTH)),
-    "less_equal": Operation(numpy.less_equal, _truth("{0} <= {1}"), Onnx("LessOrEqual", gives=TRUTH)),
-    "equal": Operation(numpy.equal, _truth("{0} == {1}"), Onnx("Equal", gives=TRUTH)),
-    "not": Operation(numpy.logical_not, _truth("{0} == 0.0f"), Onnx("Not", TRUTH, TRUTH)),
-    "and": Operation(numpy.logical_and, _truth("({0} != 0.0f) && ({1} != 0.0f)"), Onnx("And", TRUTH, TRUTH)),
-    "or": Operation(numpy.logical_or, _truth("({0} != 0.0f) || ({1} != 0.0f)"), Onnx("Or", TRUTH, TRUTH)),
-    "xor": Operation(numpy.logical_xor, _truth("({0} != 0.0f) ^ ({1} != 0.0f)"), Onnx("Xor", TRUTH, TRUTH)),
-    "isnan": Operation(numpy.isnan, _truth("isnan({0})"), Onnx("IsNaN", FLOAT, TRUTH)),
-    "isinf": Operation(numpy.isinf, _truth("isinf({0})"), Onnx("IsInf", FLOAT, TRUTH)),
-    "where": Operation(numpy.where, "select({2}, {1}, {0} != 0.0f)", Onnx("Where")),
+    "less": Function(numpy.less, _truth("{0} < {1}"), Onnx("Less", gives=TRUTH)),
+    "less_equal": Function(numpy.less_equal, _truth("{0} <= {1}"), Onnx("LessOrEqual", gives=TRUTH)),
+    "equal": Function(numpy.equal, _truth("{0} == {1}"), Onnx("Equal", gives=TRUTH)),
+    "not": Function(numpy.logical_not, _truth("{0} == 0.0f"), Onnx("Not", TRUTH, TRUTH)),
+    "and": Function(numpy.logical_and, _truth("({0} != 0.0f) && ({1} != 0.0f)"), Onnx("And", TRUTH, TRUTH)),
+    "or": Function(numpy.logical_or, _truth("({0} != 0.0f) || ({1} != 0.0f)"), Onnx("Or", TRUTH, TRUTH)),
+    "xor": Function(numpy.logical_xor, _truth("({0} != 0.0f) ^ ({1} != 0.0f)"), Onnx("Xor", TRUTH, TRUTH)),
+    "isnan": Function(numpy.isnan, _truth("isnan({0})"), Onnx("IsNaN", FLOAT, TRUTH)),
+    "isinf": Function(numpy.isinf, _truth("isinf({0})"), Onnx("IsInf", FLOAT, TRUTH)),
+    "where": Function(numpy.where, "select({2}, {1}, {0} != 0.0f)", Onnx("Where")),
 }
 
 
@@ -231,7 +231,7 @@ class Argument:
 
 @dataclass(frozen=True, eq=False)
 class Apply:
-    """A scalar function (a key of OPERATIONS) applied to expressions.
+    """A scalar function (a key of FUNCTIONS) applied to expressions.
 
     Subexpressions may be shared: n operations can have 2**n paths. Equality, hash and text visit each operation once.
     """
@@ -289,12 +289,12 @@ def apply(operation: str, *arguments: Expression | float) -> Expression:
 
         apply("multiply", Argument(0), 2.0)
     """
-    check(operation in OPERATIONS, operation)
+    check(operation in FUNCTIONS, operation)
     expressions = tuple(a if isinstance(a, (Literal, Argument, Apply)) else Literal(float(a)) for a in arguments)
     if all(isinstance(e, Literal) for e in expressions):
         with numpy.errstate(all="ignore"):
             values = [numpy.float64(e.value) for e in expressions if isinstance(e, Literal)]
-            return Literal(float(OPERATIONS[operation].numpy(*values)))
+            return Literal(float(FUNCTIONS[operation].numpy(*values)))
     if operation == "multiply" and Literal(1.0) in expressions:
         return expressions[1] if expressions[0] == Literal(1.0) else expressions[0]
     return Apply(operation, expressions)
@@ -371,7 +371,7 @@ def operations(expression: Expression) -> tuple[str, ...]:
 
 def arity(operation: str) -> int:
     """Returns the number of arguments of a scalar function: arity("add") is 2."""
-    return 1 + max(int(number) for number in re.findall(r"{(\d)}", OPERATIONS[operation].opencl))
+    return 1 + max(int(number) for number in re.findall(r"{(\d)}", FUNCTIONS[operation].opencl))
 
 
 def evaluate(expression: Expression, arguments: Sequence[Array]) -> Array | float:
@@ -379,7 +379,7 @@ def evaluate(expression: Expression, arguments: Sequence[Array]) -> Array | floa
 
     def applied(part: Apply, given: Sequence[Array | float]) -> Array | float:
         with numpy.errstate(all="ignore"):
-            return OPERATIONS[part.operation].numpy(*_numbers(given))
+            return FUNCTIONS[part.operation].numpy(*_numbers(given))
 
     given: Sequence[Array | float] = arguments
     return fold(expression, lambda number: _weak(number, arguments), given, applied)
@@ -461,7 +461,7 @@ def render(
     statements: list[str] = []
 
     def applied(part: Apply, given: Sequence[str]) -> str:
-        operation = OPERATIONS[part.operation]
+        operation = FUNCTIONS[part.operation]
         is_fast = digits == "half" or digits == "most" and part.operation in MOST_DIGITS
         for_half = operation.to_half if is_fast else None
         native = operation.native if forms == "native" else None

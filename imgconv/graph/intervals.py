@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy
 
-from imgconv.graph.expression import OPERATIONS, Apply, Expression, fold
+from imgconv.graph.expression import FUNCTIONS, Apply, Expression, fold
 
 Range = tuple[float, float]  # the least and the largest value that is not NaN
 
@@ -31,7 +31,7 @@ def _applied(part: Apply, given: Sequence[Range]) -> Range:
         return _FIXED[name]
     if name in (*_RISING, "maximum", "minimum", "add"):
         with numpy.errstate(all="ignore"):
-            low, high = (float(OPERATIONS[name].numpy(*map(numpy.float64, ends))) for ends in zip(*given, strict=True))
+            low, high = (float(FUNCTIONS[name].numpy(*map(numpy.float64, ends))) for ends in zip(*given, strict=True))
         return low, high
     if name in ("subtract", "negative"):
         first, second = ((0.0, 0.0) if name == "negative" else a), b

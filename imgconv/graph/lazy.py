@@ -166,7 +166,7 @@ class Lazy:
     # Elementwise
 
     def apply(self, operation: str, *others: Self | Number, dtype: str | None = None) -> Self:
-        """A scalar function (a key of expression.OPERATIONS) of each element: ``x.apply("maximum", 0.0)``."""
+        """A scalar function (a key of expression.FUNCTIONS) of each element: ``x.apply("maximum", 0.0)``."""
         return elementwise(operation, self, *others, dtype=dtype)
 
     def __add__(self, other: Self | Number) -> Self:
@@ -329,7 +329,7 @@ def whole(tensor: Lazy) -> Read:
 
 
 def elementwise(operation: str, *operands: T | Number, dtype: str | None = None) -> T:
-    """A scalar function (a key of expression.OPERATIONS) of tensors and numbers, broadcast together.
+    """A scalar function (a key of expression.FUNCTIONS) of tensors and numbers, broadcast together.
 
     The result has the dtype `dtype`, by default that of the first tensor (of the second for "where").
     """

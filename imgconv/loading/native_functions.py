@@ -22,12 +22,12 @@ from imgconv.cl.building.source import Part
 from imgconv.config import Config
 from imgconv.dtype import FLOAT32
 from imgconv.files.kept import Kept, digest
-from imgconv.graph.expression import OPERATIONS
+from imgconv.graph.expression import FUNCTIONS
 from imgconv.runtime.device import Device
 
 MEASURED = Kept("native", 2**20)
 VERSION = 1  # of the measurement: raise it if it gives other numbers
-FUNCTIONS = ("exp", "sigmoid")
+MEASURED_FUNCTIONS = ("exp", "sigmoid")
 UNITS, UNIT = 8.0, 2.0**-23
 # Arguments: near zero, to where the exponential is near the ends of a float's range, and past these.
 SAMPLES, RANGE, BEYOND = 1 << 15, 80.0, (-numpy.inf, -1000.0, 1000.0, numpy.inf)
@@ -42,7 +42,7 @@ def native_functions_fit(device: Device, config: Config) -> bool:
 
 
 def native_errors(device: Device) -> dict[str, float]:
-    """The largest error of each of FUNCTIONS at an argument x, divided by 1 + |x|, in units in the last place.
+    """The largest error of each of MEASURED_FUNCTIONS at an argument x, divided by 1 + |x|, in units in the last place.
 
     Kept for later processes. Raises BuildError, DeviceError.
     """
@@ -65,13 +65,13 @@ def arguments() -> Array:
 
 def computed(device: Device, x: Array) -> dict[str, Array]:
     """Returns the device's results for some arguments, by function."""
-    forms = {name: (OPERATIONS[name].to_half or "").format("x[n]") for name in FUNCTIONS}
+    forms = {name: (FUNCTIONS[name].to_half or "").format("x[n]") for name in MEASURED_FUNCTIONS}
     lines = "\n".join(f"  {name}[n] = {form};" for name, form in forms.items())
-    outputs = "".join(f", __global float4 *{name}" for name in FUNCTIONS)
+    outputs = "".join(f", __global float4 *{name}" for name in MEASURED_FUNCTIONS)
     source = f"__kernel void k(__global const float4 *x{outputs}) {{\n  const int n = get_global_id(0);\n{lines}\n}}\n"
     with device.building([Part(source, "imgconv/loading/native_functions.py")]) as built:
         (program,) = built
-    given, results = device.buffer(x), {name: device.buffer(numpy.zeros_like(x)) for name in FUNCTIONS}
+    given, results = device.buffer(x), {name: device.buffer(numpy.zeros_like(x)) for name in MEASURED_FUNCTIONS}
     device.enqueue(*device.launch(program, "k", [given, *results.values()], (x.size // LANES,), None))
     return {name: device.read(made, x.shape, x.dtype) for name, made in results.items()}
 
@@ -80,7 +80,7 @@ def largest_error(name: str, x: Array, made: Array) -> float:
     """The largest error of a function's results, relative and divided by 1 + |x|, in units in the last place."""
     exact = x.astype(numpy.float64)
     with numpy.errstate(all="ignore"):
-        expected = OPERATIONS[name].numpy(exact)
+        expected = FUNCTIONS[name].numpy(exact)
         error = numpy.abs(made / expected - 1) / (1 + numpy.abs(exact)) / UNIT
         error[made == expected.astype(numpy.float32)] = 0  # zero and infinity too
     return float(numpy.max(numpy.where(numpy.isnan(error), numpy.inf, error)))

@@ -11,7 +11,7 @@ import onnx
 import onnx.helper
 
 from imgconv.arrays import Array
-from imgconv.graph.expression import NUMBER, OPERATIONS, Apply, Argument, Expression, Literal, fold
+from imgconv.graph.expression import NUMBER, FUNCTIONS, Apply, Argument, Expression, Literal, fold
 from imgconv.graph.nodes import Value
 from imgconv.graph.view import Shape
 
@@ -140,7 +140,7 @@ class Writer:
 
     def apply(self, e: Apply, arguments: Sequence[Number]) -> OnnxTensor:
         number = common(arguments[1:] if e.operation == "where" else arguments)
-        form = OPERATIONS[e.operation].onnx
+        form = FUNCTIONS[e.operation].onnx
         if form.composed and (not form.operator or number == "float32"):
             tensors = [self.typed(a, "float32") for a in arguments]
             return self.compute(form.composed(*map(Argument, range(len(tensors)))), tensors)

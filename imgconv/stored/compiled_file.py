@@ -27,7 +27,7 @@ from imgconv.kernels.target import Target
 from imgconv.stored.blobs import BlobWriter
 from imgconv.stored.codec import Reader, Writer
 from imgconv.stored.plan_table import plan_values, read_plan
-from imgconv.stored.tables import codec, graph_values, partition_values, read_graph, read_partition, schema
+from imgconv.stored.tables import codec, graph_values, read_graph, read_partition, schema
 from imgconv.version import VERSION
 
 # What this imgconv reads, and what a reader of its files has to know: Model.needs in model.fbs. NEEDS_HOST is for files
@@ -68,12 +68,12 @@ def model_values(
         plan_values(each.plan, blobs, each.binaries) | {"device": each.device, "target": _target_values(each.target)}
         for each in plans
     ]
-    writer = Writer(codec(), blobs)
+    writer, partition = Writer(codec(), blobs), graph.host_partition
     values = {
-        "needs": NEEDS_HOST if graph.host_partition else NEEDS, "written_by": VERSION,
+        "needs": NEEDS_HOST if partition else NEEDS, "written_by": VERSION,
         "config": writer.values(Config, "Config", config),
         "graph": graph_values(graph, blobs), "plans": made, "description": description,
-        "host_partition": None if graph.host_partition is None else partition_values(graph.host_partition, blobs),
+        "host_partition": partition and writer.values(HostPartition, "HostPartition", partition),
     }
     values["blobs"] = list(map(vars, places_of(blobs.parts)))
     return values, blobs.parts

@@ -19,9 +19,9 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.compiling.plan import Launch, Plan, Storage
 from imgconv.config import Config, Precision
-from imgconv.dtype import DTYPES as STORED, DType
+from imgconv.dtype import DTYPES, DType
 from imgconv.files.flat import Schema
-from imgconv.graph.expression import OPERATIONS as FUNCTIONS, Apply, Expression, arity
+from imgconv.graph.expression import FUNCTIONS, Apply, Expression, arity
 from imgconv.graph.index import Atom, Division, Index, Lookup, Modulo, Variable
 from imgconv.graph.nodes import Convolution, Gather, Graph, HostPartition, Operation, Reduction, Value
 from imgconv.graph.onnx_nodes import Attribute, HostGraph, HostNode
@@ -55,7 +55,7 @@ ATTRIBUTES: dict[type, tuple[str, str]] = {
 }
 VARIABLE = re.compile("i[0-9]{1,3}")
 MOST_ATOMS = 10_000  # of one index
-DTYPES = (
+TENSOR_TYPES = (
     "float32", "float64", "float16", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
 )
 
@@ -72,7 +72,7 @@ def codec() -> Codec:
     coders = {
         Array: Coder(lambda writer, array: writer.blobs.array(array), lambda reader, t: read_array(t, reader.blob)),
         Graph: Coder(lambda writer, g: graph_values(g, writer.blobs), lambda reader, t: read_graph(t, reader.blob)),
-        DType: Coder(lambda _, dtype: dtype.name, lambda _, name: STORED[name]),
+        DType: Coder(lambda _, dtype: dtype.name, lambda _, name: DTYPES[name]),
         TexelAxis: Coder(lambda _, axis: axis == "y", lambda _, along_y: "y" if along_y else "x"),
         frozenset[str]: Coder(lambda _, names: sorted(names), lambda _, names: frozenset(names)),
         Reduction | None: Coder(
@@ -127,11 +127,6 @@ def _read_term(reader: Reader, table: Any) -> tuple[Atom, int]:
 
 
 # The host fallback
-
-
-def partition_values(partition: HostPartition, blobs: BlobWriter) -> dict[str, Any]:
-    """The values of a HostPartition table. Arrays go to `blobs`."""
-    return Writer(codec(), blobs).values(HostPartition, "HostPartition", partition)
 
 
 def read_partition(table: Any, blob: ReadBlob) -> HostPartition:
@@ -208,7 +203,7 @@ def _made(kind: Any, content: Any) -> Any:
 
 
 def _check_value(value: Value) -> bool:
-    if value.dtype not in DTYPES or min(value.shape, default=0) < 0:
+    if value.dtype not in TENSOR_TYPES or min(value.shape, default=0) < 0:
         return False
     budget().check_tensor(value.shape, value.dtype)
     return True

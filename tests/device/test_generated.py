@@ -21,7 +21,7 @@ from running import check, check_way, device_settings, run_tensors, target
 
 from imgconv.cl.context import Context
 from imgconv.config import Config
-from imgconv.graph.expression import OPERATIONS
+from imgconv.graph.expression import FUNCTIONS
 from imgconv.tensor import Tensor, concatenate, convolution, elementwise, less, where
 
 # Elementwise
@@ -42,14 +42,14 @@ ULPS = 16  # the most that OpenCL C allows any of these functions, pow and erf
 
 
 def arity(operation: str) -> int:
-    return sum(f"{{{n}}}" in OPERATIONS[operation].opencl for n in range(3))
+    return sum(f"{{{n}}}" in FUNCTIONS[operation].opencl for n in range(3))
 
 
 def test_operations(context: Context) -> None:
     """Every operation on every number, pair and triple of numbers and special values, in three lanes of four."""
     inputs: dict[str, Any] = {}
     outputs, expected = {}, {}
-    for operation in OPERATIONS:
+    for operation in FUNCTIONS:
         count = arity(operation)
         values = [v for v in [*NUMBERS, *SPECIAL] if not abs(v) > LARGEST.get(operation, numpy.inf)]
         values = INTEGERS.get(operation, values)
@@ -62,7 +62,7 @@ def test_operations(context: Context) -> None:
         made = elementwise(operation, *tensors, dtype="bool" if operation in LOGIC else "float32")
         outputs[operation] = made
         with numpy.errstate(all="ignore"):
-            wide = OPERATIONS[operation].numpy(*(rows[..., n].astype(numpy.float64) for n in range(count)))
+            wide = FUNCTIONS[operation].numpy(*(rows[..., n].astype(numpy.float64) for n in range(count)))
             expected[operation] = wide.astype(bool if operation in LOGIC else numpy.float32)
     _, found = run_tensors(outputs, inputs, context)
     wrong = {}

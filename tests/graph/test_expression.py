@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from imgconv.graph.check import GraphError
 from imgconv.graph.expression import (
-    LONGEST_TEXT, OPERATIONS, Apply, Argument, Digits, Expression, Forms, Literal, apply, argument_numbers, arity,
+    LONGEST_TEXT, FUNCTIONS, Apply, Argument, Digits, Expression, Forms, Literal, apply, argument_numbers, arity,
     evaluate, is_exact_in_half, operations, parts, render, replace_part, substitute, users,
 )
 
@@ -86,7 +86,7 @@ MEANING: dict[str, tuple[Callable[..., Any], list[list[float]]]] = {
     "where": (lambda c, a, b: a if c else b, [TRUTH, X, X]),
 }
 
-# OpenCL C's functions and common.cl's as Python, for the texts of OPERATIONS. A vector's true is -1, Python's is 1:
+# OpenCL C's functions and common.cl's as Python, for the texts of FUNCTIONS. A vector's true is -1, Python's is 1:
 # converting changes the sign.
 OPENCL: dict[str, Any] = {
     "pow": pow, "fmod": math.fmod, "fabs": abs, "rint": round, "trunc": math.trunc,
@@ -119,10 +119,10 @@ def run(statements: list[str], result: str, values: dict[str, float]) -> float:
 
 
 def test_every_operation_has_a_meaning_here() -> None:
-    assert MEANING.keys() == OPERATIONS.keys()
+    assert MEANING.keys() == FUNCTIONS.keys()
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_numpy_means_what_python_means(name: str) -> None:
     function, domains = MEANING[name]
     arrays = [g.ravel() for g in numpy.meshgrid(*map(numpy.array, domains))]
@@ -132,7 +132,7 @@ def test_numpy_means_what_python_means(name: str) -> None:
     numpy.testing.assert_allclose(numpy.asarray(found, float), expected, 1e-12, 1e-15)
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("forms", get_args(Forms))
 def test_opencl_text_means_what_python_means(name: str, forms: Forms) -> None:
     function, domains = MEANING[name]
@@ -145,22 +145,22 @@ def test_opencl_text_means_what_python_means(name: str, forms: Forms) -> None:
         assert found == pytest.approx(float(function(*row)), 1e-9, 1e-12), (statements, row)
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_texts_use_every_operand_and_no_other(name: str) -> None:
     count = len(MEANING[name][1])
-    for text in (OPERATIONS[name].opencl, OPERATIONS[name].native, OPERATIONS[name].of_numbers):
+    for text in (FUNCTIONS[name].opencl, FUNCTIONS[name].native, FUNCTIONS[name].of_numbers):
         if text is not None:
             assert set(map(int, re.findall(r"\{(\d)\}", text))) == set(range(count)), (name, text)
             assert text.count("(") == text.count(")")
             assert not re.search(r"\d\.\d*(?![\df])", text), f"{name}: a double literal"
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_numpy_functions_take_as_many_operands(name: str) -> None:
     count = len(MEANING[name][1])
-    OPERATIONS[name].numpy(*[numpy.full(1, 0.5) if name != "acosh" else numpy.ones(1)] * count)
+    FUNCTIONS[name].numpy(*[numpy.full(1, 0.5) if name != "acosh" else numpy.ones(1)] * count)
     with pytest.raises((TypeError, ValueError)):
-        OPERATIONS[name].numpy(*[numpy.ones(1)] * (count + 2))
+        FUNCTIONS[name].numpy(*[numpy.ones(1)] * (count + 2))
 
 
 def test_native_text_is_used_only_where_asked_for() -> None:
@@ -169,7 +169,7 @@ def test_native_text_is_used_only_where_asked_for() -> None:
     fast_text = " ".join(render(both, {0: "a", 1: "b"}, "native")[0])
     assert "native" not in slow_text
     assert "native_exp" in fast_text and "native_recip" in fast_text
-    with_native = {name for name, operation in OPERATIONS.items() if operation.native}
+    with_native = {name for name, operation in FUNCTIONS.items() if operation.native}
     fast = {"divide", "reciprocal", "exp", "expm1", "log1p", "log", "erf", "sigmoid"}
     assert with_native == fast
     assert render(apply("sqrt", A), {0: "a"}, "native") == render(apply("sqrt", A), {0: "a"}, "exact")
@@ -181,7 +181,7 @@ def test_digits_that_a_result_does_not_need_are_not_computed() -> None:
         both = apply("maximum", apply(operation, A), B)
         return " ".join(render(both, {0: "a", 1: "b"}, "of numbers", digits=digits)[0])
 
-    unary = [name for name in OPERATIONS if arity(name) == 1]
+    unary = [name for name in FUNCTIONS if arity(name) == 1]
     fast = {"exp", "expm1", "erf", "sigmoid"}
     assert {name for name in unary if "native" in text("half", name)} == fast
     assert {name for name in unary if "native" in text("most", name)} == fast - {"expm1"}

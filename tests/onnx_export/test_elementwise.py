@@ -8,7 +8,7 @@ import pytest
 from exported import check, one_node, operators
 from graphs import numbers
 from imgconv.graph import view
-from imgconv.graph.expression import NUMBER, OPERATIONS, TRUTH, Argument, Literal, apply
+from imgconv.graph.expression import NUMBER, FUNCTIONS, TRUTH, Argument, Literal, apply
 from imgconv.graph.nodes import Load
 from imgconv.tensor import Tensor, build_graph, concatenate, elementwise, where
 
@@ -21,16 +21,16 @@ WIDE = {"floor", "ceil", "round", "truncate", "sign", "absolute", "negative", "t
 
 
 def arity(name: str) -> int:
-    return max(n for n in (1, 2, 3) if f"{{{n - 1}}}" in OPERATIONS[name].opencl)
+    return max(n for n in (1, 2, 3) if f"{{{n - 1}}}" in FUNCTIONS[name].opencl)
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_each_operation(name: str) -> None:
     low, high = DOMAINS.get(name, (-3.0, 3.0))
     arrays = {f"x{i}": numbers(40, seed=i, low=low, high=high) for i in range(arity(name))}
     if name in WIDE:
         arrays["x0"][: len(SPECIAL)] = SPECIAL
-    if OPERATIONS[name].onnx.gives == TRUTH or name == "where":
+    if FUNCTIONS[name].onnx.gives == TRUTH or name == "where":
         arrays["x0"][::3] = 0
         arrays |= {"x1": numpy.where(arrays["x0"] > 1, arrays["x0"], arrays["x1"])} if arity(name) == 2 else {}
     if name in ("isnan", "isinf"):
@@ -41,7 +41,7 @@ def test_each_operation(name: str) -> None:
     check(build_graph({"y": elementwise(name, *tensors)}), arrays)
 
 
-@pytest.mark.parametrize("name", [n for n, row in OPERATIONS.items() if row.onnx.operator and row.onnx.takes == NUMBER])
+@pytest.mark.parametrize("name", [n for n, row in FUNCTIONS.items() if row.onnx.operator and row.onnx.takes == NUMBER])
 def test_whole_numbers_stay_exact(name: str) -> None:
     """2**40 + 1 is no float32; the quotient of integers is cut towards zero."""
     arrays = {"x0": numpy.array([2**40 + 1, -7, 7, 0, -(2**33) - 5]), "x1": numpy.array([2, 2, -2, 5, -3])}
