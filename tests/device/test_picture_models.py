@@ -65,7 +65,7 @@ def test_weights_and_kernels_are_shared(device: DeviceInfo) -> None:
     ready.run({"picture": draw("rgb", (20, 30))})
     sessions.append(ready._last.session)
     for before, after in zip(sessions, sessions[1:]):
-        kernels = before.programs._kernels, after.programs._kernels
+        kernels = before.programs.kernels, after.programs.kernels
         texts = kernels[0].keys() & kernels[1].keys()
         assert texts and all(kernels[0][text] is kernels[1][text] for text in texts)
         held = before.plan.content.keys() & after.plan.content.keys()
