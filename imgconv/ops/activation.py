@@ -9,7 +9,7 @@ from imgconv.ops.registry import FLOATS, MICROSOFT, Call, Signature, operator
 from imgconv.tensor import Tensor, less, where
 
 
-def _softplus(x: Tensor) -> Tensor:
+def softplus(x: Tensor) -> Tensor:
     """log(1 + exp(x)), in a form that never overflows."""
     return x.maximum(0) + (-x.apply("absolute")).exp().apply("log1p")
 
@@ -27,9 +27,9 @@ ACTIVATIONS: Mapping[str, tuple[Mapping[str, float], Callable[..., Tensor]]] = {
     "HardSigmoid": ({"alpha": 0.2, "beta": 0.5}, lambda x, alpha, beta: (x * alpha + beta).clip(0, 1)),
     "HardSwish": ({}, lambda x: x.hardswish()),
     "Swish": ({"alpha": 1.0}, lambda x, alpha: x * (x if alpha == 1 else x * alpha).sigmoid()),
-    "Softplus": ({}, _softplus),
+    "Softplus": ({}, softplus),
     "Softsign": ({}, lambda x: x / (x.apply("absolute") + 1)),
-    "Mish": ({}, lambda x: x * _softplus(x).tanh()),  # Misra, arXiv:1908.08681
+    "Mish": ({}, lambda x: x * softplus(x).tanh()),  # Misra, arXiv:1908.08681
 }
 
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import numpy
 
+from imgconv.ops.activation import softplus
 from imgconv.ops.registry import FLOATS, Call, Signature, operator
 from imgconv.tensor import Tensor
 
 _TYPES = {"T": FLOATS}
-_ALPHA_BETA = Signature({"X": "T"}, _TYPES, ("alpha", "beta"))
+_FUNCTIONS: Mapping[str, Callable[[Tensor, float, float], Tensor]] = {
+    "Affine": lambda x, alpha, beta: x * alpha + beta,
+    "ScaledTanh": lambda x, alpha, beta: (x * beta).tanh() * alpha,
+    "ParametricSoftplus": lambda x, alpha, beta: softplus(x * beta) * alpha,
+}
 
 
 @operator("ImageScaler", signature=Signature({"input": "T"}, _TYPES, ("bias", "scale")))
@@ -20,26 +27,13 @@ def image_scaler(call: Call) -> Tensor:
     return x * call.number("scale", 1.0) + Tensor.constant(bias.reshape(-1, 1, 1))
 
 
-@operator("Affine", signature=_ALPHA_BETA)
-def affine(call: Call) -> Tensor:
-    """alpha*x + beta."""
-    _needs(call, "alpha", "beta")
-    return call.input(0) * call.number("alpha", 1.0) + call.number("beta", 0.0)
-
-
-@operator("ScaledTanh", signature=_ALPHA_BETA)
-def scaled_tanh(call: Call) -> Tensor:
-    """alpha * tanh(beta*x)."""
-    _needs(call, "alpha", "beta")
-    return (call.input(0) * call.number("beta", 1.0)).tanh() * call.number("alpha", 1.0)
-
-
-@operator("ParametricSoftplus", signature=_ALPHA_BETA)
-def parametric_softplus(call: Call) -> Tensor:
-    """alpha * log(1 + exp(beta*x)), in a form that never overflows."""
-    _needs(call, "alpha", "beta")
-    x = call.input(0) * call.number("beta", 1.0)
-    return (x.maximum(0) + (-x.apply("absolute")).exp().apply("log1p")) * call.number("alpha", 1.0)
+@operator(*_FUNCTIONS, signature=Signature({"X": "T"}, _TYPES, ("alpha", "beta")))
+def function(call: Call) -> Tensor:
+    """A function of x, alpha and beta, which ONNX gave no defaults."""
+    absent = [name for name in ("alpha", "beta") if name not in call.attributes]
+    if absent:
+        raise call.unsupported(f"no attribute {absent[0]}")
+    return _FUNCTIONS[call.op_type](call.input(0), call.number("alpha", 1.0), call.number("beta", 0.0))
 
 
 @operator("Crop", signature=Signature({"input": "T"}, _TYPES, ("border", "scale")))
@@ -53,10 +47,3 @@ def crop(call: Call) -> Tensor:
     if not (0 <= top < bottom <= x.shape[2] and 0 <= left < right <= x.shape[3]):
         raise call.wrong(f"border {border} and scale {size} leave nothing of {list(x.shape)}, or are outside of it")
     return x.slice(2, top, bottom).slice(3, left, right)
-
-
-def _needs(call: Call, *names: str) -> None:
-    """Raises UnsupportedError if an attribute is absent: ONNX gave these no defaults."""
-    for name in names:
-        if name not in call.attributes:
-            raise call.unsupported(f"no attribute {name}")
