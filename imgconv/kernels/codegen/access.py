@@ -442,9 +442,8 @@ def _without_border(bound: Bound, position: list[Index], placement: Placement) -
     """Returns the tests that remain of a bound where the image reads zero before the grid, or on both sides of it."""
     if not _is_zero_border(bound, position, placement):
         return bound
-    assert isinstance(placement.storage, Texture)
     low, high = min(bound.low, bound.index.low), max(bound.high, bound.index.high + 1)
-    return Bound(bound.index, low, high if placement.storage.tiling.bordered else bound.high)
+    return Bound(bound.index, low, high if placement.texture.tiling.bordered else bound.high)
 
 
 def _is_zero_border(bound: Bound, position: list[Index], placement: Placement) -> bool:
@@ -452,8 +451,7 @@ def _is_zero_border(bound: Bound, position: list[Index], placement: Placement) -
 
     This is so for a bound on the outermost column axis or the outermost row axis, if it is exactly the axis' range.
     """
-    storage = placement.storage
-    assert isinstance(storage, Texture)
+    storage = placement.texture
     if storage.tiling.tiles > 1:
         return False
     layout = placement.layout

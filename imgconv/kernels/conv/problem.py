@@ -274,8 +274,7 @@ def staged_quads(problem: Problem, chosen: Specialisation) -> int:
     """Input quads whose weights a work group copies at once; 0 if it copies none."""
     if chosen.weights != "local":
         return 0
-    assert chosen.local_size is not None
-    room = min(MOST_FETCHED * prod(chosen.local_size), LOCAL_BYTES // (LANES * 4))
+    room = min(MOST_FETCHED * chosen.items, LOCAL_BYTES // (LANES * 4))
     most = max(1, room // staged_texels(problem, chosen))
     quads = problem.group_input_quads * (prod(problem.window) if by_taps(problem, chosen) else 1)
     return max(n for n in range(1, min(most, 8) + 1) if quads % n == 0)
@@ -289,8 +288,7 @@ def kept_size(problem: Problem, chosen: Specialisation) -> tuple[int, int]:
 
 def staged_texels(problem: Problem, chosen: Specialisation) -> int:
     """Texels of local memory that one input quad takes, with its weights."""
-    assert chosen.local_size is not None
-    return staged_by(chosen.local_size, problem, chosen)
+    return staged_by(chosen.local_size or (1, 1, 1), problem, chosen)
 
 
 def staged_by(local_size: tuple[int, int, int], problem: Problem, chosen: Specialisation) -> int:

@@ -19,7 +19,7 @@ from imgconv.kernels.codegen.access import LANE
 from imgconv.kernels.conv.candidates import candidates
 from imgconv.kernels.conv.costs import predicted_cost
 from imgconv.kernels.conv.problem import BYTE_SCALE, Problem, Specialisation, problem_of
-from imgconv.kernels.conv.text import convolution_kernel, factor_texel
+from imgconv.kernels.conv.text import convolution_kernel, reads_factors
 from imgconv.kernels.conv.weights import PackedWeights, Weights
 from imgconv.kernels.layout import LANES, Placement, Texture, image_layout
 from imgconv.kernels.source import KernelSource
@@ -52,7 +52,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, ConvDetail
     if not is_direct(placing, x, in_order=problem.groups > 1 and not problem.depthwise):
         x = placing.copy(x, image_layout(4), "a convolution reads whole textures of images")
     for number, factor in enumerate(factors):
-        if factor_texel(factor, placing.placements[factor.value]) is None:
+        if not reads_factors(factor, placing.placements[factor.value]):
             factors[number] = placing.copy(factor, image_layout(4), "a convolution reads four factors to a texel")
     return step_of(placing, replace(node, operands=(x, w, *factors)), problem, operation, placing.constant_of(w))
 

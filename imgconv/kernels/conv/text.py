@@ -24,16 +24,21 @@ from imgconv.kernels.specialise import specialise
 HELD_IN_HALF = 36
 
 
-def factor_texel(factors: Operand, place: Placement) -> tuple[Index, Index] | None:
-    """Texel x and y of the factors (N, C, 1, 1) at (image, quad); None if they do not lie four to a texel."""
-    if factors.view.bounds or not isinstance(place.storage, Texture):
-        return None
+def factor_texel(factors: Operand, place: Placement) -> tuple[Index, Index, Index]:
+    """Texel x and y, and the lane, of the factors (N, C, 1, 1) at (image, quad)."""
     n, c = factors.view.shape[:2]
     channel = variable("quad", ceil(c / LANES)) * LANES + variable_index(LANE)
     axes = {Variable("i0", n): variable("image", n), Variable("i1", c): channel}
-    x, y, lane = place.address([e.substitute(axes) for e in factors.view.index])
-    lanes = lane == variable_index(LANE) or (c == 1 and lane == constant(0))
-    return (x, y) if lanes and not any(LANE in e.variables() for e in (x, y)) else None
+    return place.address([e.substitute(axes) for e in factors.view.index])
+
+
+def reads_factors(factors: Operand, place: Placement) -> bool:
+    """Returns whether factors lie four to a texel."""
+    if factors.view.bounds or not isinstance(place.storage, Texture):
+        return False
+    x, y, lane = factor_texel(factors, place)
+    lanes = lane == variable_index(LANE) or (factors.view.shape[1] == 1 and lane == constant(0))
+    return lanes and not any(LANE in e.variables() for e in (x, y))
 
 
 def convolution_kernel(
@@ -147,12 +152,11 @@ def _each_position(chosen: Specialisation) -> dict[str, str | int]:
 def _input_access(
     node: Node, x: Placement, problem: Problem, chosen: Specialisation, helpers: list[str]
 ) -> dict[str, str | int]:
-    assert isinstance(x.storage, Texture)
-    inside, tiling = _reads_inside(problem, chosen), x.storage.tiling
+    inside, tiling = _reads_inside(problem, chosen), x.texture.tiling
     centre = chosen.float_coordinates and tiling.is_one_image and not inside
     past, before = _reads_past(problem, chosen), _reads_before(problem)
     return input_constants(node, x, helpers) | coordinate_constants(centre) | {
-        "READ_INPUT(x, y)": read_text("input", x.storage, helpers, inside, problem.products, centre, past, before),
+        "READ_INPUT(x, y)": read_text("input", x.texture, helpers, inside, problem.products, centre, past, before),
     }
 
 
@@ -163,7 +167,6 @@ def coordinate_constants(centre: bool) -> dict[str, str | int]:
 
 def input_constants(node: Node, place: Placement, helpers: list[str]) -> dict[str, str | int]:
     """Returns the constants of kernels/lib/input.cl for an input that `reads_directly` accepts."""
-    assert isinstance(place.storage, Texture)
     shape = node.operands[0].view.shape
     channels = 1 if isinstance(node.operation, Convolution) else len(shape) - 1  # of a product: what is summed over
     quad = Variable("quad", SHORT_LIMIT)  # like a read of an image, it has no bounds
@@ -173,7 +176,7 @@ def input_constants(node: Node, place: Placement, helpers: list[str]) -> dict[st
     first = read.substitute({quad: constant(0)}).constant
     follow = read - first == variable_index(quad)
     return {
-        "INPUT_IMAGE": image_type(place.storage), "INPUT_PITCH": place.layout.quads(place.storage.shape),
+        "INPUT_IMAGE": image_type(place.texture), "INPUT_PITCH": place.layout.quads(place.storage.shape),
         "INPUT_OFFSET": first, "INPUT_QUAD(quad)": "(quad)" if follow else index_text(read - first, helpers),
     }
 
@@ -217,12 +220,11 @@ def _factor_access(
     if len(node.operands) < 3:
         return {"FACTORS": 0, "FACTORS_IMAGE": "read_only image2d_t", name: "((QUAD)(1.0f))"}
     place = placements[node.operands[2].value]
-    texel = factor_texel(node.operands[2], place)
-    assert texel is not None and isinstance(place.storage, Texture), node
-    read = read_text("factors", place.storage, helpers, dtype=dtype, past=(False, False))
+    texel = factor_texel(node.operands[2], place)[:2]
+    read = read_text("factors", place.texture, helpers, dtype=dtype, past=(False, False))
     x, y = (index_text(e, helpers) for e in texel)
     return {
-        "FACTORS": 1, "FACTORS_IMAGE": image_type(place.storage), name: read.replace("x, y)", f"{x}, {y})"),
+        "FACTORS": 1, "FACTORS_IMAGE": image_type(place.texture), name: read.replace("x, y)", f"{x}, {y})"),
     }
 
 

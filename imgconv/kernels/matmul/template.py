@@ -248,22 +248,28 @@ def _cost_of_tiles(problem: Problem, chosen: Specialisation, compute_units: int,
 def texel_of(operand: Operand, placement: Placement, which: Literal["a", "b"]) -> tuple[Index, Index] | None:
     """Texel x and y of an operand whose last axis is along the lanes. None if it is not.
 
-    which: 'a' (batch, row, quad of k) or 'b' (batch, inner, quad of n). A's lanes past K must be zero.
+    A's lanes past K must be zero.
     """
     if operand.view.bounds or not isinstance(placement.storage, Texture):
         return None
-    if which == "a" and operand.view.shape[-1] % LANES and not _ends_with_tensor(operand, placement):
+    last = operand.view.shape[-1]
+    if which == "a" and last % LANES and not _ends_with_tensor(operand, placement):
         return None
+    x, y, lane = _address(operand, placement, which)
+    one = last == 1 and lane == constant(0)
+    if (lane != variable_index(LANE) and not one) or any(LANE in e.variables() for e in (x, y)):
+        return None
+    return x, y
+
+
+def _address(operand: Operand, placement: Placement, which: Literal["a", "b"]) -> tuple[Index, Index, Index]:
+    """Texel x and y, and the lane, of an operand: 'a' at (batch, row, quad of k), 'b' at (batch, inner, quad of n)."""
     *batch, rows, last = operand.view.shape
     row = variable("row" if which == "a" else "inner", rows)
     position = [*unflatten(variable("batch", prod(batch)), tuple(batch)), row]
     position.append(variable("quad", ceil(last / LANES)) * LANES + variable_index(LANE))
     axes = {Variable(f"i{a}", n): position[a] for a, n in enumerate(operand.view.shape)}
-    x, y, lane = placement.address([e.substitute(axes) for e in operand.view.index])
-    one = last == 1 and lane == constant(0)
-    if (lane != variable_index(LANE) and not one) or any(LANE in e.variables() for e in (x, y)):
-        return None
-    return x, y
+    return placement.address([e.substitute(axes) for e in operand.view.index])
 
 
 def _turned(operand: Operand) -> Operand:
@@ -305,16 +311,15 @@ def product_kernel(
 ) -> KernelSource:
     """The kernel of a product: matmul.cl. padded_inner: whether K is a multiple of four or B has zero rows past K."""
     a, b = (placements[o.value] for o in node.operands)
-    where_a, right = texel_of(node.operands[0], a, "a"), node.operands[1]
-    where_b = texel_of(_turned(right), b, "a") if problem.turned else texel_of(right, b, "b")
-    assert where_a is not None and where_b is not None, node
-    assert isinstance(a.storage, Texture) and isinstance(b.storage, Texture) and isinstance(output.storage, Texture)
+    left, right = node.operands
+    where_a = _address(left, a, "a")[:2]
+    where_b = (_address(_turned(right), b, "a") if problem.turned else _address(right, b, "b"))[:2]
     epilogue = build_epilogue(node, output, placements, forms)
     helpers: list[str] = []
     inside = (False, False)
     largest = max(
         *(e.magnitude() for e in (*where_a, *where_b)), problem.inner + 4 * chosen.parts,
-        problem.batch * problem.rows, problem.columns, output.storage.tiling.width,
+        problem.batch * problem.rows, problem.columns, output.texture.tiling.width,
     )
     row_blocks = ceil(problem.rows / chosen.block_rows)
     blocks = (ceil(problem.output_quads / chosen.block_quads), chosen.parts, problem.batch * row_blocks)
@@ -330,9 +335,9 @@ def product_kernel(
         "BLOCK_ROWS": chosen.block_rows, "BLOCK_QUADS": chosen.block_quads, "PARTS": chosen.parts,
         "WORK_GROUP_COLUMNS": chosen.group_columns, "WORK_GROUP_ROWS": chosen.group_rows, "STAGED": chosen.staged,
         "CHECK_INNER": int(problem.inner % LANES != 0 and not padded_inner),
-        "A_IMAGE": image_type(a.storage), "READ_A(x, y)": read_text("a", a.storage, helpers, past=inside),
+        "A_IMAGE": image_type(a.texture), "READ_A(x, y)": read_text("a", a.texture, helpers, past=inside),
         "A_X(batch, row, quad)": a_x, "A_Y(batch, row, quad)": a_y,
-        "B_IMAGE": image_type(b.storage), "READ_B(x, y)": read_text("b", b.storage, helpers, past=inside),
+        "B_IMAGE": image_type(b.texture), "READ_B(x, y)": read_text("b", b.texture, helpers, past=inside),
         **dict(zip(TURNED_NAMES if problem.turned else B_NAMES, (b_x, b_y), strict=True)),
         "B_TURNED": int(problem.turned),
         "WORK_GROUP": group_attribute(local),

@@ -320,8 +320,13 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, SqueezeExc
 
 
 def _can_read(placing: Placing, x: Operand, problem: Problem) -> bool:
+    """Returns whether four channels of the map are a texel, and at most two axes after (N, C) are longer than 1."""
     place = placing.placements.get(x.value)
-    return place is not None and _texel(x, place, problem.channels) is not None
+    if place is None or not isinstance(place.storage, Texture) or x.view.bounds or len(_long_axes(x)) > 2:
+        return False
+    texel_x, texel_y, lane = _address(x, place, problem.channels)
+    lanes = lane == variable_index(LANE) or (problem.channels == 1 and lane == constant(0))
+    return lanes and not any(LANE in e.variables() for e in (texel_x, texel_y))
 
 
 def _joins(problem: Problem, target: Target) -> bool:
@@ -338,22 +343,20 @@ def _between(placing: Placing, node: Node) -> Placement:
     return Placement(Texture(name, shape, layout, FLOAT32, tiling), shape)
 
 
-def _texel(operand: Operand, place: Placement, channels: int) -> tuple[Index, Index] | None:
-    """x and y of the texel of (image, quad, row, column) in a map (N, C, ...). None if four channels are not a texel.
-
-    At most two axes after (N, C) are longer than 1: the rows and the columns.
-    """
+def _long_axes(operand: Operand) -> list[int]:
+    """The axes of a map (N, C, ...) that are pooled: its rows and its columns."""
     shape = operand.view.shape
-    long = [axis for axis in range(2, len(shape)) if shape[axis] > 1]
-    if not isinstance(place.storage, Texture) or operand.view.bounds or len(long) > 2:
-        return None
+    return [axis for axis in range(2, len(shape)) if shape[axis] > 1]
+
+
+def _address(operand: Operand, place: Placement, channels: int) -> tuple[Index, Index, Index]:
+    """Texel x and y, and the lane, of (image, quad, row, column) in a map."""
+    shape = operand.view.shape
     axes = {Variable("i0", shape[0]): variable("image", shape[0])}
     axes[Variable("i1", channels)] = variable("quad", ceil(channels / LANES)) * LANES + variable_index(LANE)
-    for axis, name in zip(long, ("row", "column"), strict=False):
+    for axis, name in zip(_long_axes(operand), ("row", "column"), strict=False):
         axes[Variable(f"i{axis}", shape[axis])] = variable(name, shape[axis])
-    x, y, lane = place.address([e.substitute(axes) for e in operand.view.index])
-    lanes = lane == variable_index(LANE) or (channels == 1 and lane == constant(0))
-    return (x, y) if lanes and not any(LANE in e.variables() for e in (x, y)) else None
+    return place.address([e.substitute(axes) for e in operand.view.index])
 
 
 def _matrix(placing: Placing, node: Node) -> Matrix:
@@ -420,12 +423,11 @@ def _sizes(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
 
 def _input_access(x: Operand, place: Placement, problem: Problem, helpers: list[str]) -> dict[str, str | int]:
     """Returns the macros that locate and read a texel of the map."""
-    texel = _texel(x, place, problem.channels)
-    assert texel is not None and isinstance(place.storage, Texture)
+    texel = _address(x, place, problem.channels)[:2]
     where_x, where_y = (coordinate(e, index_text(e, helpers)) for e in texel)
     return {
-        "INPUT_IMAGE": image_type(place.storage),
-        "READ_INPUT(x, y)": read_text("input", place.storage, helpers, inside=True),
+        "INPUT_IMAGE": image_type(place.texture),
+        "READ_INPUT(x, y)": read_text("input", place.texture, helpers, inside=True),
         "INPUT_X(image, quad, row, column)": where_x, "INPUT_Y(image, quad, row, column)": where_y,
     }
 
