@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from imgconv.kernels.codegen import generated, moments_text, rows_text, windows
+from imgconv.kernels.codegen import generated, moments, rows_text, windows
 from imgconv.kernels.conv import template as conv
 from imgconv.kernels.matmul import template as matmul
 from imgconv.kernels.order import merge, template as order
@@ -14,7 +14,7 @@ from imgconv.kernels.suppression import template as suppress
 from imgconv.kernels.winograd import template as winograd2d
 
 TEMPLATES: tuple[AnyTemplate, ...] = (
-    moments_text.TEMPLATE,
+    moments.TEMPLATE,
     rows_text.TEMPLATE,
     separable.TEMPLATE,
     squeeze_excite.TEMPLATE,

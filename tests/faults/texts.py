@@ -16,7 +16,7 @@ FAULTS = (
     ),
     Fault(
         "kernels/codegen/access.py", "an image that others share is taken to have zeros around it",
-        "high if placement.storage.tiling.bordered else bound.high",
+        "high if placement.texture.tiling.bordered else bound.high",
         "high",
         ("device/test_workspace.py -k other_textures", NEIGHBOURS),
     ),
@@ -81,7 +81,7 @@ FAULTS = (
         ("device/test_long_sums.py -k normalisations", "device/test_rows.py"),
     ),
     Fault(
-        "kernels/codegen/moments_text.py", "lanes past a row's end count in its mean",
+        "kernels/codegen/moments.py", "lanes past a row's end count in its mean",
         "number += {inside};",
         "number += 1.0f;",
         ("device/test_moments.py -k two_launches", "device/test_moments.py"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import ceil, prod
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from imgconv.graph.expression import Forms, literal_text
 from imgconv.graph.index import Index, Variable, constant, unflatten, variable, variable_index
@@ -19,13 +19,13 @@ from imgconv.graph.nodes import Graph, Node, Operand, Reduction
 from imgconv.graph.view import Shape
 from imgconv.kernels.codegen.access import LANE, Emitter, digits_of
 from imgconv.kernels.codegen.generated import (
-    COMBINE, GROUP, ITEMS_OF_A_GPU, NEUTRAL, assemble, bounded_id, combine_lanes, meet,
+    BLOCK, COMBINE, GROUP, ITEMS_OF_A_GPU, NEUTRAL, assemble, bounded_id, combine_lanes, meet,
 )
 from imgconv.kernels.codegen.rows import Rows, find_rows, named_axes, rows_of
 from imgconv.kernels.device_model.costs import LARGE_GPU
 from imgconv.kernels.layout import LANES, HostBuffer, Layout, Placement
 from imgconv.kernels.source import KernelSource, round_up
-from imgconv.kernels.step import Emitting, Fixed, Placing, Step, Template, describe, fixed_template, operation_as
+from imgconv.kernels.step import D, Emitting, Fixed, Placing, Step, Template, describe, fixed_template, operation_as
 from imgconv.kernels.target import Target
 
 # Texels of its row that a work item keeps: in registers, on CPUs in the cache. Mesa's Adreno compiler unrolls no more.
@@ -35,8 +35,6 @@ ROWS_OF_A_GROUP = {"gpu": 64, "cpu": 8}  # if each item has a row of its own
 # The most steps of an item. A longer part has left a CPU's cache before it is walked again; on a GPU it leaves compute
 # units without a row.
 LONGEST_WALK = {"gpu": 32, "cpu": 8192}
-D = TypeVar("D")
-BLOCK = 64  # terms of a sum that are added up before they join the rest: the rounding of long sums stays small
 
 
 def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
