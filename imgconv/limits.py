@@ -29,7 +29,7 @@ class Limits:
 
     bytes: of any one tensor. seconds: of reading and planning the model; it is looked at between two nodes and between
     two passes, so that a driver which builds a kernel may take longer. nodes: with functions put in place of their
-    calls and with loops unrolled. run_seconds: of each wait for the device, at load and in runs; then it is given up
+    calls and with loops unrolled. run_seconds: of each wait for the device, at load and in runs; then it is abandoned
     with a DeviceError. An honest run takes less than the default on slow devices too.
 
         imgconv.load("upload.onnx", limits=imgconv.Limits(bytes=2**28, seconds=20, nodes=5000), trusted=False)

@@ -16,7 +16,7 @@ from imgconv.arrays import Array, Arrays, Shapes
 from imgconv.checking.comparing import Finding
 from imgconv.checking.proving import Running, check_session
 from imgconv.cl.device import DeviceInfo, open_device, select
-from imgconv.cl.shutdown import driver_use
+from imgconv.cl.shutdown import shutdown_guard
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, read_config, read_device
 from imgconv.errors import ConfigError, ContentError, Error, InputError, ShapeError
@@ -58,8 +58,8 @@ class Model:
     weights. `graph`, `plan`, `inputs` and `outputs` are those of the last run, or of the sizes that `load` was given.
     """
 
-    def __init__(self, source: Union[Source, SavedSource], lenders: Sequence[Session] = ()) -> None:
-        """lenders: sessions on the same device; constants and kernels that equal theirs are shared."""
+    def __init__(self, source: Union[Source, SavedSource], share_with: Sequence[Session] = ()) -> None:
+        """share_with: sessions on the same device; constants and kernels that equal theirs are shared."""
         self.device = source.info
         self._source = source
         self._plans: OrderedDict[frozenset[PlanKey], Compiled] = OrderedDict()
@@ -67,7 +67,7 @@ class Model:
         self._missing: Error | None = None
         self._lock = Lock()
         try:
-            compiled = source.compile(source.shapes, {}, lenders)
+            compiled = source.compile(source.shapes, {}, share_with)
             self._plans[_key({v.name: v for v in compiled.plan.inputs}, frozenset())] = compiled
         except (ContentError, ShapeError) as error:
             self._missing = error
@@ -260,7 +260,7 @@ class Model:
         given = as_given(inputs)
         if outputs is not None:
             check_wanted(outputs)
-        driver_use.check()
+        shutdown_guard.check()
         with self._lock:
             compiled = self._compiled_for({n: self._stand_in(n) if is_memory(a) else a for n, a in given.items()})
             contents = self._contents.difference(value.name for value in compiled.plan.inputs)
@@ -322,7 +322,7 @@ def pinned(model: Model, array: Array) -> Array:
     """The same memory, from which the model's device copies Pixels that stay there. array: of bytes, a whole mmap."""
     from imgconv.cl import staging
 
-    with driver_use, model._source.context.lock:
+    with shutdown_guard, model._source.context.lock:
         return staging.pinned(model._source.context, array)
 
 

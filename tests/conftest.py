@@ -22,7 +22,7 @@ from imgconv.cl.building import crashes, program
 from imgconv.cl.context import Context
 from imgconv.cl.device import DeviceInfo, list_devices, no_driver_message, open_device
 from imgconv.config import Config
-from imgconv.files.kept import Kept
+from imgconv.files.disk_cache import DiskCache
 from imgconv.kernels import source
 from imgconv.precision import storage
 from imgconv.reports import peaks
@@ -118,8 +118,8 @@ def random_numbers_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytes
 def choices(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test sees what another one, or the user, has chosen under FLOAT16, or which kernels ended processes there."""
     folder = tmp_path_factory.getbasetemp() / f"kept-{uuid.uuid4().hex}"
-    monkeypatch.setattr(precision_file, "CHOICES", Kept(str(folder / "precision"), 2**20))
-    monkeypatch.setattr(crashes, "CRASHES", Kept(str(folder / "crashes"), 2**20))
+    monkeypatch.setattr(precision_file, "CHOICES", DiskCache(str(folder / "precision"), 2**20))
+    monkeypatch.setattr(crashes, "CRASHES", DiskCache(str(folder / "crashes"), 2**20))
     monkeypatch.setattr(crashes, "_seen", {})
 
 

@@ -220,7 +220,7 @@ ROWS = (
         "NVIDIA 580",
         "the driver waits for a kernel that hangs if memory, a program or a context of the same driver is released, "
         "at the end of the process too, or if memory is allocated beside it",
-        "once a device was given up, nothing that there is of its driver is released, nor used: `cl/quirks.py`, "
+        "once a device was abandoned, nothing that there is of its driver is released, nor used: `cl/quirks.py`, "
         "`releases_wait`; `runtime/session.py`",
         "`tests/device/test_hang.py` passes on NVIDIA without it",
     ),

@@ -16,11 +16,11 @@ from imgconv.checking.subjects import Subject, subjects_of
 from imgconv.cl.building.crashes import note_wrong, refused_kernels
 from imgconv.cl.building.source import BuiltKernel
 from imgconv.cl.device_info import DeviceInfo
-from imgconv.cl.shutdown import driver_use
+from imgconv.cl.shutdown import shutdown_guard
 from imgconv.compiling.plan import Plan, Storage
 from imgconv.config import Config
 from imgconv.errors import DeviceError
-from imgconv.files.kept import Kept, digest
+from imgconv.files.disk_cache import DiskCache, digest
 from imgconv.graph.nodes import Graph, Value
 from imgconv.runtime.device import Device
 from imgconv.runtime.device_memory import DeviceMemory
@@ -28,7 +28,7 @@ from imgconv.runtime.programs import called
 from imgconv.runtime.session import Session
 
 VERSION = 1  # of the check: raise it if it finds more
-PROVED = Kept("proved", 2**20)
+PROVED = DiskCache("proved", 2**20)
 # The drivers for CPUs on which imgconv's tests run at every change, by their platforms' names.
 SECONDS, PART = 1.0, 0.2  # that the check of a load may take, the latter as a part of the load's
 ADVICE = (
@@ -103,7 +103,7 @@ def prove(running: Running, started: float) -> None:
         return
     end, left = now + max(SECONDS, (now - started) * PART), list(wanted)
     wrong: list[tuple[int, Finding]] = []
-    with driver_use, running.context.lock:
+    with shutdown_guard, running.context.lock:
         running.context.recover()
         for number, found in check_launches(running, wanted):
             left = [n for n in left if n > number]
@@ -139,7 +139,7 @@ def _replace(running: Running, wrong: Sequence[tuple[int, Finding]]) -> NoReturn
 
 def check_session(running: Running) -> dict[int, Finding]:
     """The verdict on each launch that has a subject, by number. Raises DeviceError."""
-    with driver_use, running.context.lock:
+    with shutdown_guard, running.context.lock:
         running.context.recover()
         found = dict(check_launches(running))
         running.memory.clear_states()

@@ -20,7 +20,7 @@ from imgconv.cl.drivers import cpu_variables, drivers_visible
 from imgconv.cl.instruction_set import instruction_set, read_cpuinfo
 from imgconv.cl.loader import device_number, new_context
 from imgconv.cl.quirks import quirks_of
-from imgconv.cl.shutdown import driver_use
+from imgconv.cl.shutdown import shutdown_guard
 from imgconv.cl.watchdog import TIMEOUT, Call, Overdue
 from imgconv.errors import DeviceError
 
@@ -216,7 +216,7 @@ def _find_devices() -> list[cl.Device]:
         message = no_driver_message(sys.platform, platform.machine(), _on_android())
         raise DeviceError(f"pyopencl cannot be imported ({error}); {message}") from error
 
-    with driver_use, _looking, drivers_visible():
+    with shutdown_guard, _looking, drivers_visible():
         try:
             platforms = cl.get_platforms()
         except cl.Error:

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from imgconv.cl.loader import loaded
-from imgconv.files.kept import digest, own_folder, private_folder
+from imgconv.files.disk_cache import digest, own_folder, private_folder
 
 SPACE = re.compile(r"\s", re.ASCII)
 SENSITIVE = "libintelocl.so"

@@ -27,8 +27,8 @@ ALL_PLATFORMS = ""
 SECONDS_FOR_THOSE_LEFT = 5.0
 
 
-class DriverUse:
-    """`with driver_use:` around work with the driver that a thread may do while the interpreter ends.
+class ShutdownGuard:
+    """`with shutdown_guard:` around work with the driver that a thread may do while the interpreter ends.
 
     The end of the interpreter waits until every thread has left the block. A thread that enters it afterwards gets
     SystemExit, which ends it without a message and releases its locks; only the thread that ends the interpreter may
@@ -121,7 +121,7 @@ class DriverUse:
         _keep_all(platform)
 
 
-driver_use = DriverUse()
+shutdown_guard = ShutdownGuard()
 
 
 def keep(thing: object) -> None:

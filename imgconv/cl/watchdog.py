@@ -17,7 +17,7 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 
 from imgconv.cl.device_info import DeviceInfo
 from imgconv.cl.quirks import quirks_of
-from imgconv.cl.shutdown import driver_use, keep
+from imgconv.cl.shutdown import shutdown_guard, keep
 from imgconv.errors import DeviceError
 from imgconv.limits import Limits
 
@@ -37,7 +37,7 @@ class Call(Generic[Result]):
 
     def __init__(self, function: Callable[[], Result]) -> None:
         """Raises DeviceError in a forked process, which has none of the threads."""
-        driver_use.check()
+        shutdown_guard.check()
         self._function: Callable[[], Result] | None = function
         self._result: Result | None = None
         self._error: BaseException | None = None
@@ -67,9 +67,9 @@ class Call(Generic[Result]):
 
     def leave(self) -> None:
         """Lets the end of the interpreter wait for it a while: nobody else does any more."""
-        driver_use.leave(self)
+        shutdown_guard.leave(self)
         if self.is_over:
-            driver_use.forget(self)
+            shutdown_guard.forget(self)
 
     def make(self) -> None:
         """Calls the function."""
@@ -83,7 +83,7 @@ class Call(Generic[Result]):
     def end(self) -> None:
         """Lets the caller go on."""
         self.is_over = True
-        driver_use.forget(self)
+        shutdown_guard.forget(self)
         self._ended.release()
 
 
@@ -246,7 +246,7 @@ class Watchdog:
         self._forget()
         keep(self.in_use)
         if quirks_of(self._info.platform).releases_wait:
-            driver_use.keep_all(self._info.platform)
+            shutdown_guard.keep_all(self._info.platform)
         raise DeviceError(self.reason)
 
     def _hanging_launch(self) -> str:

@@ -1,6 +1,6 @@
 """Marks: small files that say what a process is doing, in case it does not survive that.
 
-    <folder of a Kept>/<random>.mark    locked for as long as its process lives
+    <folder of a DiskCache>/<random>.mark    locked for as long as its process lives
 
 A mark whose lock is free is of a process that ended inside of `marked`. Processes that are still running keep theirs.
 """
@@ -14,13 +14,13 @@ from contextlib import contextmanager, suppress
 from typing import IO
 
 from imgconv.files.disk import lock
-from imgconv.files.kept import Kept
+from imgconv.files.disk_cache import DiskCache
 
 SUFFIX = ".mark"
 
 
 @contextmanager
-def marked(where: Kept, content: bytes) -> Iterator[None]:
+def marked(where: DiskCache, content: bytes) -> Iterator[None]:
     """Keeps a mark while the `with` block runs. Without one where files cannot be written or locked."""
     file = _open(where, content)
     try:
@@ -32,7 +32,7 @@ def marked(where: Kept, content: bytes) -> Iterator[None]:
             file.close()
 
 
-def abandoned(where: Kept) -> list[bytes]:
+def abandoned(where: DiskCache) -> list[bytes]:
     """The contents of the marks whose processes have ended; removes them."""
     found: list[bytes] = []
     with suppress(OSError):
@@ -44,7 +44,7 @@ def abandoned(where: Kept) -> list[bytes]:
     return [content for content in found if content]
 
 
-def _open(where: Kept, content: bytes) -> IO[bytes] | None:
+def _open(where: DiskCache, content: bytes) -> IO[bytes] | None:
     file = None
     try:
         file = (where.folder() / f"{secrets.token_hex(8)}{SUFFIX}").open("xb")

@@ -120,12 +120,12 @@ def subgraphs_on(
     """
     plain = replace(config, float16=0, precision=Precision())
 
-    def compile(graph: Graph, lenders: Sequence[Session]) -> Session:
+    def compile(graph: Graph, share_with: Sequence[Session]) -> Session:
         from imgconv.runtime.session import Session
 
         def made(info: DeviceInfo) -> Session:
             started, prepared = perf_counter(), prepare_for(info, graph, plain, tuning)
-            session = Session(prepared.plan(plain), context, None, lenders)
+            session = Session(prepared.plan(plain), context, None, share_with)
             if check:
                 prove(Running(session, prepared.graph, plain), started)
             return session
@@ -229,18 +229,18 @@ class Source:
         return [made.get(name, name) for name in self.declared_inputs()]
 
     def compile(
-        self, shapes: Shapes, contents: Arrays, lenders: Sequence[Session] = (),
+        self, shapes: Shapes, contents: Arrays, share_with: Sequence[Session] = (),
         states: Mapping[str, str] | None = None,
     ) -> Compiled:
-        """The model for these shapes and known contents. Constants that a lender has are not uploaded again."""
+        """The model for these shapes and known contents. Equal weights of `share_with` are not uploaded again."""
         def compiled(info: DeviceInfo) -> Compiled:
             with spending(self.limits):
-                return replace(self, info=info)._compiled(shapes, contents, lenders, states)
+                return replace(self, info=info)._compiled(shapes, contents, share_with, states)
 
         return until_kernels_work(self.info, compiled)
 
     def _compiled(
-        self, shapes: Shapes, contents: Arrays, lenders: Sequence[Session], states: Mapping[str, str] | None
+        self, shapes: Shapes, contents: Arrays, share_with: Sequence[Session], states: Mapping[str, str] | None
     ) -> Compiled:
         stage, graph, started = self.picture, self.model, perf_counter()
         inner = stage.shapes_after(shapes) if stage else shapes
@@ -252,7 +252,7 @@ class Source:
             file = os.fspath(self.model) if isinstance(self.model, (str, os.PathLike)) else ""
             raise strict_error(graph.host_partition, file)
         with self.context.builders:
-            prepared, config, session = self._built(graph, shapes, lenders, states, started)
+            prepared, config, session = self._built(graph, shapes, share_with, states, started)
         say_what_is_half(session.plan, prepared.graph, config)
         optimised = prepared.graph
         on_device = subgraphs_on(self.info, self.context, self.config, self.tuning, self.limits, self.check)
@@ -260,7 +260,8 @@ class Source:
         return Compiled(lambda: optimised, session.plan, config, session, fallback)
 
     def _built(
-        self, graph: Graph, shapes: Shapes, lenders: Sequence[Session], states: Mapping[str, str] | None, started: float
+        self, graph: Graph, shapes: Shapes, share_with: Sequence[Session], states: Mapping[str, str] | None,
+        started: float,
     ) -> tuple[Prepared, Config, Session]:
         """The graph after the passes, the settings with what keeps float, and their plan on the device.
 
@@ -275,9 +276,9 @@ class Source:
         if stage:
             after = stage.before(graph, shapes)
             prepared = prepare_for(self.info, after, self.config, self.tuning, self.packings, native)
-        if session is None or stage or states or lenders:
-            lenders = [*lenders, session] if session else lenders
-            session = Session(prepared.plan(config, states), self.context, self.progress, lenders)
+        if session is None or stage or states or share_with:
+            share_with = [*share_with, session] if session else share_with
+            session = Session(prepared.plan(config, states), self.context, self.progress, share_with)
         if self.check:
             prove(Running(session, prepared.graph, config, states or {}), started)
         self._keep(precision, measured)  # not before the kernels are proved by which it was measured
@@ -358,7 +359,7 @@ class SavedSource:
         return list(self.saved.inputs)
 
     def compile(
-        self, shapes: Shapes, contents: Arrays, lenders: Sequence[Session] = (),
+        self, shapes: Shapes, contents: Arrays, share_with: Sequence[Session] = (),
         states: Mapping[str, str] | None = None,
     ) -> Compiled:
         """The saved plan for this kind of device. If there is none, or for a stream, a plan from the saved graph.
@@ -366,9 +367,9 @@ class SavedSource:
         A file that is not trusted gets one from its graph too, with images in place of linear textures: a view that
         reads outside of its tensor reads zeros of an image.
         """
-        return until_kernels_work(self.info, lambda info: replace(self, info=info)._compiled(lenders, states))
+        return until_kernels_work(self.info, lambda info: replace(self, info=info)._compiled(share_with, states))
 
-    def _compiled(self, lenders: Sequence[Session], states: Mapping[str, str] | None) -> Compiled:
+    def _compiled(self, share_with: Sequence[Session], states: Mapping[str, str] | None) -> Compiled:
         from imgconv.runtime.session import Session
 
         started, saved = perf_counter(), self.saved
@@ -384,7 +385,7 @@ class SavedSource:
                 plan = Prepared(saved.read_graph(), saved.config, target, refused=refused).plan(states=states)
             else:
                 plan = found.plan
-            session = Session(plan, self.context, self.progress, lenders, found.binaries if found else ())
+            session = Session(plan, self.context, self.progress, share_with, found.binaries if found else ())
             if self.check and not is_proved(session):
                 prove(Running(session, saved.read_graph(), saved.config, states or {}), started)
             on_device = subgraphs_on(self.info, self.context, saved.config, self.tuning, self.limits, self.check)

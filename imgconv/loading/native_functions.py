@@ -21,11 +21,11 @@ from imgconv.arrays import Array
 from imgconv.cl.building.source import Part
 from imgconv.config import Config
 from imgconv.dtype import FLOAT32
-from imgconv.files.kept import Kept, digest
+from imgconv.files.disk_cache import DiskCache, digest
 from imgconv.graph.expression import FUNCTIONS
 from imgconv.runtime.device import Device
 
-MEASURED = Kept("native", 2**20)
+MEASURED = DiskCache("native", 2**20)
 VERSION = 1  # of the measurement: raise it if it gives other numbers
 MEASURED_FUNCTIONS = ("exp", "sigmoid")
 UNITS, UNIT = 8.0, 2.0**-23
@@ -44,7 +44,7 @@ def native_functions_fit(device: Device, config: Config) -> bool:
 def native_errors(device: Device) -> dict[str, float]:
     """The largest error of each of MEASURED_FUNCTIONS at an argument x, divided by 1 + |x|, in units in the last place.
 
-    Kept for later processes. Raises BuildError, DeviceError.
+    DiskCache for later processes. Raises BuildError, DeviceError.
     """
     key = digest(str(VERSION).encode(), device.info.key.encode()).hex()
     kept = MEASURED.read(key)

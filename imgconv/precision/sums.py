@@ -97,8 +97,8 @@ class Sums:
         begin = perf_counter()
         plan = self.storage.plan(2, precision)
         self.seconds = perf_counter() - begin
-        lenders = [self.wide, *(session for session, _ in list(self._known.values())[:2])]
-        return Session(plan, self.storage.context, self.storage.progress, lenders)
+        share_with = [self.wide, *(session for session, _ in list(self._known.values())[:2])]
+        return Session(plan, self.storage.context, self.storage.progress, share_with)
 
     def trial(self, chunks: frozenset[str], in_float: frozenset[str]) -> tuple[Session, list[float]]:
         """The plan with these sums, and its errors on what is judged."""

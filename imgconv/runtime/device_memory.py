@@ -35,11 +35,11 @@ class DeviceMemory:
     images: by slot, what textures share in turn. workspace: the buffer whose parts are all activations, or None.
     """
 
-    def __init__(self, plan: Plan, context: Device, lenders: Sequence[DeviceMemory] = ()) -> None:
+    def __init__(self, plan: Plan, context: Device, share_with: Sequence[DeviceMemory] = ()) -> None:
         """Allocates everything and uploads the constants. Raises ResourceError, DeviceError.
 
-        lenders: memory of the same context. Their constants are shared, and their memory of activations too, because
-        the runs of a context take turns.
+        share_with: memory of the same device. Equal constants are shared, and memory of activations too, because the
+        runs of a device take turns.
         """
         self.plan, self.context = plan, context
         self.images: dict[int, tuple[ImageForm, Memory]] = {}
@@ -47,7 +47,7 @@ class DeviceMemory:
         self._memory: dict[Storage, Memory] = {}
         self._pinned: dict[Storage, Array] = {}
         try:
-            self._allocate(lenders)
+            self._allocate(share_with)
         except ResourceError as error:
             has = f"{context.info.name} has {context.info.global_memory_bytes} bytes, the plan takes {plan.bytes}"
             raise ResourceError(f"{error.message}; {has}", error.tensor, error.shape, error.limit) from error
@@ -117,7 +117,7 @@ class DeviceMemory:
         return array[_channels_of(place, axis)]
 
     def replace(self, constant: Storage, content: Array) -> None:
-        """Other content for a constant, of the same form. Lenders and those it is lent to have it too."""
+        """Other content for a constant, of the same form. Sessions that share it have it too."""
         self.context.write(self[constant], numpy.ascontiguousarray(content), constant.name)
 
     def clear_states(self) -> None:
@@ -133,36 +133,36 @@ class DeviceMemory:
 
     # Allocation
 
-    def new_ports(self, shared: bool) -> dict[Storage, HostBinding]:
+    def new_bindings(self, shared: bool) -> dict[Storage, HostBinding]:
         """Further memory for every input and output, with the host's side.
 
         shared: use buffers that host and device share, if they share memory. Raises ResourceError.
         """
         shared = shared and self.context.info.shares_memory
         places = (*self.plan.input_buffers.values(), *self.plan.output_buffers.values())
-        return {place: self._port(place, shared) for place in places}
+        return {place: self._binding(place, shared) for place in places}
 
-    def _port(self, place: Storage, shared: bool) -> HostBinding:
+    def _binding(self, place: Storage, shared: bool) -> HostBinding:
         if shared and isinstance(place, HostBuffer) and place.bytes:
             return self.context.staging(place.shape, place.dtype)
         return self.context.staging(place.shape, place.dtype, self._exchanged(place))
 
-    def _allocate(self, lenders: Sequence[DeviceMemory]) -> None:
+    def _allocate(self, share_with: Sequence[DeviceMemory]) -> None:
         plan, memory = self.plan, self._memory
         memory |= {texture: self._image(texture.form, texture.name) for texture in plan.states}
         for storage, content in plan.content.items():
-            lent = next((m for each in lenders if (m := each._lend(storage, content)) is not None), None)
-            memory[storage] = lent if lent is not None else self._constant(storage, content)
-        self.images = self._slot_images(lenders)
+            shared = next((m for each in share_with if (m := each._equal(storage, content)) is not None), None)
+            memory[storage] = shared if shared is not None else self._constant(storage, content)
+        self.images = self._slot_images(share_with)
         memory |= {texture: self.images[slot][1] for texture, slot in plan.slots.items()}
         if plan.regions:
-            self.workspace = self._find_workspace(lenders)
+            self.workspace = self._find_workspace(share_with)
             for texture, region in plan.regions.items():
                 memory[texture] = self._part(self.workspace, texture, region)
         for place in (*plan.input_buffers.values(), *plan.output_buffers.values()):
             memory[place] = self._exchanged(place)
 
-    def _lend(self, storage: Storage, content: Array) -> Memory | None:
+    def _equal(self, storage: Storage, content: Array) -> Memory | None:
         """The memory of a constant that is equal in name, form and content; None if there is none."""
         own = self.plan.content.get(storage)
         if own is None or own.shape != content.shape or own.dtype != content.dtype:
@@ -176,10 +176,10 @@ class DeviceMemory:
         self.context.write(memory, numpy.ascontiguousarray(content), storage.name)
         return memory
 
-    def _slot_images(self, lenders: Sequence[DeviceMemory]) -> dict[int, tuple[ImageForm, Memory]]:
-        """The image of each slot: the smallest of the lenders' that holds all its textures, else a new one."""
-        # Lenders may share images among themselves: each image is offered once.
-        offered = {id(memory): (form, memory) for each in lenders for form, memory in each.images.values()}
+    def _slot_images(self, share_with: Sequence[DeviceMemory]) -> dict[int, tuple[ImageForm, Memory]]:
+        """The image of each slot: the smallest one to share that holds all its textures, else a new one."""
+        # They may share images among themselves: each image is offered once.
+        offered = {id(memory): (form, memory) for each in share_with for form, memory in each.images.values()}
         images: dict[int, tuple[ImageForm, Memory]] = {}
         for slot, form in sorted(self.plan.images.items(), key=lambda pair: -pair[1].bytes):
             textures = [texture for texture, number in self.plan.slots.items() if number == slot]
@@ -190,12 +190,12 @@ class DeviceMemory:
             images[slot] = form, self._allocated_image(form, textures[0].name)
         return images
 
-    def _find_workspace(self, lenders: Sequence[DeviceMemory]) -> Memory:
-        """A lender's buffer if one is large enough, else a new one."""
+    def _find_workspace(self, share_with: Sequence[DeviceMemory]) -> Memory:
+        """A workspace to share if one is large enough, else a new one."""
         needed = self.plan.workspace_bytes
-        offered = [each.workspace for each in lenders if each.workspace is not None and each.workspace.size >= needed]
-        if offered:
-            return offered[0]
+        for each in share_with:
+            if each.workspace is not None and each.workspace.size >= needed:
+                return each.workspace
         return self._touched(self.context.buffer(needed, "the workspace"), "the workspace")
 
     def _exchanged(self, place: Storage) -> Memory:

@@ -11,7 +11,7 @@ from imgconv.arrays import Array
 from imgconv.preprocessing.pixels import Pixels
 from imgconv.runtime.device import Event, HostBinding, Queue, QueuedDevice
 from imgconv.runtime.io_binding import converted, moved_outputs
-from imgconv.runtime.picture_input import PicturePort
+from imgconv.runtime.picture_input import PictureBinding
 from imgconv.runtime.session import Session
 
 Ticks = tuple[int, int]
@@ -20,51 +20,51 @@ Ticks = tuple[int, int]
 class FrameMemory:
     """The memory of one frame, and the events of its commands.
 
-    ports: by storage, the device's memory and the host's array for it.
+    bindings: by storage, the device's memory and the host's array for it.
     """
 
     def __init__(self, session: Session, shared: bool) -> None:
         """shared: use buffers that host and device share, if they share memory. Raises ResourceError."""
         plan = session.plan
         self.session, self.context = session, cast(QueuedDevice, session.context)
-        self.sequence, self.ports = session.new_sequence(shared)
-        self.inputs = [(name, self.ports[place]) for name, place in plan.input_buffers.items()]
+        self.sequence, self.bindings = session.new_sequence(shared)
+        self.inputs = [(name, self.bindings[place]) for name, place in plan.input_buffers.items()]
         places = {value: plan.output_buffers.get(value.name) for value in plan.outputs}
-        self.outputs = [(value, None if place is None else self.ports[place]) for value, place in places.items()]
+        self.outputs = [(value, None if place is None else self.bindings[place]) for value, place in places.items()]
         self.plan = plan
         self.moved: dict[str, Array] = {}
         # By input and its width and height; and those whose pictures the frame has.
-        self._pictures: dict[tuple[str, tuple[int, int]], PicturePort] = {}
-        self.pictures: list[PicturePort] = []
+        self._pictures: dict[tuple[str, tuple[int, int]], PictureBinding] = {}
+        self.pictures: list[PictureBinding] = []
         # Every shared buffer is unmapped and mapped again, be it an input or an output.
-        self._sent = [p for place, p in self.ports.items() if p.shares or place in plan.input_buffers.values()]
+        self._sent = [p for place, p in self.bindings.items() if p.shares or place in plan.input_buffers.values()]
         self.sent = self._sent
-        self.fetched = [p for place, p in self.ports.items() if p.shares or place in plan.output_buffers.values()]
+        self.fetched = [p for place, p in self.bindings.items() if p.shares or place in plan.output_buffers.values()]
         self.uploads: list[Event] = []
         self.computing: list[Event] = []
         self.downloads: list[Event] = []
 
     def fill(self, inputs: Mapping[str, Array | Pixels]) -> None:
-        """Copies checked inputs to the host's side of the ports, in the stored dtypes. Raises ResourceError."""
+        """Copies checked inputs to the host's side of the bindings, in the stored dtypes. Raises ResourceError."""
         self.pictures, skipped = [], []
-        for name, port in self.inputs:
+        for name, binding in self.inputs:
             given = inputs[name]
             if isinstance(given, Pixels):
-                self.pictures.append(self._picture_port(name, port, given))
-                skipped.append(port)
+                self.pictures.append(self._picture_binding(name, binding, given))
+                skipped.append(binding)
             elif name in self.plan.exact_inputs:
-                numpy.copyto(port.array.reshape(given.shape), given, casting="unsafe")
-        self.sent = [port for port in self._sent if port.shares or port not in skipped]
+                numpy.copyto(binding.array.reshape(given.shape), given, casting="unsafe")
+        self.sent = [binding for binding in self._sent if binding.shares or binding not in skipped]
         self.moved = moved_outputs(self.plan, inputs)
 
-    def _picture_port(self, name: str, port: HostBinding, pixels: Pixels) -> PicturePort:
-        """The picture's port, filled."""
+    def _picture_binding(self, name: str, binding: HostBinding, pixels: Pixels) -> PictureBinding:
+        """The picture's binding, filled."""
         key = name, pixels.size
         found = self._pictures.get(key)
         if found is None or found.bytes < pixels.bytes:
             launches = self.session.picture_launches
             with self.context.lock:
-                found = PicturePort(self.context, launches, port.memory, pixels)
+                found = PictureBinding(self.context, launches, binding.memory, pixels)
             self._pictures[key] = found
         found.fill(pixels)
         return found
@@ -72,10 +72,10 @@ class FrameMemory:
     def results(self, wanted: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs of a finished frame: in the caller's arrays if it gave some, else as new ones."""
         made: dict[str, Array] = {}
-        for value, port in self.outputs:
+        for value, binding in self.outputs:
             name, given = value.name, wanted.get(value.name)
-            if port is not None:
-                found = converted(value, port.array, copy=given is None)
+            if binding is not None:
+                found = converted(value, binding.array, copy=given is None)
             else:
                 found = self.moved[name] if name in self.moved else self.plan.constant_outputs[name].copy()
             if given is not None:
@@ -89,8 +89,8 @@ class FrameMemory:
         context.recover()
         apart = uploading is not context.queue
         awaited = apart or context.profile
-        sent: list[HostBinding | PicturePort] = [*self.sent, *self.pictures]
-        self.uploads = [event for port in sent for event in port.to_device(context, uploading, awaited)]
+        sent: list[HostBinding | PictureBinding] = [*self.sent, *self.pictures]
+        self.uploads = [event for binding in sent for event in binding.to_device(context, uploading, awaited)]
         self.computing = []
         if apart:
             uploading.flush()
@@ -104,8 +104,8 @@ class FrameMemory:
         if apart:
             context.queue.flush()
         computed = self.computing[-1:] if apart else None
-        fetched: list[HostBinding | PicturePort] = [*self.fetched, *self.pictures]
-        self.downloads = [e for port in fetched for e in port.to_host(context, downloading, awaited, computed)]
+        fetched: list[HostBinding | PictureBinding] = [*self.fetched, *self.pictures]
+        self.downloads = [e for binding in fetched for e in binding.to_host(context, downloading, awaited, computed)]
         if not awaited:
             # While a host waits for a copy, Intel's CPU driver computes on one core less.
             self.computing.append(context.marker())

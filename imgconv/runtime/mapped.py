@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from imgconv.arrays import Array
-from imgconv.cl.shutdown import driver_use
+from imgconv.cl.shutdown import shutdown_guard
 from imgconv.compiling.plan import Storage
 from imgconv.errors import InputError
 from imgconv.runtime.frame_memory import FrameMemory
@@ -57,7 +57,7 @@ class Mapped:
 
         Raises DeviceError.
         """
-        with driver_use:
+        with shutdown_guard:
             self._run()
         return self.outputs
 
@@ -74,5 +74,5 @@ class Mapped:
             raise
 
     def _array(self, place: Storage) -> Array:
-        array: Array = self._memory.ports[place].array
+        array: Array = self._memory.bindings[place].array
         return array

@@ -60,7 +60,7 @@ class PictureLaunches:
         ]
 
 
-class PicturePort:
+class PictureBinding:
     """The memory of one frame's picture on the host and on the device, and its launches. bytes: the most it takes."""
 
     def __init__(self, context: Device, launches: PictureLaunches, result: Memory, pixels: Pixels) -> None:
@@ -68,14 +68,14 @@ class PicturePort:
         self._context = context
         self.bytes = max(LEAST, 1 << pixels.bytes.bit_length())
         memory = None if context.info.shares_memory else context.buffer(self.bytes, "a picture")
-        self._port = context.staging((self.bytes,), numpy.uint8, memory)
-        self._bound = launches.bound(self._port.memory, result, pixels.size)
+        self._binding = context.staging((self.bytes,), numpy.uint8, memory)
+        self._bound = launches.bound(self._binding.memory, result, pixels.size)
         self._source: Array | None = None
 
     @property
     def shares(self) -> bool:
         """Returns whether host and device use its memory in turn."""
-        return bool(self._port.shares)
+        return bool(self._binding.shares)
 
     def fill(self, pixels: Pixels) -> None:
         """Copies a picture to the host's side, unless the device can take it from where it is."""
@@ -84,17 +84,17 @@ class PicturePort:
             assert isinstance(source, numpy.ndarray)
             self._source = source
             return
-        pixels.write(self._port.array)
-        self._source = None if self.shares else self._port.array[: pixels.bytes]
+        pixels.write(self._binding.array)
+        self._source = None if self.shares else self._binding.array[: pixels.bytes]
 
     def to_device(self, context: QueuedDevice, queue: Queue, awaited: bool) -> list[Event]:
         """Enqueues the copy to the device. Its event, if `awaited`. Raises DeviceError."""
-        events: list[Event] = self._port.to_device(context, queue, awaited, self._source)
+        events: list[Event] = self._binding.to_device(context, queue, awaited, self._source)
         return events
 
     def to_host(self, context: QueuedDevice, queue: Queue, awaited: bool, computed: list[Event] | None) -> list[Event]:
         """Gives the memory back to the host. Raises DeviceError."""
-        return self._port.to_host(context, queue, awaited, computed) if self.shares else []
+        return self._binding.to_host(context, queue, awaited, computed) if self.shares else []
 
     def enqueue(self) -> None:
         """Enqueues the launches. Raises DeviceError."""

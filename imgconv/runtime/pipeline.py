@@ -27,7 +27,7 @@ from typing import Union, cast
 import numpy
 
 from imgconv.arrays import Array, Arrays
-from imgconv.cl.shutdown import driver_use
+from imgconv.cl.shutdown import shutdown_guard
 from imgconv.cl.context import is_memory
 from imgconv.errors import DeviceError, Error, InputError
 from imgconv.preprocessing.pixels import Pixels
@@ -64,7 +64,7 @@ class _Condition(Condition):
 class Frame(Future[dict[str, Array]]):
     """The Future of one submitted frame's outputs: Model.submit returns it. It runs at once and cannot be cancelled.
 
-    If the device takes over 600 s for it (Limits.run_seconds), the device is given up and it fails with a DeviceError.
+    If the device takes over 600 s for it (Limits.run_seconds), the device is abandoned and it fails with a DeviceError.
     What a signal handler raises, as for Ctrl-C, ends the wait and not the frame: result() can be called again.
 
         frame = model.submit({"x": array})
@@ -117,7 +117,7 @@ class Frame(Future[dict[str, Array]]):
         return memory is None or memory.is_over()
 
     def _finish_unasked(self) -> None:
-        """Finishes it, the oldest one, if the device has finished its work, or is given up since it takes too long."""
+        """Finishes it, the oldest one, if the device has finished its work, or is abandoned since it takes too long."""
         memory, now = self._memory, monotonic()
         if memory is None:
             self._finish()
@@ -131,7 +131,7 @@ class Frame(Future[dict[str, Array]]):
             self._finish()
 
     def _wait(self) -> None:
-        """Waits until the device has finished its work, or is given up; does not fetch the outputs."""
+        """Waits until the device has finished its work, or is abandoned; does not fetch the outputs."""
         memory = self._memory
         if memory is not None:
             with suppress(Exception):
@@ -170,7 +170,7 @@ class Pipeline:
         thread = Thread(target=_finish_all, args=(watch,), name="imgconv frames", daemon=True)
         at_exit = partial(_stop, watch, thread)
         # The end of the interpreter, which joins the thread, waits until it is started.
-        with driver_use:
+        with shutdown_guard:
             atexit.register(at_exit)
             weakref.finalize(self, _collected, watch, at_exit).atexit = False
             thread.start()
@@ -189,7 +189,7 @@ class Pipeline:
         """
         if not isinstance(depth, (int, numpy.integer)) or depth < 1:
             raise InputError(f"depth {depth!r}: a whole number of frames, one at least, has to be under way")
-        driver_use.check()
+        shutdown_guard.check()
         if any(map(is_memory, inputs.values())):
             raise InputError("a submitted frame takes arrays; run() takes OpenCL buffers and images")
         arrays = check_frame(self._session.plan.inputs, inputs)
@@ -214,7 +214,7 @@ class Pipeline:
         context, memory = self._context, frame._memory
         assert memory is not None
         memory.fill(arrays)
-        with driver_use, context.lock:
+        with shutdown_guard, context.lock:
             memory.start(*(self._queues if self._behind else (context.queue, context.queue)))
             self._watch.add(frame)
 
@@ -229,7 +229,7 @@ class Pipeline:
 
     def finish_through(self, frame: Frame) -> None:
         """Finishes the frames up to this one; may leave the last step to another thread."""
-        driver_use.check()
+        shutdown_guard.check()
         self._until(lambda: frame._pipeline is None)
 
     def _until(self, is_served: Callable[[], bool]) -> None:
@@ -275,7 +275,7 @@ class Pipeline:
         memory, outputs = frame._memory, frame.outputs
         assert memory is not None
         try:
-            with driver_use:
+            with shutdown_guard:
                 start = monotonic()
                 memory.finish()
                 self._behind = monotonic() - start > BEHIND
@@ -299,7 +299,7 @@ class Pipeline:
     def _retire(self, frame: Frame, failure: BaseException | None) -> None:
         """Returns the frame's memory for the next one. After a failure it may be mapped, or in use by the device."""
         if failure is not None and frame._memory is not None:
-            with driver_use:
+            with shutdown_guard:
                 self._context.settle(failure, frame._memory, self._queues)
         with self._lock:
             memory, frame._memory = frame._memory, None
@@ -363,9 +363,9 @@ def _collected(watch: _Watch, at_exit: Callable[[], None]) -> None:
 
 def _stop(watch: _Watch, thread: Thread) -> None:
     """Finishes the frames in flight before the interpreter ends, because the driver's library is unloaded then."""
-    if driver_use.forked:
+    if shutdown_guard.forked:
         return
-    driver_use.end()
+    shutdown_guard.end()
     for frame in tuple(watch.frames):
         with suppress(Exception):
             frame._finish()

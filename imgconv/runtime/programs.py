@@ -19,9 +19,9 @@ Progress = Callable[[int, int, str], None]
 class Programs:
     """The programs of a plan. kernels: program and name of every distinct kernel text; several make one program."""
 
-    def __init__(self, plan: Plan, context: Device, lenders: Sequence[Programs] = ()) -> None:
-        """Takes the kernels that lenders have; `building` makes the others."""
-        offered = {text: kernel for each in lenders for text, kernel in each.kernels.items()}
+    def __init__(self, plan: Plan, context: Device, share_with: Sequence[Programs] = ()) -> None:
+        """Takes the kernels that others have; `building` makes those that are missing."""
+        offered = {text: kernel for each in share_with for text, kernel in each.kernels.items()}
         self._launches: dict[str, Launch] = {}  # the first of each kernel text
         for launch in plan.launches:
             self._launches.setdefault(launch.source.text, launch)
@@ -29,7 +29,7 @@ class Programs:
         self._context = context
         self._programs: list[Program] = []
         self.kernels: dict[str, tuple[Program, str]] = {t: offered[t] for t in self._launches if t in offered}
-        self.are_lent = bool(self.kernels)
+        self.are_shared = bool(self.kernels)
         self._known: Known = {}
 
     @contextmanager
@@ -37,7 +37,7 @@ class Programs:
         """Compiles what is missing, beside what is done inside; it is all there at the end. Raises BuildError.
 
         progress: called with (kernels built, kernels in all, the next kernel). binaries: the result of `binaries` for
-        this plan, device and driver, instead of compiling, if there are no lenders.
+        this plan, device and driver, instead of compiling, if nothing is shared.
         """
         progress = progress or (lambda done, total, what: None)
         waiting = [text for text in self._launches if text not in self.kernels]

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from imgconv.arrays import Array
-from imgconv.cl.shutdown import driver_use
+from imgconv.cl.shutdown import shutdown_guard
 from imgconv.compiling.plan import Plan, Storage
 from imgconv.runtime.device import Device, HostBinding, Launch, LaunchSequence
 from imgconv.runtime.device_memory import DeviceMemory
@@ -26,20 +26,21 @@ class Session:
     """
 
     def __init__(
-        self, plan: Plan, context: Device, progress: Progress | None = None, lenders: Sequence[Session] = (),
+        self, plan: Plan, context: Device, progress: Progress | None = None, share_with: Sequence[Session] = (),
         binaries: Sequence[bytes] = (),
     ) -> None:
         """Builds every kernel and uploads every constant. Raises BuildError, ResourceError, DeviceError.
 
-        progress: called with (kernels built, kernels in all, the next kernel). lenders: sessions of the same context,
-        whose memory and kernels are shared, see DeviceMemory. binaries: see Programs.building.
+        progress: called with (kernels built, kernels in all, the next kernel). share_with: sessions of the same
+        device, whose weights, memory and kernels are shared, see DeviceMemory. binaries: see Programs.building.
         """
         self.plan, self.context = plan, context
         context.check()
-        with driver_use:
-            self.programs: Programs = Programs(plan, context, [] if binaries else [each.programs for each in lenders])
+        with shutdown_guard:
+            shared = [] if binaries else [each.programs for each in share_with]
+            self.programs: Programs = Programs(plan, context, shared)
             with self.programs.building(progress, binaries):
-                self.memory: DeviceMemory = DeviceMemory(plan, context, [each.memory for each in lenders])
+                self.memory: DeviceMemory = DeviceMemory(plan, context, [each.memory for each in share_with])
             self._launching = Launching(self.memory, self.programs)
             self.sequence = self._launching.sequence
             self._measuring = Measuring(self.memory, self.sequence)
@@ -53,7 +54,7 @@ class Session:
         take turns. Raises InputError naming the input or output that does not fit, and DeviceError.
         """
         binding = IOBinding.of(self.plan, self.context, inputs, outputs or {})
-        with driver_use, self.context.lock:
+        with shutdown_guard, self.context.lock:
             self.context.recover()
             try:
                 self._run(binding)
@@ -100,14 +101,15 @@ class Session:
         shared: use buffers that host and device share, if they share memory. Raises ResourceError.
         """
         self.context.check()  # drivers wait for what hangs when they allocate, or load a program
-        with driver_use, self.context.lock:
-            ports = self.memory.new_ports(shared)
-            return self._launching.new_sequence({place: port.memory for place, port in ports.items()}), ports
+        with shutdown_guard, self.context.lock:
+            bindings = self.memory.new_bindings(shared)
+            memory = {place: binding.memory for place, binding in bindings.items()}
+            return self._launching.new_sequence(memory), bindings
 
     @cached_property
     def picture_launches(self) -> PictureLaunches:
         """The launches that make an input of a picture of any size, see Pixels. Raises BuildError, ResourceError."""
-        with driver_use, self.context.lock:
+        with shutdown_guard, self.context.lock:
             return PictureLaunches(self.context)
 
     # Looking at single values
@@ -160,7 +162,7 @@ class Session:
 
     def binaries(self) -> tuple[bytes, ...]:
         """The driver's programs, in the order of their builds. Runs once if it has not run."""
-        if self.programs.are_lent:
+        if self.programs.are_shared:
             return Session(self.plan, self.context).binaries()
         if not self.sequence.launched:
             self._launch_once()
@@ -168,7 +170,7 @@ class Session:
 
     def _launch_once(self) -> None:
         """Launches everything once: a driver may compile a kernel at its first launch, as PoCL does."""
-        with driver_use, self.context.lock:
+        with shutdown_guard, self.context.lock:
             self.memory.upload_drawn(0)
             self.sequence.enqueue()
             self.context.finish()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from imgconv.arrays import Array
-from imgconv.cl.shutdown import driver_use
+from imgconv.cl.shutdown import shutdown_guard
 from imgconv.compiling.plan import Plan
 from imgconv.errors import InputError
 
@@ -51,7 +51,7 @@ class Stream:
 
     def reset(self) -> None:
         """Sets the state to zero. If other threads run frames, it waits for the current one."""
-        with driver_use, self._session.context.lock:
+        with shutdown_guard, self._session.context.lock:
             self._session.clear_states()
 
 

@@ -24,7 +24,7 @@ import numpy
 from imgconv.config import Config, Float16, Precision, is_float16
 from imgconv.errors import ConfigError
 from imgconv.files.disk import check_regular
-from imgconv.files.kept import Kept, digest
+from imgconv.files.disk_cache import DiskCache, digest
 from imgconv.graph.expression import operations
 from imgconv.graph.nodes import Graph
 
@@ -120,7 +120,7 @@ def fingerprint(graph: Graph) -> str:
 
 # Choices that a load measured, kept for the next one
 
-CHOICES = Kept("precision", 16 * 2**20)
+CHOICES = DiskCache("precision", 16 * 2**20)
 CHOICE = 16  # a number for the way of choosing: raise it if other values would be chosen
 
 

@@ -16,7 +16,7 @@ from imgconv.checking.comparing import Finding
 from imgconv.checking.proving import Running, check_launches
 from imgconv.cl.building import crashes
 from imgconv.cl.device import DeviceInfo
-from imgconv.files.kept import Kept
+from imgconv.files.disk_cache import DiskCache
 from imgconv.graph.nodes import Graph
 from imgconv.tensor import Tensor, build_graph
 
@@ -33,7 +33,7 @@ def network() -> Graph:
 @pytest.fixture(autouse=True)
 def not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proving, "TESTED", ())
-    monkeypatch.setattr(proving, "PROVED", Kept(str(tmp_path / "proved"), 2**20))
+    monkeypatch.setattr(proving, "PROVED", DiskCache(str(tmp_path / "proved"), 2**20))
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from imgconv.cl.building.source import BuiltKernel
 from imgconv.cl.context import Context
 from imgconv.cl.device import DeviceInfo
 from imgconv.cl.building.program import Part, Program
-from imgconv.files.kept import Kept
+from imgconv.files.disk_cache import DiskCache
 from imgconv.files.marks import marked
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
@@ -46,7 +46,7 @@ def check(model: imgconv.Model) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program_cache, "PROGRAMS", Kept(str(tmp_path / "programs"), 2**24))
+    monkeypatch.setattr(program_cache, "PROGRAMS", DiskCache(str(tmp_path / "programs"), 2**24))
     monkeypatch.setattr(program, "_built", OrderedDict())
 
 
@@ -101,7 +101,7 @@ def test_where_nothing_can_be_written(
 ) -> None:
     """This process still knows, so that its next plan does without the kernel."""
     (tmp_path / "file").touch()
-    monkeypatch.setattr(crashes, "CRASHES", Kept(str(tmp_path / "file"), 1))
+    monkeypatch.setattr(crashes, "CRASHES", DiskCache(str(tmp_path / "file"), 1))
     with pytest.raises(RefusedError):
         refuse(device, ONE, (), "it hangs")
     assert refused_kernels(device) == {"aa"}

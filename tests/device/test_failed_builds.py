@@ -15,7 +15,7 @@ from imgconv.cl.context import Context
 from imgconv.cl.device import DeviceInfo
 from imgconv.cl.building.program import Part, Program
 from imgconv.errors import BuildError
-from imgconv.files.kept import Kept
+from imgconv.files.disk_cache import DiskCache
 from imgconv.graph.nodes import Graph
 from imgconv.tensor import Tensor, build_graph
 
@@ -43,7 +43,7 @@ def expected() -> Any:
 @pytest.fixture(autouse=True)
 def nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No program of another test is taken, and no other process builds."""
-    monkeypatch.setattr(program_cache, "PROGRAMS", Kept(str(tmp_path / "programs"), 2**24))
+    monkeypatch.setattr(program_cache, "PROGRAMS", DiskCache(str(tmp_path / "programs"), 2**24))
     monkeypatch.setattr(program, "_built", OrderedDict())
     monkeypatch.setattr(processes, "_can_start", lambda: False)
 

@@ -29,7 +29,7 @@ from imgconv.cl.quirks import QUIRKS, quirks_of
 from imgconv.cl.context import Context
 from imgconv.cl import launch_sequence
 from imgconv.cl.device import DeviceInfo, open_device
-from imgconv.cl.shutdown import DriverUse
+from imgconv.cl.shutdown import ShutdownGuard
 from imgconv.cl.building.program import Kernel
 from imgconv.cl.watchdog import Call, Watchdog
 from imgconv.runtime.device_memory import DeviceMemory
@@ -212,7 +212,7 @@ def test_a_device_that_was_given_up(device: DeviceInfo, monkeypatch: pytest.Monk
     with stalled, pytest.raises(imgconv.DeviceError, match=r"did not finish within 0.2 s \(Limits.run_seconds\)"):
         model.run(drawn(0))
     # A driver may wait for what hangs when it allocates memory.
-    monkeypatch.setattr(DeviceMemory, "new_ports", lambda *given: pytest.fail("it is used"))
+    monkeypatch.setattr(DeviceMemory, "new_bindings", lambda *given: pytest.fail("it is used"))
     uses = (
         lambda: model.run(drawn(0)), lambda: model.submit(drawn(0)).result(), model.mapped,
         lambda: Session(model.plan, model._source.context),
@@ -262,8 +262,8 @@ def test_what_hangs_is_kept_if_its_release_waits(
 ) -> None:
     """One reference more to each thing of the driver; to those made later, at the end."""
     monkeypatch.setitem(QUIRKS, device.platform, replace(quirks_of(device.platform), releases_wait=True))
-    use = DriverUse()
-    monkeypatch.setattr("imgconv.cl.watchdog.driver_use", use)
+    use = ShutdownGuard()
+    monkeypatch.setattr("imgconv.cl.watchdog.shutdown_guard", use)
     model = imgconv.load(network(), device=device)
     model.run(drawn(0))
     context = model._source.context

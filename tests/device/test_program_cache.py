@@ -21,8 +21,8 @@ from imgconv.cl.building import program, program_cache
 from imgconv.cl.context import Context
 from imgconv.cl.device import DeviceInfo
 from imgconv.cl.building.program_cache import program_key, read_binary, write_binary
-from imgconv.files import kept
-from imgconv.files.kept import Kept
+from imgconv.files import disk_cache
+from imgconv.files.disk_cache import DiskCache
 
 KEY, BINARY = "ab" * 32, bytes(range(256)) * 8
 SOURCE = "kernel void store(global float *values) { values[0] = 1.5f; }"
@@ -33,7 +33,7 @@ ROOT = Path(program_cache.__file__).parents[2]
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the programs of this test are; it is not there yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(kept, "_troubles", [])
+    monkeypatch.setattr(disk_cache, "_troubles", [])
     return tmp_path / "imgconv" / "programs"
 
 
@@ -150,7 +150,7 @@ def test_links_are_not_followed(folder: Path, tmp_path: Path) -> None:
     quiet_round_trip()
     folder.rename(tmp_path / "moved")
     folder.symlink_to(tmp_path / "moved")
-    kept._troubles.clear()
+    disk_cache._troubles.clear()
     refused(folder, "not a folder")
 
 
@@ -187,7 +187,7 @@ def test_a_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch, place: str) 
         raise OSError(errno.ENOSPC, "No space left on device")
 
     write_binary("old", BINARY)
-    monkeypatch.setattr(kept.tempfile if place == "mkstemp" else os, place, full)
+    monkeypatch.setattr(disk_cache.tempfile if place == "mkstemp" else os, place, full)
     refused(folder, "No space left")
     assert stored(folder) == ["old"] and read_binary("old") == BINARY
 
@@ -196,7 +196,7 @@ def test_a_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch, place: str) 
 
 
 def test_what_was_used_longest_ago_goes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program_cache, "PROGRAMS", Kept("programs", 3 * (len(BINARY) + kept.HEAD)))
+    monkeypatch.setattr(program_cache, "PROGRAMS", DiskCache("programs", 3 * (len(BINARY) + disk_cache.HEAD)))
     for number, key in enumerate("abc"):
         write_binary(key, BINARY)
         os.utime(folder / key, (1000 + number, 1000 + number))
@@ -318,14 +318,14 @@ def test_load_where_no_cache_can_be(device: DeviceInfo, context: Context, tmp_pa
 
 FULL = """
 import resource, signal
-from imgconv.files.kept import Kept
+from imgconv.files.disk_cache import DiskCache
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-write, usual = Kept.write, resource.getrlimit(resource.RLIMIT_FSIZE)
+write, usual = DiskCache.write, resource.getrlimit(resource.RLIMIT_FSIZE)
 def full(*arguments):
     resource.setrlimit(resource.RLIMIT_FSIZE, (50, usual[1]))
     write(*arguments)
     resource.setrlimit(resource.RLIMIT_FSIZE, usual)
-Kept.write = full
+DiskCache.write = full
 """
 NO_HOME = """
 import os, pwd

@@ -88,14 +88,14 @@ def test_a_workspace_that_does_not_suffice(device: DeviceInfo, taken: list[int])
 
 
 def test_lenders_that_share_already(device: DeviceInfo) -> None:
-    """An image that two lenders have is one image: no two slots of the borrower may get it."""
+    """An image that two share_with have is one image: no two slots of the borrower may get it."""
     apart = replace(target_of(device), images_in_buffers=None, linear=None)
     context = open_device(device)
     # One image of the input's size in each lender, two in the borrower.
     small, large = (lower(run_passes(g), Config(), apart) for g in (network(0, 1, 16), network(0)))
     lender = Session(small, context)
-    second = Session(small, context, lenders=[lender])
-    session = Session(large, context, lenders=[lender, second])
+    second = Session(small, context, share_with=[lender])
+    session = Session(large, context, share_with=[lender, second])
     held = [id(image) for _, image in session.memory.images.values()]
     assert len(set(held)) == len(held) > 1
     expected = evaluate_graph(network(0), {"x": picture(0)})["y"]
@@ -209,7 +209,7 @@ def test_a_smaller_model_lies_in_the_images_of_a_larger_one(device: DeviceInfo) 
     apart, context = replace(target_of(device), images_in_buffers=None, linear=None), open_device(device)
     large, small = (lower(run_passes(g), Config(), apart) for g in (network(0, channels=32), network(1, layers=3)))
     lender = Session(large, context)
-    session = Session(small, context, lenders=[lender])
+    session = Session(small, context, share_with=[lender])
     assert {id(i) for _, i in session.memory.images.values()} <= {id(i) for _, i in lender.memory.images.values()}
     for turn, (model, graph) in enumerate([(lender, network(0, channels=32)), (session, network(1, layers=3))] * 2):
         expected = evaluate_graph(graph, {"x": picture(turn)})["y"]

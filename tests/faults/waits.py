@@ -45,24 +45,24 @@ FAULTS = (
     ),
     Fault(
         "cl/watchdog.py", "what belongs to a device that was abandoned is released",
-        "            driver_use.keep_all(self._info.platform)\n",
+        "            shutdown_guard.keep_all(self._info.platform)\n",
         "            pass\n",
         (f"{HANG} -k kept",),
     ),
     Fault(
-        "cl/shutdown.py", "mapped arrays of a device that was given up are released",
+        "cl/shutdown.py", "mapped arrays of a device that was abandoned are released",
         " or issubclass(type(each), cl.MemoryMap)",
         "",
         (f"{HANG} -k kept",),
     ),
     Fault(
-        "cl/shutdown.py", "what was made after a device was given up is released at the end",
+        "cl/shutdown.py", "what was made after a device was abandoned is released at the end",
         "        for platform in self._kept:\n",
         "        for platform in ():\n",
         (f"{HANG} -k kept",),
     ),
     Fault(
-        "runtime/session.py", "a device that was given up gets memory for a further frame",
+        "runtime/session.py", "a device that was abandoned gets memory for a further frame",
         "        self.context.check()  # drivers wait",
         "        # drivers wait",
         (f"{HANG} -k given_up",),

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from imgconv.files import kept
-from imgconv.files.kept import Kept
+from imgconv.files import disk_cache
+from imgconv.files.disk_cache import DiskCache
 
 
 class Held:
@@ -24,11 +24,11 @@ def test_an_error_holds_no_frames(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def read() -> weakref.ref[Held]:
         held = Held()
-        assert Kept("programs", 1).read("key") is None
+        assert DiskCache("programs", 1).read("key") is None
         return weakref.ref(held)
 
-    monkeypatch.setattr(kept, "own_folder", refused)
-    monkeypatch.setattr(kept, "_troubles", [])
+    monkeypatch.setattr(disk_cache, "own_folder", refused)
+    monkeypatch.setattr(disk_cache, "_troubles", [])
     with pytest.warns(RuntimeWarning, match="cannot be kept"):
         seen = read()
     gc.collect()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from imgconv.files import marks
-from imgconv.files.kept import Kept
+from imgconv.files.disk_cache import DiskCache
 from imgconv.files.marks import abandoned, marked
 
 if sys.platform == "win32":
@@ -18,22 +18,22 @@ if sys.platform == "win32":
 
 
 @pytest.fixture
-def where(tmp_path: Path) -> Kept:
-    return Kept(str(tmp_path / "marks"), 2**20)
+def where(tmp_path: Path) -> DiskCache:
+    return DiskCache(str(tmp_path / "marks"), 2**20)
 
 
 HOLDING = """
 import os, sys
-from imgconv.files.kept import Kept
+from imgconv.files.disk_cache import DiskCache
 from imgconv.files.marks import marked
-with marked(Kept(sys.argv[1], 2**20), b"at work"):
+with marked(DiskCache(sys.argv[1], 2**20), b"at work"):
     print("marked", flush=True)
     sys.stdin.readline()
     os._exit(3)
 """
 
 
-def holding(where: Kept) -> subprocess.Popen[str]:
+def holding(where: DiskCache) -> subprocess.Popen[str]:
     """A process inside of `marked`, which ends there when it reads a line."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDING, where.name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -43,7 +43,7 @@ def holding(where: Kept) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_block_that_ends_leaves_nothing(where: Kept) -> None:
+def test_a_block_that_ends_leaves_nothing(where: DiskCache) -> None:
     with marked(where, b"x"):
         assert len(list(where.folder().iterdir())) == 1
     with pytest.raises(ValueError, match="no"), marked(where, b"x"):
@@ -51,7 +51,7 @@ def test_a_block_that_ends_leaves_nothing(where: Kept) -> None:
     assert list(where.folder().iterdir()) == []
 
 
-def test_only_marks_of_ended_processes_are_taken(where: Kept) -> None:
+def test_only_marks_of_ended_processes_are_taken(where: DiskCache) -> None:
     first, second = holding(where), holding(where)
     assert abandoned(where) == []
     first.communicate("end\n")
@@ -62,24 +62,24 @@ def test_only_marks_of_ended_processes_are_taken(where: Kept) -> None:
     assert abandoned(where) == [b"at work"]
 
 
-def test_the_own_marks_are_not_taken(where: Kept) -> None:
+def test_the_own_marks_are_not_taken(where: DiskCache) -> None:
     with marked(where, b"x"):
         assert abandoned(where) == []
 
 
-def test_a_mark_that_nothing_was_written_to(where: Kept) -> None:
+def test_a_mark_that_nothing_was_written_to(where: DiskCache) -> None:
     (where.folder() / f"empty{marks.SUFFIX}").touch()
     assert abandoned(where) == [] == list(where.folder().iterdir())
 
 
 def test_a_folder_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
-    for where in (Kept(str(tmp_path / "file"), 1), Kept(str(tmp_path / "file" / "below"), 1)):
+    for where in (DiskCache(str(tmp_path / "file"), 1), DiskCache(str(tmp_path / "file" / "below"), 1)):
         with marked(where, b"x"):
             assert abandoned(where) == []
 
 
-def test_a_file_system_without_locks(where: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_locks(where: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object, **options: object) -> None:
         raise OSError("no locks")
 

@@ -32,7 +32,7 @@ from PIL import Image
 import imgconv
 from imgconv import cli
 from imgconv.cl.building import program
-from imgconv.files.kept import Kept
+from imgconv.files.disk_cache import DiskCache
 from imgconv.files.marks import SUFFIX
 from imgconv.graph.nodes import Graph
 from imgconv.stored.tuning import Database
@@ -194,7 +194,7 @@ def precision(folder: Path) -> dict[str, Any]:
 def check_cache(folder: Path) -> None:
     """Entries are whole: only files that were being written are not, and these have names of their own, as marks do."""
     for entry in folder.glob("cache/imgconv/*/[!.]*"):
-        if entry.suffix != SUFFIX and Kept(entry.parent.name, 2**30).read(entry.name) is None:
+        if entry.suffix != SUFFIX and DiskCache(entry.parent.name, 2**30).read(entry.name) is None:
             raise Wrong(f"{entry.parent.name}/{entry.name} is damaged")
 
 

@@ -16,7 +16,7 @@ from faulty_driver import run_python
 
 from imgconv.cl.context import Context
 from imgconv.config import Config
-from imgconv.files.kept import Kept
+from imgconv.files.disk_cache import DiskCache
 from imgconv.loading import native_functions
 from imgconv.loading.native_functions import RANGE, UNITS, arguments, computed, largest_error, native_errors
 from imgconv.loading.native_functions import native_functions_fit
@@ -40,7 +40,7 @@ print(json.dumps({"kind": model.device.kind, "native": found, "measured": len(me
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A folder of its own for what is measured."""
-    monkeypatch.setattr(native_functions, "MEASURED", Kept(str(tmp_path / "native"), 2**20))
+    monkeypatch.setattr(native_functions, "MEASURED", DiskCache(str(tmp_path / "native"), 2**20))
     yield
 
 

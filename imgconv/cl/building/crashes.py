@@ -21,11 +21,11 @@ from typing import NoReturn
 from imgconv.cl.building.source import BuiltKernel
 from imgconv.cl.device_info import DeviceInfo
 from imgconv.errors import BuildError
-from imgconv.files.kept import Kept, digest
+from imgconv.files.disk_cache import DiskCache, digest
 from imgconv.files.marks import abandoned, marked
 
 LOG = logging.getLogger("imgconv")
-CRASHES = Kept("crashes", 2**20)
+CRASHES = DiskCache("crashes", 2**20)
 WITHOUT_OPTIMISATION = "-cl-opt-disable"
 
 Known = dict[str, tuple[str, str]]

@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 
 from imgconv.cl.device_info import DeviceInfo
-from imgconv.files.kept import Kept, digest
+from imgconv.files.disk_cache import DiskCache, digest
 
-PROGRAMS = Kept("programs", 256 * 2**20)  # the programs of a network take 0.5 to 5 MB
+PROGRAMS = DiskCache("programs", 256 * 2**20)  # the programs of a network take 0.5 to 5 MB
 
 
 def program_key(info: DeviceInfo, source: str, options: Sequence[str]) -> str:

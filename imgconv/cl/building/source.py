@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from imgconv.files.kept import digest
+from imgconv.files.disk_cache import digest
 
 
 @dataclass(frozen=True)

@@ -35,10 +35,10 @@ _troubles: list[str] = []
 
 
 @dataclass(frozen=True)
-class Kept:
+class DiskCache:
     """A folder of entries by key. limit: bytes of all entries together.
 
-    Kept("programs", 2**28).write(digest(b"source").hex(), b"binary")
+    DiskCache("programs", 2**28).write(digest(b"source").hex(), b"binary")
     """
 
     name: str
