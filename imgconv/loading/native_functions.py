@@ -44,7 +44,7 @@ def native_functions_fit(device: Device, config: Config) -> bool:
 def native_errors(device: Device) -> dict[str, float]:
     """The largest error of each of MEASURED_FUNCTIONS at an argument x, divided by 1 + |x|, in units in the last place.
 
-    DiskCache for later processes. Raises BuildError, DeviceError.
+    Kept for later processes. Raises BuildError, DeviceError.
     """
     key = digest(str(VERSION).encode(), device.info.key.encode()).hex()
     kept = MEASURED.read(key)

@@ -1,7 +1,7 @@
 """Tensor statistics, and rounding in place: what happens to the floats of a session's textures on the device.
 
 A texture is copied to a buffer, tile by tile, because kernels cannot write the image that they read. A linear texture
-is a buffer already. See cl/tensor_statistics.cl.
+is a buffer already. See precision/tensor_statistics.cl.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any, TypeGuard
 import numpy
 
 from imgconv.arrays import Array, Arrays
-from imgconv.cl import device
 from imgconv.cl.building.program import Kernel, Program, kernel
 from imgconv.cl.building.source import Part
 from imgconv.dtype import FLOAT32
@@ -25,7 +24,7 @@ from imgconv.runtime.device import Device, Memory
 from imgconv.runtime.programs import Progress
 from imgconv.runtime.session import Session
 
-FILE = Path(device.__file__).with_name("tensor_statistics.cl")
+FILE = Path(__file__).with_name("tensor_statistics.cl")
 ITEMS = 1 << 14  # at most: each takes several texels of a large texture
 RUN = {"cpu": 1 << 12}  # texels one after another; on other devices 1
 
@@ -101,7 +100,7 @@ def is_float(storage: Texture | HostBuffer) -> TypeGuard[Texture]:
 
 
 def building_statistics(context: Device) -> AbstractContextManager[Iterator[Program]]:
-    """Builds cl/tensor_statistics.cl beside what is done inside; see Device.building. Raises BuildError."""
+    """Builds precision/tensor_statistics.cl beside what is done inside; see Device.building. Raises BuildError."""
     return context.building([Part(FILE.read_text(encoding="utf-8"), FILE.name)])
 
 

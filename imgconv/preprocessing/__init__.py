@@ -2,5 +2,5 @@
 
 preparation.py   settings of a preparation, and the weights of its filters; the host follows them too
 stage.py         graph nodes before the model's own, if all pictures have one size
-pixels.py        numbers next to the pixels, for pictures of any size: what cl/picture.cl reads
+pixels.py        numbers next to the pixels, for pictures of any size: what runtime/picture.cl reads
 """

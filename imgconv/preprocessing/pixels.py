@@ -1,6 +1,6 @@
 """A picture for a device that prepares it: its bytes, and numbers that say how, in one piece of memory.
 
-cl/picture.cl reads it, and its launches are the same for pictures of all sizes. The result equals that of
+runtime/picture.cl reads it, and its launches are the same for pictures of all sizes. The result equals that of
 `host.to_array` up to the rounding of float sums: the weights are those of `taps`.
 """
 
@@ -30,8 +30,8 @@ TABLES = 64  # pairs of sizes whose tables are kept
 class Pixels:
     """A picture that a device makes a model's input of. Model.submit takes it in place of the input's array.
 
-    shape: of the input; size: its width and height. parts: bytes, one after another what cl/picture.cl reads. stays:
-    whether they are one array, best of `imgconv.model.pinned`, that stays as it is until the frame is done.
+    shape: of the input; size: its width and height. parts: bytes, one after another what runtime/picture.cl reads.
+    stays: whether they are one array, best of `imgconv.model.pinned`, that stays as it is until the frame is done.
 
         pixels = Pixels.of(picture, target, Preparation("crop"))
         model.submit({target.name: pixels}).result()
@@ -90,7 +90,7 @@ def _plan(own: Size, size: Size, channels_last: bool, how: Preparation) -> _Plan
     first_column = first_row + inner[1] * (1 + rows.shape[1])
     first_pixel = first_column + inner[0] * (1 + columns.shape[1])
     steps = (1, size[0] * channels, channels) if channels_last else (size[0] * size[1], size[0], 1)
-    # In the order of the constants in cl/picture.cl.
+    # In the order of the constants in runtime/picture.cl.
     sizes = [width, *inner, rows.shape[1], columns.shape[1], first_row, first_column, first_pixel, channels, *steps]
     numbers = [numpy.array(sizes, numpy.int32), numpy.array([how.pad], numpy.float32), matrix, *tables]
     head = b"".join(each.tobytes() for each in numbers)

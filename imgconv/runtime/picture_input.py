@@ -1,4 +1,4 @@
-"""Pictures of any size as a model's input: the launches of cl/picture.cl, and the memory that they take."""
+"""Pictures of any size as a model's input: the launches of runtime/picture.cl, and the memory that they take."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.cl import device
 from imgconv.cl.building.source import Part
 from imgconv.compiling.plan import Plan
 from imgconv.dtype import FLOAT32
@@ -18,7 +17,7 @@ from imgconv.preprocessing.pixels import MIDDLE, Pixels
 from imgconv.runtime.device import Device, Event, Launch, Memory, Queue, QueuedDevice
 from imgconv.runtime.host_fallback import HostFallback
 
-FILE = Path(device.__file__).with_name("picture.cl")
+FILE = Path(__file__).with_name("picture.cl")
 LEAST = 1 << 20  # bytes for a picture: memory that grew little by little would be made anew often
 ITEMS = 64  # of a row in the first launch; each goes on until the row is done
 
@@ -42,7 +41,7 @@ def check_pixels(plan: Plan, fallback: HostFallback | None, inputs: Mapping[str,
 
 
 class PictureLaunches:
-    """The kernels of cl/picture.cl on a context, and the memory between the two, which all pictures share."""
+    """The kernels of runtime/picture.cl on a context, and the memory between the two, which all pictures share."""
 
     def __init__(self, context: Device) -> None:
         """Raises BuildError, ResourceError."""

@@ -153,7 +153,7 @@ FAULTS = (
         ("precision/test_loss.py -k all_inputs",),
     ),
     Fault(
-        "cl/tensor_statistics.cl", "small numbers are rounded to as many digits as others",
+        "precision/tensor_statistics.cl", "small numbers are rounded to as many digits as others",
         "select(normal, small, bits < SMALLEST_NORMAL)", "normal",
         ("precision/test_loss.py -k statistics",),
     ),

@@ -141,7 +141,7 @@ print(len(warned))
 
 @pytest.mark.parametrize("binary", ["refuse", "empty", "unbuilt", "kernelless"])
 def test_binaries_that_are_no_good(binary: str, tmp_path: Path) -> None:
-    """DiskCache and saved programs are compiled from source again; a file without binaries is saved with a warning."""
+    """Kept and saved programs are compiled from source again; a file without binaries is saved with a warning."""
     for _ in range(2):
         done = start(f"adreno;binary={binary}", tmp_path, SAVE.format(tmp_path / "model.imgconv"))
         assert done.stdout.startswith("right"), done.stderr
