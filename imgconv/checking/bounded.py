@@ -99,7 +99,8 @@ def _applied(operation: str, arguments: Sequence[Bounded], arithmetic: Arithmeti
     with numpy.errstate(all="ignore"):
         values = [_number(a.value) for a in arguments]
         value = numpy.asarray(FUNCTIONS[operation].numpy(*values))
-        error = numpy.asarray(_carried(operation, value, arguments) + _rounded(operation, value, values, arithmetic))
+        carried = _carried(operation, value, arguments)
+        error = numpy.asarray(carried + _rounded(operation, value, values, carried, arithmetic))
         # An infinity is right if no other number is possible.
         finite = numpy.isfinite(value.astype(numpy.float64))
         error = numpy.where(finite, numpy.where(numpy.isnan(error), numpy.inf, error), _unless_certain(arguments))
@@ -143,8 +144,10 @@ def _carried(operation: str, value: Array, arguments: Sequence[Bounded]) -> Arra
     return most
 
 
-def _rounded(operation: str, value: Array, values: Sequence[Array], arithmetic: Arithmetic) -> Array | float:
-    """The error of the operation itself."""
+def _rounded(
+    operation: str, value: Array, values: Sequence[Array], carried: Array | float, arithmetic: Arithmetic
+) -> Array | float:
+    """The error of the operation itself. carried: of its arguments; with none, what a float holds is exact."""
     if operation in DIVIDING and value.dtype.kind != "f":
         return numpy.where(values[1] == 0, numpy.inf, 0.0)  # numpy's result is 0, a device's is not known
     if operation in EXACT or (operation in ARITHMETIC and value.dtype.kind != "f"):
@@ -153,7 +156,8 @@ def _rounded(operation: str, value: Array, values: Sequence[Array], arithmetic: 
     if operation in ARITHMETIC:
         error = ARITHMETIC_UNITS * arithmetic.unit * size + TINY
         held = value == value.astype(numpy.float32 if arithmetic.unit == UNIT else numpy.float16)
-        return numpy.where(held if operation in ROUNDED_ONCE else value == 0, 0.0, error)
+        is_exact = (held if operation in ROUNDED_ONCE else value == 0) & (numpy.asarray(carried) == 0)
+        return numpy.where(is_exact, 0.0, error)
     native = arithmetic.native * (1 + numpy.abs(values[0].astype(numpy.float64)))
     return (FUNCTION_UNITS * arithmetic.unit + native) * size + (native * HALF_UNIT + TINY)
 

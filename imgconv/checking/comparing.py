@@ -27,7 +27,7 @@ from imgconv.kernels.winograd.template import Problem as Winograd2d
 Verdict = Literal["right", "wrong", "not covered"]
 MOST, FEWEST = 48, 12  # positions of an output
 ELEMENTS = 1 << 16  # that all positions of an output read, about, unless FEWEST read more
-MANY_ELEMENTS = 1 << 20  # two positions are compared if FEWEST read more
+MANY_ELEMENTS = 1 << 20  # if FEWEST read more, they are of one map: a normalisation then reads one
 WINOGRAD_ROUNDINGS = 10.0  # of Winograd's filtering for one of a plain sum
 RUN = 32  # terms of a run in half, or those of an input quad if that are more
 FLOAT_MAX = float(numpy.finfo(numpy.float32).max)
@@ -110,8 +110,8 @@ def compare(launch: Launch, subject: Subject, contents: Contents, pattern: float
         tried = _of_value(sampled_positions(subject.output, 1, seed), subject, shape)
         sampled.node(subject.nodes[-1], tried, len(tried[0]) if tried else 1)
         one = max(sampled.elements, 1)
-        most = max(FEWEST if FEWEST * one < MANY_ELEMENTS else 2, min(MOST, ELEMENTS // one))
-        at = _of_value(sampled_positions(subject.output, most, seed), subject, shape)
+        most, expensive = max(FEWEST, min(MOST, ELEMENTS // one)), FEWEST * one > MANY_ELEMENTS
+        at = _of_value(sampled_positions(subject.output, most, seed, expensive), subject, shape)
         count = len(at[0]) if at else 1
         sampled.elements = 0
         expected = sampled.node(subject.nodes[-1], at, count)

@@ -14,8 +14,10 @@ from imgconv.kernels.layout import Placement, Texture
 CORNERS, EDGES, BORDERS = 8, 16, 8  # at most
 
 
-def sampled_positions(place: Placement, most: int, seed: int) -> tuple[Array, ...]:
+def sampled_positions(place: Placement, most: int, seed: int, of_one_map: bool = False) -> tuple[Array, ...]:
     """At most `most` positions of a tensor, an array for each axis; all of a small tensor.
+
+    of_one_map: they differ in the last two axes only, the rows and columns of one image and channel.
 
     Corners, the first and the last element among them, which is in the last lane of the last quad; edges; both sides of
     borders of tiles; the others are random.
@@ -36,8 +38,10 @@ def sampled_positions(place: Placement, most: int, seed: int) -> tuple[Array, ..
         drawn[number, axis] = 0 if number % 2 else last[axis]
     borders = _borders(place)[:BORDERS]
     if borders:
-        for number, position in zip(range(most // 2, most), borders, strict=False):
+        for number, position in zip(range(max(most // 2, 2), most), borders, strict=False):
             drawn[number] = position
+    if of_one_map:
+        drawn[:, :-2] = drawn[0, :-2]
     return tuple(drawn.T)
 
 
