@@ -10,7 +10,7 @@ from typing import Literal
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.checking.bounded import HALF_TINY, HALF_UNIT, UNIT, Arithmetic, Bounded
+from imgconv.checking.bounded import HALF_TINY, HALF_UNIT, TINY, UNIT, Arithmetic, Bounded
 from imgconv.checking.positions import elements_at, sampled_positions
 from imgconv.checking.sampled import NotCoveredError, Positions, Sampled
 from imgconv.checking.subjects import Subject
@@ -158,8 +158,8 @@ def _judged(
 
 
 def _storing(place: Placement, value: Array) -> Array:
-    """The error of rounding to the element type of a storage. Kernels round to the nearest."""
-    unit, tiny = (HALF_UNIT * (1 + HALF_UNIT), HALF_TINY) if place.storage.dtype == "float16" else (UNIT, 2.0**-126)
+    """The error of rounding to the type of a storage. A driver may cut off digits of a half, as rusticl (22.3) does."""
+    unit, tiny = (2 * HALF_UNIT, HALF_TINY) if place.storage.dtype == "float16" else (UNIT, TINY)
     made: Array = unit * numpy.abs(value.astype(numpy.float64)) + tiny
     return made
 

@@ -1,0 +1,113 @@
+"""Kernels whose texts are changed one at a time: the check finds each change that changes what the launch writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy
+import pytest
+
+import imgconv
+from imgconv.checking import proving
+from imgconv.checking.comparing import Finding, compare
+from imgconv.checking.forms import forms
+from imgconv.checking.proving import UNTOUCHED, Running, check_launches
+from imgconv.cl.building.source import Part
+from imgconv.cl.device import DeviceInfo
+from imgconv.compiling.plan import Launch
+from imgconv.errors import BuildError
+from imgconv.graph.nodes import Graph
+from imgconv.kernels.source import COMMON, program_text
+
+# What a compiler may get wrong, as changes of a kernel's text: what is changed, once, and the text in its place.
+CHANGES = {
+    "a loop ends early": (r"(for \(int (\w+) = 0; \2 < )([\w]+)(; \2\+\+\))", r"\1\3 - 1\4"),
+    "a loop starts late": (r"(for \(int (\w+) = )0(; \2 < )", r"\g<1>1\3"),
+    "the smaller for the larger": (r"\bfmax\(", "fmin("),
+    "a sum for a difference": (r"(const float4 t\d+ = \(\w+) - ", r"\1 + "),
+    "a difference for a sum": (r"(const float4 t\d+ = \(\w+) \+ ", r"\1 - "),
+    "a sum for a product": (r"(const float4 t\d+ = \(\w+) \* ", r"\1 + "),
+    "a function that is 1 % off": (r"\bexp_of\(", "1.01f * exp_of("),
+    "another lane": (r"texel\.z", "texel.w"),
+    "a shifted column": (r"#define PAD_X (\d+)", r"#define PAD_X \1 - -1"),
+    "another stride": (r"#define STRIDE_X 1\b", "#define STRIDE_X 2"),
+    "a channel less": (r"\bINPUT_LANES > 2", "INPUT_LANES > 3"),
+    "an output that is not written": (r"\bwrite_imagef\(output", "if (0) write_imagef(output"),
+}
+SEVERAL = slice(20, None, 2)  # of the forms
+
+
+def changed(text: str) -> Iterator[tuple[str, str]]:
+    """The text with each change that it can have."""
+    for name, (pattern, replacement) in CHANGES.items():
+        made = re.sub(pattern, replacement, text, count=1)
+        if made != text:
+            yield name, made
+
+
+class Changes:
+    """Takes the place of proving._checked: after the check of a launch it tries changes of its kernel.
+
+    found, missed: what was changed, and in which launch.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self.missed: list[str] = []
+        self.original = proving._checked
+
+    def __call__(self, running: Running, number: int, subject: object, arrays: dict[object, object]) -> Finding:
+        finding = self.original(running, number, subject, arrays)  # type: ignore[arg-type]
+        launch = running.plan.launches[number]
+        right = running.memory.content(launch.writes)
+        for name, text in changed(launch.source.text):
+            running.context.fill(running.memory[launch.writes], UNTOUCHED)
+            if not self._runs(running, launch, text):
+                continue
+            arrays[launch.writes] = made = running.memory.content(launch.writes)
+            # Some changes are of what this launch does not use, or of texels that no tensor has.
+            if numpy.allclose(made, right, 1e-3, 1e-3, equal_nan=True):
+                continue
+            verdict = self._verdict(running, number, subject, arrays)
+            (self.found if verdict == "wrong" else self.missed).append(f"{name}: {launch}, {running.graph.name}")
+        running.context.fill(running.memory[launch.writes], UNTOUCHED)
+        proving._launch(running, number)
+        arrays[launch.writes] = running.memory.content(launch.writes)
+        return finding
+
+    def _runs(self, running: Running, launch: Launch, text: str) -> bool:
+        """Builds and launches a kernel with another text; whether that can be."""
+        context, source = running.context, launch.source
+        part = Part(program_text(COMMON.read_text(encoding="utf-8"), {text: 0}), source.path)
+        try:
+            with context.building([part]) as built:
+                program = next(built)
+        except BuildError:
+            return False
+        arguments = [running.memory[argument.storage] for argument in source.arguments]
+        made = context.launch(program, "k0", arguments, source.global_size, source.local_size, "changed")
+        context.sequence([made]).enqueue()
+        context.finish()
+        return True
+
+    def _verdict(self, running: Running, number: int, subject: object, arrays: dict[object, object]) -> str:
+        contents = proving.Contents(running.graph, running.config, arrays)  # type: ignore[arg-type]
+        launch = running.plan.launches[number]
+        return compare(launch, subject, contents, UNTOUCHED, number).verdict  # type: ignore[arg-type]
+
+
+def running(graph: Graph, device: DeviceInfo) -> Running:
+    """The graph in images, which bear reads outside of them."""
+    model = imgconv.load(graph, device=device, max_image=4096, check=False)
+    return Running(model._last.session, model.graph, model.config)
+
+
+def test_changes_are_found(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = Changes()
+    monkeypatch.setattr(proving, "_checked", changes)
+    for graph in list(forms())[SEVERAL]:
+        for _, finding in check_launches(running(graph, device)):
+            assert finding.verdict == "right", finding
+    assert len(changes.found) > 40
+    assert not changes.missed, changes.missed
