@@ -216,7 +216,8 @@ def test_the_session_has_its_own_weights_again(device: DeviceInfo, context: Cont
     choice = choose_precision(Prepared(graph, Config(float16=1), target_of(device)), context, bound=1e-9)
     x = {"x": RANDOM.uniform(0, 1, (1, n, 4, 4)).astype(numpy.float32)}
     assert set(stored(choice.session.plan).values()) == {"float32"}
-    assert relative_error(choice.session.run(x), evaluate_graph(graph, x)) < 1e-6 * n
+    # float32 sums of n products; rounding the weights costs ten times as much.
+    assert relative_error(choice.session.run(x), evaluate_graph(graph, x)) < 1e-7 * n
 
 
 # Plans that follow a choice
