@@ -6,7 +6,7 @@
 The network is planned for a GPU of that size; no device is used. Each kernel is compiled once by Mesa's freedreno
 compiler, which is not Qualcomm's. Its instructions are weighted by the trip counts of its loops.
 
-    ms          milliseconds by the model of imgconv/kernels/device_model/gpu_time.py, which lists what it leaves out.
+    ms          milliseconds by the model of imgconv/kernels/device_model/adreno.py, which lists what it leaves out.
                 The number of units of an Adreno is not documented: --units takes another one
     bound       what takes the longest: arithmetic, texture, memory, or what any launch costs
     slots/MAC   issue slots of the launch, for every lane of every wave, idle ones too, for each multiply-add that the
@@ -52,7 +52,7 @@ from imgconv.compiling.compiler import prepare
 from imgconv.compiling.plan import Launch, Plan
 from imgconv.config import read_config
 from imgconv.errors import InputError
-from imgconv.kernels.device_model.gpu_time import A630, GPUS, Gpu
+from imgconv.kernels.device_model.adreno import A630, GPUS, Gpu
 from imgconv.kernels.layout import Alignment, ImageLimits
 from imgconv.kernels.target import Target
 

@@ -11,7 +11,7 @@ from benchmarks.kernel_text import KernelText, read_kernel
 from benchmarks.machine_code import Work, item_work, machine_loops
 from benchmarks.measure import Column, digits, milliseconds
 from imgconv.compiling.plan import Launch, Plan
-from imgconv.kernels.device_model.gpu_time import BOUNDS, Gpu, LaunchTime, LaunchWork, time_of
+from imgconv.kernels.device_model.adreno import BOUNDS, Gpu, LaunchTime, MachineWork, time_of
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Row:
 
     @property
     def time(self) -> LaunchTime:
-        return time_of(LaunchWork(
+        return time_of(MachineWork(
             self.work.half, self.issue - self.work.half, self.reads * self.items, self.launch.moved_bytes,
             self.launch_waves, self.subgroup, self.local * self.items, self.group_waves, self.shared,
         ), self.gpu)

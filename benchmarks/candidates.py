@@ -30,7 +30,7 @@ DEFAULT_WITHIN, TUNED_WITHIN = 1.10, 1.03
 class Asked:
     """A problem, the nodes of a launch that has it, and the networks that it is in.
 
-    candidates: the least predicted cost first.
+    candidates: the least predicted time first.
     """
 
     problem: Problem
@@ -138,7 +138,7 @@ def collect(networks: Sequence[str], config: Config, target: Target) -> list[Ask
 
 
 def spread(problems: Sequence[Asked], count: int) -> list[Asked]:
-    """The problems in a drawn order, `count` candidates first in each: half of the least predicted cost, half any."""
+    """The problems in a drawn order, `count` candidates first in each: half of the least predicted time, half any."""
     mixed = random.Random(0).sample(problems, len(problems))
     return [replace(asked, candidates=_some_of_all(asked.candidates, count)) for asked in mixed]
 

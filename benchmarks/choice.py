@@ -11,16 +11,17 @@ events, as `imgconv tune` does (the lower quartile counts), and those close to t
     tuned       the choice of `imgconv tune` (among its first 16 candidates), and its time divided by the best one's
     same again  the default's kernel, built and measured twice, the slower time divided by the faster: the noise
 
---candidates measures only those of the least predicted cost, for devices that build slowly. --csv adds the
-measurements to a file, to which `python -m benchmarks.fit` fits the cost models. --spread makes such a file good for
-a fit if the budget is short: the problems come in a drawn order, and half of the candidates are of any predicted cost.
+--candidates measures only those of the least predicted time, for devices that build slowly. --csv adds the
+measurements to a file, to which `python -m benchmarks.fit` fits the device models. --spread makes such a file good for
+a fit if the budget is short: the problems come in a drawn order, and half of the candidates are of any predicted time.
 --predicted needs no device: the candidates are compiled by Mesa for an Adreno 630, and their times are those of the
 model that `python -m benchmarks.adreno` explains. The cost model knows only what is known before compiling. Products of
 two computed matrices count as convolutions do, in FILE.onnx for example; the default networks have none.
-The files of benchmarks/measured/ are made by:
+Files of benchmarks/measured/ are made by:
 
     python -m benchmarks.choice --spread --candidates 6 --budget 270 --csv h200.csv   # six minutes at most
     taskset -c 0 python -m benchmarks.choice --spread --candidates 12 --budget 560 --repeat 10 --csv cpu.csv
+    python -m benchmarks.choice --predicted --spread --candidates 16 --csv a630_seconds.csv  # FLOAT16=0 and 2
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from imgconv.commands.tune import MOST
 from imgconv.compiling.compiler import limited
 from imgconv.config import Config, read_config
 from imgconv.graph.evaluate import evaluate_graph
-from imgconv.kernels.device_model.gpu_time import A630
+from imgconv.kernels.device_model.adreno import A630
 from imgconv.loading.target import target_of
 from imgconv.loading.tuner import Trial, built, side_by_side
 
@@ -138,8 +139,9 @@ def main(options: argparse.Namespace) -> int:
             if row is None:
                 break
             rows.append(row)
-            if options.csv and device is not None:
-                add_measurements(Path(options.csv), row.measurements(device.name, target, config))
+            if options.csv:
+                name = f"Mesa's {A630.name} code" if device is None else device.name
+                add_measurements(Path(options.csv), row.measurements(name, target, config))
     return report(options, environment(device), names, len(problems), rows)
 
 
@@ -173,7 +175,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.choice", description=__doc__, formatter_class=described)
     parser.add_argument("network", nargs="*", help=f"a name of models/ or an ONNX file (default: {' '.join(DEFAULT)})")
     parser.add_argument(
-        "--candidates", type=positive, metavar="N", help="measure this many of the least predicted cost (default: all)"
+        "--candidates", type=positive, metavar="N", help="measure this many of the least predicted time (default: all)"
     )
     parser.add_argument(
         "--budget", type=float, default=float("inf"), metavar="SECONDS", help="when to stop (default: never)"

@@ -1,23 +1,21 @@
-"""Fits the numbers of the cost models to measurements, and shows how well they fit.
+"""Fits the numbers of the device models to measurements, and shows how well they choose.
 
     python -m benchmarks.fit [FILE.csv ...] [--folds N] [--json FILE]
 
-The files are those of `python -m benchmarks.choice --csv` and `python -m benchmarks.slots`, by default all of
-benchmarks/measured/. For each class of imgconv/kernels/device_model/costs.py, and for each template that was measured,
-the fitted numbers are those of the least squares of log(predicted / measured), with each problem of the same weight
-and outliers of less. A number that the measurements do not depend on stays as it is; so do those of separable.cl,
-whose candidates no benchmark measures. Nothing is written: to change the numbers, edit costs.py.
+The files are those of `python -m benchmarks.choice --csv`, by default all of benchmarks/measured/; docs/cost_model.md
+explains the models. The fitted numbers of a model are the floats of its class, except those whose comment says
+"estimated" or where they come from. Nothing is written: to change the numbers, edit imgconv/kernels/device_model/.
 
-    within 10 %  share of problems of which the candidate of the least predicted cost takes at most 1.1 times as long as
+The fit minimises two sums over the problems: the errors log(predicted / measured) of the candidates, of which the
+fastest count most and outliers less, and the squared loss by the choice, log(chosen / fastest), where candidates that
+are predicted to take nearly as long share the choice.
+
+    within 10 %  share of problems of which the candidate of the least predicted time takes at most 1.1 times as long as
                  the fastest measured one
     time         the time of those candidates together, divided by that of the fastest ones
     rank         the median over problems of Spearman's rank correlation of predicted and measured
     error        the median over candidates of the distance between predicted and measured
     validated    the same by numbers fitted to the other problems only, in turn for each fold
-
-For small GPUs, the slots that all lanes of a launch issue are fitted. Their cost model makes a time of them, of reads,
-waves and bytes; `python -m benchmarks.choice --predicted` looks at that. Only candidates count whose items do not share
-sums, whose weights are in an image, and which do not spill.
 """
 
 from __future__ import annotations
@@ -26,42 +24,53 @@ import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from itertools import chain
-from math import exp, log
+from math import exp, inf, log
 from pathlib import Path
 from statistics import mean, median
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy
 
 from benchmarks.measure import Column, add_output_argument, digits, environment, environment_line, make_table, publish
 from benchmarks.measure import run_main
-from benchmarks.measurements import TEMPLATES, Measurement, read_measurements
+from benchmarks.measurements import Measurement, read_measurements
 from imgconv.commands.arguments import positive
 from imgconv.errors import Error
-from imgconv.kernels.conv import costs as conv_costs, problem as conv
-from imgconv.kernels.device_model.costs import (
-    CPU, LARGE, SMALL, CpuCosts, DeviceCosts, LargeGpuCosts, SmallGpuCosts, costs_of,
-)
-from imgconv.kernels.matmul import template as matmul
+from imgconv.kernels.conv import problem as conv
+from imgconv.kernels.device_model.desktop_gpu import CLOCK, DesktopGpuModel
+from imgconv.kernels.device_model.mobile_gpu import MobileGpuModel
+from imgconv.kernels.device_model.models import DeviceModel, model_of
+from imgconv.kernels.device_model.work import LaunchWork
+from imgconv.kernels.layout import ImageLimits
+from imgconv.kernels.target import Target
+from imgconv.kernels.templates import template_of
 
 FOLDER = Path(__file__).parent / "measured"
 WITHIN = 1.10
 OUTLIER = 0.1  # the error from which on a candidate counts for less
-DOUBT = 0.003  # the error of one problem that counts as much as a number e times as large as the one in use
-CLOCK = 1.75e9  # of an H200 that computes, in Hz
-START = 3.2e-6  # seconds that an H200's events show for any launch, beside its cycles: by the shortest launches
-HOW_TO_MEASURE: dict[type[DeviceCosts], str] = {
-    CpuCosts: "python -m benchmarks.choice --spread --csv FILE on a CPU",
-    LargeGpuCosts: "python -m benchmarks.choice --spread --csv FILE on such a GPU",
-    SmallGpuCosts: "python -m benchmarks.slots --csv FILE",
-}
-Costs = TypeVar("Costs", bound=DeviceCosts)
+CHOICE = 8.0  # how much the loss by the choice counts beside the errors
+BAD = 0.5  # a loss by the choice above which a candidate is no worse
+NEARLY = 0.03  # the error within which candidates share the choice
+DOUBT = 0.001  # the error of one problem that counts as much as a number e times as large as the one in use
+# Numbers that no measurement in benchmarks/measured/ shows.
+GIVEN = {"share", "launch", "spill", "wait", "hidden"}
+# Seconds that an H200's events show for any launch; the driver takes more.
+EVENT = 3.7e-6
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A measured candidate: its work, and the seconds that it took; or if it has lanes, the issue slots of all."""
+
+    work: LaunchWork
+    compute_units: int
+    measured: float
+    lanes: float = 0.0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One problem: the time of the candidate of the least predicted cost, that of the fastest, and the rank
+    """One problem: the time of the candidate of the least predicted time, that of the fastest, and the rank
     correlation of the order. errors: of each candidate, log(predicted / measured)."""
 
     chosen: float
@@ -92,75 +101,75 @@ class Quality:
 
 @dataclass(frozen=True)
 class Group:
-    """The measurements of one template on one class of device, problem by problem, and the numbers in use."""
+    """The measurements of one unit on one class of device, problem by problem, and the model in use."""
 
-    costs: DeviceCosts
-    template: str
-    problems: Sequence[Sequence[Measurement]]
+    model: DeviceModel
+    unit: str
+    problems: Sequence[Sequence[Candidate]]
 
     @property
     def free(self) -> list[str]:
-        """The names of the numbers that a fit may change: floats of this template."""
-        names = [field.name for field in fields(self.costs) if field.type == "float"]
-        prefix = "product_" if self.template == "product" else ""
-        return [n for n in names if n.startswith(prefix) and (prefix or not n.startswith(("product_", "separable_")))]
+        """The names of the numbers that a fit may change. Predicted seconds of a phone's GPU only show the choices."""
+        if isinstance(self.model, MobileGpuModel) and self.unit == "seconds":
+            return []
+        return [field.name for field in fields(self.model) if field.type == "float" and field.name not in GIVEN]
+
+    @property
+    def name(self) -> str:
+        return f"{type(self.model).__name__}, {self.unit}"
 
 
-def measured(row: Measurement) -> float:
-    """What a row took: cycles of a large GPU, slots of all lanes of a small one, or nanoseconds."""
-    figures = row.figures
+def candidate_of(row: Measurement) -> Candidate:
+    """The work of a row and what it took."""
+    target = Target(ImageLimits(1 << 14, 1 << 14, 1 << 11), row.kind, row.compute_units)
+    work, figures = template_of(row.problem).work(row.problem, row.specialisation, target), row.figures
     if "seconds" in figures:
-        large = isinstance(costs_of(row.kind, row.compute_units), LargeGpuCosts)
-        return figures["seconds"] * (CLOCK if large else 1e9)
-    return figures["lanes"] * figures["issue"]
-
-
-def counts(row: Measurement) -> bool:
-    """Whether a row's figures can be fitted: see this module's docstring."""
-    if "seconds" in row.figures:
-        return True
-    chosen = row.specialisation
-    return row.figures["spills"] == 0 and chosen.parts == 1 and (
-        isinstance(chosen, matmul.Specialisation) or chosen.weights == "image"
-    )
-
-
-def predicted(row: Measurement, costs: DeviceCosts) -> float:
-    """What the cost model says of a row, in the unit of `measured`, and with the constant part that it has besides."""
-    start = START * CLOCK if isinstance(costs, LargeGpuCosts) else 0.0
-    if isinstance(row.problem, conv.Problem):
-        assert isinstance(row.specialisation, conv.Specialisation)
-        if isinstance(costs, SmallGpuCosts):
-            slots = conv_costs.slots_of_item(row.problem, row.specialisation, costs)
-            return slots * row.figures["lanes"]
-        cost = conv_costs.predicted_cost(row.problem, row.specialisation, row.kind, row.compute_units, costs)
-        return cost + start
-    assert isinstance(row.specialisation, matmul.Specialisation)
-    return start + matmul.predicted_cost(row.problem, row.specialisation, row.kind, row.compute_units, costs)
+        return Candidate(work, row.compute_units, figures["seconds"])
+    return Candidate(work, row.compute_units, figures["issue"] * figures["lanes"], figures["lanes"])
 
 
 def groups_of(rows: Iterable[Measurement]) -> list[Group]:
-    """The rows by class of device and template, without problems of one candidate, which have no choice."""
-    found: dict[tuple[DeviceCosts, str], dict[tuple[Any, ...], list[Measurement]]] = {}
+    """The rows by class of device, without problems of one candidate, which have no choice."""
+    found: dict[tuple[DeviceModel, str], dict[tuple[Any, ...], list[Candidate]]] = {}
     for row in filter(counts, rows):
-        problems = found.setdefault((costs_of(row.kind, row.compute_units), row.template), {})
-        problems.setdefault((row.device, row.float16, row.problem), []).append(row)
+        unit = "seconds" if "seconds" in row.figures else "slots"
+        problems = found.setdefault((measured_by(model_of(row.kind, row.compute_units)), unit), {})
+        problems.setdefault((row.device, row.float16, row.problem), []).append(candidate_of(row))
     made = [
-        Group(costs, template, [rows for rows in problems.values() if len(rows) > 1])
-        for (costs, template), problems in found.items()
+        Group(model, unit, [rows for rows in problems.values() if len(rows) > 1])
+        for (model, unit), problems in found.items()
     ]
     return [group for group in made if group.problems]
 
 
-def outcomes(problems: Sequence[Sequence[Measurement]], costs: DeviceCosts) -> list[Outcome]:
-    """The Outcomes of choices by these costs."""
+def counts(row: Measurement) -> bool:
+    """Returns whether a row's figures can be fitted: slots of today's candidates that do not spill, or seconds."""
+    chosen = row.specialisation
+    if "seconds" in row.figures:
+        return row.figures["seconds"] < inf
+    return not row.figures["spills"] and isinstance(chosen, conv.Specialisation) and chosen.weights == "image"
+
+
+def measured_by(model: DeviceModel) -> DeviceModel:
+    """The model of what events show: less of a launch than the driver takes."""
+    return replace(model, launch=EVENT * CLOCK) if isinstance(model, DesktopGpuModel) else model
+
+
+def outcomes(problems: Sequence[Sequence[Candidate]], model: DeviceModel) -> list[Outcome]:
+    """The Outcomes of choices by this model."""
     found = []
     for rows in problems:
-        expected, taken = [predicted(row, costs) for row in rows], [measured(row) for row in rows]
+        expected, taken = [_predicted(row, model) for row in rows], [row.measured for row in rows]
         chosen = taken[expected.index(min(expected))]
         errors = tuple(log(p / m) for p, m in zip(expected, taken, strict=True))
         found.append(Outcome(chosen, min(taken), _rank_correlation(expected, taken), errors))
     return found
+
+
+def _predicted(row: Candidate, model: DeviceModel) -> float:
+    if row.lanes and isinstance(model, MobileGpuModel):
+        return row.lanes * model.slots(row.work)
+    return model.seconds(row.work, row.compute_units)
 
 
 def _rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
@@ -171,41 +180,42 @@ def _rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
     return 1.0 if numpy.ptp(a) == 0 or numpy.ptp(b) == 0 else float(numpy.corrcoef(a, b)[0, 1])
 
 
-def fit(problems: Sequence[Sequence[Measurement]], costs: Costs, names: Sequence[str]) -> Costs:
-    """The costs with the named numbers fitted to the measurements. Each is positive and stays so."""
+def fit(problems: Sequence[Sequence[Candidate]], model: DeviceModel, names: Sequence[str]) -> DeviceModel:
+    """The model with the named numbers fitted to the measurements. Each is positive and stays so."""
     from scipy.optimize import least_squares
 
-    rows = list(chain(*problems))
-    taken = numpy.log([measured(row) for row in rows])
-    weights = numpy.array([len(each) ** -0.5 for each in problems for _ in each])
-    free_scale = rows[0].template == "product"
+    taken = [numpy.log([row.measured for row in rows]) for rows in problems]
+    weights = [numpy.exp(logs.min() - logs) * len(logs) ** -0.5 for logs in taken]
+    usual = float(numpy.median(numpy.concatenate(weights)))
+    start = numpy.log([getattr(model, name) for name in names])
 
-    start = numpy.log([getattr(costs, name) for name in names])
-
-    def with_numbers(logs: Any) -> Costs:
+    def with_numbers(logs: Any) -> DeviceModel:
         numbers: dict[str, Any] = {name: exp(value) for name, value in zip(names, logs, strict=True)}
-        return replace(costs, **numbers)
+        return replace(model, **numbers)
 
     def residuals(logs: Any) -> Any:
-        made = with_numbers(logs)
-        errors = numpy.log([predicted(row, made) for row in rows]) - taken
-        errors -= numpy.median(errors) if free_scale else 0.0
-        return numpy.append(weights * errors, DOUBT * (logs - start))
+        made, found = with_numbers(logs), [DOUBT * (logs - start)]
+        for rows, measured, weight in zip(problems, taken, weights, strict=True):
+            expected = numpy.log([_predicted(row, made) for row in rows])
+            scaled = weight * (expected - measured) / (OUTLIER * usual)
+            found.append(OUTLIER * usual * numpy.sqrt(2 * (numpy.sqrt(1 + scaled**2) - 1)))
+            shares = numpy.exp((expected.min() - expected) / NEARLY)
+            loss = shares / shares.sum() @ numpy.minimum(measured - measured.min(), BAD)
+            found.append([CHOICE * usual * loss])
+        return numpy.concatenate(found)
 
-    scale = OUTLIER * float(numpy.median(weights))
-    found = least_squares(residuals, start, loss="soft_l1", f_scale=scale, diff_step=1e-3, xtol=1e-5, ftol=1e-5)
-    return with_numbers(found.x)
+    return with_numbers(least_squares(residuals, start, diff_step=1e-3, xtol=1e-6, ftol=1e-6).x)
 
 
 def validated(
-    problems: Sequence[Sequence[Measurement]], costs: DeviceCosts, names: Sequence[str], folds: int
+    problems: Sequence[Sequence[Candidate]], model: DeviceModel, names: Sequence[str], folds: int
 ) -> Quality:
     """The quality of choices for each problem by numbers that were fitted to problems of other folds."""
     found: list[Outcome] = []
     for fold in range(min(folds, len(problems))):
         others = [rows for number, rows in enumerate(problems) if number % folds != fold]
         if others:
-            found += outcomes(problems[fold::folds], fit(others, costs, names))
+            found += outcomes(problems[fold::folds], fit(others, model, names))
     return Quality.of(found)
 
 
@@ -214,22 +224,20 @@ class Report:
     """A group, the numbers that were fitted to it, and the quality of choices by the numbers of each name."""
 
     group: Group
-    fitted: DeviceCosts
+    fitted: DeviceModel
     qualities: Sequence[tuple[str, Quality]]
 
     @staticmethod
     def of(group: Group, folds: int) -> Report:
-        """Fits the group's numbers."""
-        fitted = fit(group.problems, group.costs, group.free)
+        """Fits the group's numbers, if any are free."""
+        if not group.free:
+            return Report(group, group.model, [("in use", Quality.of(outcomes(group.problems, group.model)))])
+        fitted = fit(group.problems, group.model, group.free)
         return Report(group, fitted, (
-            ("in use", Quality.of(outcomes(group.problems, group.costs))),
+            ("in use", Quality.of(outcomes(group.problems, group.model))),
             ("fitted", Quality.of(outcomes(group.problems, fitted))),
-            ("validated", validated(group.problems, group.costs, group.free, folds)),
+            ("validated", validated(group.problems, group.model, group.free, folds)),
         ))
-
-    @property
-    def name(self) -> str:
-        return name_of(type(self.group.costs), self.group.template)
 
     @property
     def candidates(self) -> int:
@@ -238,25 +246,18 @@ class Report:
     @property
     def numbers(self) -> list[tuple[str, float, float]]:
         """Each free number: its name, in use, fitted."""
-        return [(name, getattr(self.group.costs, name), getattr(self.fitted, name)) for name in self.group.free]
+        return [(name, getattr(self.group.model, name), getattr(self.fitted, name)) for name in self.group.free]
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "name": self.name, "candidates": self.candidates,
+            "name": self.group.name, "candidates": self.candidates,
             "numbers": [dict(zip(("name", "in_use", "fitted"), n, strict=True)) for n in self.numbers],
             "qualities": {name: asdict(quality) for name, quality in self.qualities},
         }
 
 
-def name_of(costs: type[DeviceCosts], template: str) -> str:
-    """The title of a report."""
-    return f"{costs.__name__}, {template}"
-
-
-NUMBERS = (
-    Column("number", lambda n: n[0]), Column("in use", lambda n: digits(n[1])),
-    Column("fitted", lambda n: digits(n[2]) if abs(n[2] / n[1] - 1) > 1e-6 else "not measured"),
-)
+NUMBERS = (Column("number", lambda n: n[0]), Column("in use", lambda n: digits(n[1])),
+           Column("fitted", lambda n: digits(n[2])))
 QUALITIES = (
     Column("numbers", lambda q: q[0]), Column("problems", lambda q: str(q[1].problems)),
     Column("within 10 %", lambda q: f"{q[1].within:.0%}"), Column("time", lambda q: digits(q[1].time)),
@@ -265,24 +266,21 @@ QUALITIES = (
 
 
 def main(options: argparse.Namespace) -> int:
-    """Fits every group with measurements, and names those without."""
+    """Fits the model of every class of device that has measurements."""
     files = [Path(name) for name in options.file] or sorted(FOLDER.glob("*.csv"))
-    rows = [row for file in files for row in read_measurements(file)]
+    groups = groups_of(row for file in files for row in read_measurements(file))
     try:
-        reports = [Report.of(group, options.folds) for group in groups_of(rows)]
+        reports = [Report.of(group, options.folds) for group in groups]
     except ImportError:
         raise Error("the fit is scipy's: pip install scipy") from None
     shown: list[Any] = []
     for report in reports:
-        title = f"{report.name}: {report.candidates} candidates of {len(report.group.problems)} problems"
-        shown += [make_table(title, QUALITIES, report.qualities), make_table("Numbers", NUMBERS, report.numbers)]
-    known = {report.name for report in reports}
-    every = [(type(costs), template) for costs in (CPU, LARGE, SMALL) for template in TEMPLATES]
-    missing = {name: HOW_TO_MEASURE[made] for made, template in every if (name := name_of(made, template)) not in known}
-    shown += [f"{name}: no measurements; {how}" for name, how in missing.items()]
+        title = f"{report.group.name}: {report.candidates} candidates of {len(report.group.problems)} problems"
+        shown.append(make_table(title, QUALITIES, report.qualities))
+        shown += [make_table("Numbers", NUMBERS, report.numbers)] if report.numbers else []
     found = environment()
     content = {"environment": found, "files": list(map(str, files)), "reports": [r.to_json() for r in reports]}
-    publish(options, content | {"missing": list(missing)}, environment_line(found), *shown)
+    publish(options, content, environment_line(found), *shown)
     return 0
 
 

@@ -9,7 +9,7 @@ from math import inf
 from benchmarks.adreno_mesa import Mesa
 from benchmarks.adreno_rows import row_of
 from benchmarks.candidates import Asked, Row
-from imgconv.kernels.device_model.gpu_time import Gpu
+from imgconv.kernels.device_model.adreno import Gpu
 from imgconv.loading.tuner import prepare_copies
 
 

@@ -1,4 +1,4 @@
-"""Published times on a Snapdragon 845, and predictions of imgconv.kernels.device_model.gpu_time for the same kernels.
+"""Published times on a Snapdragon 845, and predictions of imgconv.kernels.device_model.adreno for the same kernels.
 
 The kernels of TFLite, Paddle-Lite, MNN and MACE were compiled for an Adreno 630 with the compiler that
 benchmarks.adreno uses, with the options of their host code: one problem of each kind, bias only. The counts of that
@@ -14,7 +14,7 @@ from math import ceil
 from typing import Any, Literal
 
 from benchmarks.measure import Column, digits, milliseconds
-from imgconv.kernels.device_model.gpu_time import WAVE, Gpu, LaunchTime, LaunchWork, time_of
+from imgconv.kernels.device_model.adreno import WAVE, Gpu, LaunchTime, MachineWork, time_of
 from imgconv.kernels.layout import LANES
 
 Kind = Literal["1x1", "3x3", "depthwise"]
@@ -66,13 +66,13 @@ class Engine:
         """The predicted times of each layer."""
         return [time_of(self._work(layer), gpu) for layer in layers]
 
-    def _work(self, layer: Layer) -> LaunchWork:
+    def _work(self, layer: Layer) -> MachineWork:
         kernel = self.kernels[layer.kind]
         columns, rows, quads = kernel.block
         items = ceil(layer.size / columns) * ceil(layer.size / rows) * ceil(layer.filters / LANES / quads)
         each = columns * rows * quads * LANES * layer.terms
         half = each if self.half else 0
-        return LaunchWork(
+        return MachineWork(
             half, each * kernel.slots - half, items * each / kernel.reads, layer.moved_bytes, ceil(items / WAVE)
         )
 

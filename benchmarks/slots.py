@@ -31,7 +31,7 @@ from imgconv.commands.arguments import positive
 from imgconv.compiling.plan import Launch
 from imgconv.config import Config, read_config
 from imgconv.kernels.conv import problem as conv
-from imgconv.kernels.device_model.gpu_time import GPUS
+from imgconv.kernels.device_model.adreno import GPUS
 from imgconv.kernels.matmul import template as matmul
 from imgconv.kernels.step import Specialisation
 from imgconv.kernels.target import Target

@@ -22,9 +22,9 @@ from benchmarks.machine_code import Work, item_work, machine_loops
 from imgconv.compiling.lower import lower
 from imgconv.config import Config
 from imgconv.errors import Error
-from imgconv.kernels.conv import candidates as conv_candidates, costs as conv_costs
+from imgconv.kernels.conv import candidates as conv_candidates, work as conv_work
 from imgconv.kernels.conv.problem import Problem, Specialisation
-from imgconv.kernels.device_model.gpu_time import A630
+from imgconv.kernels.device_model.adreno import A630
 from imgconv.kernels.target import Target
 from imgconv.passes import run_passes
 from imgconv.tensor import Tensor, build_graph, convolution
@@ -104,7 +104,7 @@ def test_loops_trips_reads_and_multiply_adds() -> None:
 def one_by_one(problem: Problem, kind: str, units: int) -> Specialisation:
     """The best that multiplies by each weight of the window, not by Winograd's taps, and shares no sums."""
     made = [c for c in conv_candidates.candidates(problem, kind, units) if not c.winograd and c.parts == 1]
-    return min(made, key=lambda c: conv_costs.predicted_cost(problem, c, kind, units))
+    return min(made, key=lambda c: conv_work.predicted_seconds(problem, c, kind, units))
 
 
 @pytest.mark.parametrize("target", [GPU, CPU], ids=["gpu", "cpu"])

@@ -1,11 +1,11 @@
-"""Measurements as CSV, and the fit of the cost models to them; nothing here needs a device."""
+"""Measurements as CSV, and the fit of the device models to them; nothing here needs a device."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import chain
 from math import exp
 from pathlib import Path
@@ -15,18 +15,21 @@ import pytest
 
 from benchmarks import adreno, candidates, fit, slots
 from benchmarks.adreno_mesa import Mesa
-from benchmarks.measurements import TEMPLATES, Measurement, add_measurements, read_measurements
+from benchmarks.measurements import Measurement, add_measurements, read_measurements
 from benchmarks.predicted_choice import predicted_rows
 from imgconv.config import Config
 from imgconv.errors import InputError
-from imgconv.kernels.conv import candidates as conv_candidates, costs as conv_costs
+from imgconv.kernels.conv import candidates as conv_candidates, mobile
 from imgconv.kernels.conv.problem import Problem, work_items
-from imgconv.kernels.device_model.costs import CPU as CPU_COSTS
-from imgconv.kernels.device_model.costs import LARGE, SMALL, CpuCosts, DeviceCosts, LargeGpuCosts, costs_of
-from imgconv.kernels.device_model.gpu_time import A630
+from imgconv.kernels.conv.work import launch_work
+from imgconv.kernels.device_model.adreno import A630
+from imgconv.kernels.device_model.cpu import CPU as CPU_MODEL
+from imgconv.kernels.device_model.desktop_gpu import DESKTOP_GPU
+from imgconv.kernels.device_model.mobile_gpu import MOBILE_GPU
+from imgconv.kernels.device_model.models import DeviceModel, model_of
 from imgconv.kernels.layout import ImageLimits
 from imgconv.kernels.matmul import template as matmul
-from imgconv.kernels.target import Target
+from imgconv.kernels.target import Target, TargetKind
 
 LIMITS = ImageLimits(16384, 16384, 2048)
 CPU = Target(LIMITS, "cpu", 2)
@@ -157,8 +160,8 @@ def test_a_predicted_row_has_the_seconds_of_the_model(tmp_path: Path) -> None:
 # The fit
 
 
-def problems_like(costs: DeviceCosts, kind: str, units: int) -> list[list[Measurement]]:
-    """Candidates of several convolutions that take exactly what the costs say."""
+def problems_like(model: DeviceModel, kind: TargetKind, units: int) -> list[list[fit.Candidate]]:
+    """Candidates of several convolutions that take exactly what the model says."""
     sizes = [(16, 32, 28), (64, 64, 14), (32, 128, 20), (128, 32, 7), (24, 48, 33)]
     asked = [
         replace(
@@ -169,52 +172,49 @@ def problems_like(costs: DeviceCosts, kind: str, units: int) -> list[list[Measur
     ]
     found = []
     for problem in asked:
-        rows = [
-            Measurement("made up", kind, units, 0, problem, chosen, {"seconds": 1.0})
-            for chosen in conv_candidates.candidates(problem, kind, units)[:: 4 if kind == "cpu" else 9]
-        ]
-        # figures in the unit of the cost: what `measured` gives for a figure of 1 is that unit
-        found.append([replace(r, figures={"seconds": fit.predicted(r, costs) / fit.measured(r)}) for r in rows])
+        made = conv_candidates.candidates(problem, kind, units)[:: 4 if kind == "cpu" else 9]
+        works = [launch_work(problem, chosen, kind, units) for chosen in made]
+        found.append([fit.Candidate(work, units, model.seconds(work, units)) for work in works])
     return found
 
 
-TRUE_CPU = replace(CPU_COSTS, read=3.1, store=1.0, step=2.0, multiply_add=0.4, wake=600.0)
-TRUE_LARGE = replace(LARGE, read=0.3, weight=0.15, wait_read=150.0, wait_store=300.0)
+TRUE_CPU = replace(CPU_MODEL, read=2.6, write=1.0, step=2.0, multiply=0.4)
+TRUE_DESKTOP = replace(DESKTOP_GPU, read=0.5, transaction=3.0, wait_read=150.0, wait_write=500.0)
 
 
-@pytest.mark.parametrize(("true", "kind", "units"), [(TRUE_CPU, "cpu", 2), (TRUE_LARGE, "gpu", 24)])
-def test_a_fit_finds_the_numbers_that_measurements_were_made_with(true: DeviceCosts, kind: str, units: int) -> None:
-    start = costs_of(kind, units)
+@pytest.mark.parametrize(("true", "kind", "units"), [(TRUE_CPU, "cpu", 2), (TRUE_DESKTOP, "gpu", 24)])
+def test_a_fit_finds_the_numbers_that_measurements_were_made_with(
+    true: DeviceModel, kind: TargetKind, units: int
+) -> None:
+    start = model_of(kind, units)
     names = [name for name in vars(true) if getattr(true, name) != getattr(start, name)]
     problems = problems_like(true, kind, units)
-    found = fit.fit(problems, start, [*names, "product_store"])
+    found = fit.fit(problems, start, names)
     for name in names:
-        # DOUBT pulls each a little to where it began.
-        assert getattr(found, name) == pytest.approx(getattr(true, name), rel=0.01), name
-    assert found.product_store == pytest.approx(start.product_store), "convolutions say nothing of products"
-    before, after = (fit.Quality.of(fit.outcomes(problems, costs)) for costs in (start, found))
-    assert after.within == 1 and after.time < 1.001 and after.rank > 0.99 and after.error < 0.01
+        # Candidates within NEARLY of each other share the choice, which moves numbers by about as much.
+        assert getattr(found, name) == pytest.approx(getattr(true, name), rel=0.05), name
+    before, after = (fit.Quality.of(fit.outcomes(problems, model)) for model in (start, found))
+    assert after.within == 1 and after.time < 1.001 and after.rank > 0.99 and after.error < fit.NEARLY
     assert before.error > 0.1 and before.rank < after.rank
 
 
 def test_a_disturbed_measurement_moves_the_numbers_little() -> None:
     problems = problems_like(TRUE_CPU, "cpu", 2)
-    problems[0][1] = replace(problems[0][1], figures={"seconds": 40 * problems[0][1].figures["seconds"]})
-    found = fit.fit(problems, CPU_COSTS, ["read", "store", "step", "multiply_add", "wake"])
-    for name in ("read", "step", "multiply_add"):
-        # By plain squares `read` and `step` are more than 25 % off.
-        assert getattr(found, name) == pytest.approx(getattr(TRUE_CPU, name), rel=0.03), name
+    problems[0][1] = replace(problems[0][1], measured=40 * problems[0][1].measured)
+    found = fit.fit(problems, CPU_MODEL, ["read", "write", "step", "multiply"])
+    for name in ("read", "step", "multiply"):
+        assert getattr(found, name) == pytest.approx(getattr(TRUE_CPU, name), rel=0.05), name
 
 
 def test_validation_judges_by_the_other_problems() -> None:
     problems = problems_like(TRUE_CPU, "cpu", 2)
-    right = fit.validated(problems, CPU_COSTS, ["read", "store", "step", "multiply_add", "wake"], 5)
-    assert right.problems == len(problems) and right.error < 0.02 and right.within == 1
+    right = fit.validated(problems, CPU_MODEL, ["read", "write", "step", "multiply"], 5)
+    assert right.problems == len(problems) and right.error < fit.NEARLY and right.within == 1
     # Two sorts of measurements that contradict each other, each judged by numbers that were fitted to the other.
-    halves = [problems_like(replace(CPU_COSTS, multiply_add=each), "cpu", 2) for each in (0.005, 20.0)]
+    halves = [problems_like(replace(CPU_MODEL, multiply=each), "cpu", 2) for each in (0.005, 20.0)]
     mixed = list(chain(*zip(*halves, strict=True)))
-    assert fit.validated(mixed, CPU_COSTS, ["multiply_add"], 2).time > 1.5
-    assert fit.validated(halves[0], CPU_COSTS, ["multiply_add"], 2).time < 1.01
+    assert fit.validated(mixed, CPU_MODEL, ["multiply"], 2).time > 1.5
+    assert fit.validated(halves[0], CPU_MODEL, ["multiply"], 2).time < 1.01
 
 
 def outcome(chosen: float, rank: float = 1.0, errors: Sequence[float] = (0.0,)) -> fit.Outcome:
@@ -228,49 +228,57 @@ def test_quality() -> None:
     assert quality.error == pytest.approx(exp(0.15) - 1)
 
 
-def test_rows_of_a_small_gpu() -> None:
+def test_slots_of_a_phone() -> None:
+    """Slots of all lanes are fitted, if no register is spilled; predicted seconds show the choices only."""
     chosen = conv_candidates.default_specialisation(PROBLEM, "gpu", 2)
     figures = {"issue": 100.0, "reads": 10.0, "registers": 24.0, "waves": 4.0, "spills": 0.0, "lanes": 256.0}
     row = Measurement("Mesa", "gpu", 2, 0, PROBLEM, chosen, figures)
-    assert fit.measured(row) == 256 * 100 and fit.counts(replace(row, specialisation=replace(chosen, parts=1)))
-    assert fit.predicted(row, SMALL) == 256 * conv_costs.slots_of_item(PROBLEM, chosen, SMALL)
+    candidate = fit.candidate_of(row)
+    assert candidate.measured == 256 * 100 and fit.counts(row)
+    slots = MOBILE_GPU.slots(launch_work(PROBLEM, chosen, "gpu", 2))
+    (outcome,) = fit.outcomes([[candidate]], MOBILE_GPU)
+    assert outcome.errors == pytest.approx((math.log(slots / 100),))
     assert not fit.counts(replace(row, figures=figures | {"spills": 2.0}))
-    assert not fit.counts(replace(row, specialisation=replace(chosen, weights="buffer")))
-    assert not fit.counts(replace(row, specialisation=replace(chosen, parts=4)))
+    assert not fit.counts(replace(row, figures={"seconds": math.inf}))
+    seconds = [replace(row, figures={"seconds": each}, specialisation=c) for each, c in (
+        (1e-6, chosen), (2e-6, replace(chosen, block_rows=1)),
+    )]
+    (group,) = fit.groups_of(seconds)
+    assert group.unit == "seconds" and not group.free and fit.Report.of(group, 2).numbers == []
 
 
 def test_groups_have_their_own_numbers() -> None:
-    rows = [*measurements("cpu", 2), *measurements("gpu", 132)]
-    groups = {(type(group.costs), group.template): group for group in fit.groups_of(rows)}
-    assert set(groups) == {(made, name) for made in (CpuCosts, LargeGpuCosts) for name in ("convolution", "product")}
-    assert len(groups[CpuCosts, "convolution"].problems) == 2 and len(groups[CpuCosts, "product"].problems) == 1
-    assert groups[CpuCosts, "product"].free == ["product_multiply_add", "product_store", "product_part"]
-    large = groups[LargeGpuCosts, "convolution"].free
-    assert {"read", "wait_store"} <= set(large) and "own_cache_bytes" not in groups[CpuCosts, "convolution"].free
-    assert not any(name.startswith(("product_", "separable_")) or name in ("spill", "launch") for name in large)
-    assert fit.groups_of(rows[:1]) == [], "one candidate leaves no choice"
+    groups = {group.name: group for group in fit.groups_of([*measurements("cpu", 2), *measurements("gpu", 132)])}
+    assert set(groups) == {"CpuModel, seconds", "DesktopGpuModel, seconds"}
+    assert [len(group.problems) for group in groups.values()] == [3, 3], "convolutions and products together"
+    assert {"read", "write"} <= set(groups["CpuModel, seconds"].free)
+    assert not fit.GIVEN & {*groups["CpuModel, seconds"].free, *groups["DesktopGpuModel, seconds"].free}
+    assert fit.groups_of(measurements("cpu", 2)[:1]) == [], "one candidate leaves no choice"
 
 
-def test_what_is_not_measured_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for number, rows in enumerate(problems_like(TRUE_CPU, "cpu", 2)):
-        add_measurements(tmp_path / f"{number % 2}.csv", rows)
-    options = fit.make_parser().parse_args([str(tmp_path / "0.csv"), str(tmp_path / "1.csv"), "--json", "-"])
-    assert fit.main(options) == 0
-    content = json.loads(capsys.readouterr().out)
-    assert content["missing"] == [
-        "CpuCosts, product", *(f"{device}GpuCosts, {name}" for device in ("Large", "Small") for name in TEMPLATES),
+def test_at_most_fifty_numbers() -> None:
+    """Fitted and estimated ones of the three models, and what Mesa's compiler does."""
+    in_models = sum(len(fields(model)) for model in (CPU_MODEL, DESKTOP_GPU, MOBILE_GPU))
+    of_mesa = {n for n, value in vars(mobile).items() if n.isupper() and isinstance(value, (int, float))}
+    assert {"UNROLLED", "AHEAD"} <= of_mesa and in_models + len(of_mesa - {"LANES", "WAVE"}) <= 50
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        replace(row, figures={"seconds": CPU_MODEL.seconds(fit.candidate_of(row).work, 2)})
+        for row in measurements("cpu", 2)
     ]
-    (report,) = content["reports"]
-    assert report["name"] == "CpuCosts, convolution" and report["qualities"]["fitted"]["within"] == 1
-    assert fit.main(fit.make_parser().parse_args([str(tmp_path / "0.csv"), "--folds", "2"])) == 0
-    printed = capsys.readouterr().out
-    assert "CpuCosts, convolution" in printed and "SmallGpuCosts, product: no measurements; python -m" in printed
+    add_measurements(tmp_path / "a.csv", rows)
+    assert fit.main(fit.make_parser().parse_args([str(tmp_path / "a.csv"), "--folds", "2", "--json", "-"])) == 0
+    (report,) = json.loads(capsys.readouterr().out)["reports"]
+    assert report["name"] == "CpuModel, seconds" and report["qualities"]["fitted"]["within"] == 1
+    assert fit.main(fit.make_parser().parse_args([str(tmp_path / "a.csv"), "--folds", "2"])) == 0
+    assert "CpuModel, seconds" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("file", sorted(fit.FOLDER.glob("*.csv")), ids=lambda file: file.stem)
 def test_the_numbers_in_use_choose_well_among_what_was_measured(file: Path) -> None:
-    """For 95 % of the problems, as `python -m benchmarks.fit` says; a candidate drawn by chance is right for 30 %."""
+    """For 97 % of the problems, as `python -m benchmarks.fit` says; a candidate drawn by chance is right for 30 %."""
     for group in fit.groups_of(read_measurements(file)):
-        if group.template == "convolution":  # what products cost was estimated
-            quality = fit.Quality.of(fit.outcomes(group.problems, group.costs))
-            assert quality.within >= 0.9 and quality.time <= 1.05 and quality.rank >= 0.9, quality
+        quality = fit.Quality.of(fit.outcomes(group.problems, group.model))
+        assert quality.within >= 0.95 and quality.time <= 1.03 and quality.rank >= 0.8, quality

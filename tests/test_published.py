@@ -12,7 +12,7 @@ import pytest
 from benchmarks import adreno, published
 from benchmarks.published import NETWORKS, Engine, Kernel, Layer
 from imgconv.errors import InputError
-from imgconv.kernels.device_model.gpu_time import A630
+from imgconv.kernels.device_model.adreno import A630
 
 
 @pytest.mark.parametrize(("network", "layers", "millions"), [("MobileNetV1", 28, 569), ("MobileNetV2", 53, 300)])

@@ -23,13 +23,13 @@ class Request:
     config: Config
     name: str
 
-    def cost(self, specialisation: Specialisation) -> float:
-        """The specialisation's cost, predicted by the template's cost model."""
-        return self.template.cost(self.problem, specialisation, self.target)
+    def predicted(self, specialisation: Specialisation) -> float:
+        """The specialisation's seconds, predicted by the device model."""
+        return self.template.seconds(self.problem, specialisation, self.target)
 
     def choice(self, specialisation: Specialisation) -> Choice:
-        """The Choice of this specialisation, whatever it costs."""
-        return Choice(self.template.name, self.problem, specialisation, self.cost(specialisation))
+        """The Choice of this specialisation, however long it takes."""
+        return Choice(self.template.name, self.problem, specialisation, self.predicted(specialisation))
 
 
 class Chooser(Protocol):
@@ -41,7 +41,7 @@ class Chooser(Protocol):
 
 
 class CostModel:
-    """Chooses the candidate with the lowest predicted cost."""
+    """Chooses the candidate with the least predicted time."""
 
     def choose(self, request: Request) -> Choice | None:
         """See Chooser."""
@@ -50,13 +50,13 @@ class CostModel:
 
 @lru_cache(4096)
 def least_cost(template: AnyTemplate, problem: Problem, target: Target) -> Choice | None:
-    """The candidate with the lowest predicted cost, and whether it is profitable. None if there is no candidate."""
-    costs = [(template.cost(problem, each, target), each) for each in template.candidates(problem, target)]
-    if not costs:
+    """The candidate with the least predicted time, and whether it is profitable. None if there is no candidate."""
+    times = [(template.seconds(problem, each, target), each) for each in template.candidates(problem, target)]
+    if not times:
         return None
-    cost, chosen = min(costs, key=lambda each: each[0])
+    predicted, chosen = min(times, key=lambda each: each[0])
     baseline = template.baseline(problem, target)
-    return Choice(template.name, problem, chosen, cost, baseline, cost <= baseline)
+    return Choice(template.name, problem, chosen, predicted, baseline, predicted <= baseline)
 
 
 @dataclass(frozen=True)
@@ -70,17 +70,17 @@ class Excluding:
     excluded: frozenset[tuple[Problem, Specialisation]]
 
     def choose(self, request: Request) -> Choice | None:
-        """The other chooser's choice if it is not excluded, else the candidate with the lowest predicted cost."""
+        """The other chooser's choice if it is not excluded, else the candidate with the least predicted time."""
         choice, problem = self.otherwise.choose(request), request.problem
         if choice is None or (problem, choice.specialisation) not in self.excluded:
             return choice
         candidates = request.template.candidates(problem, request.target)
-        costs = {each: request.cost(each) for each in candidates if (problem, each) not in self.excluded}
-        if not costs:
+        times = {each: request.predicted(each) for each in candidates if (problem, each) not in self.excluded}
+        if not times:
             return replace(choice, profitable=False)
-        best = min(costs, key=lambda each: costs[each])
-        profitable = costs[best] <= choice.baseline
-        return replace(choice, specialisation=best, predicted=costs[best], profitable=profitable, seconds=None)
+        best = min(times, key=lambda each: times[each])
+        profitable = times[best] <= choice.baseline
+        return replace(choice, specialisation=best, predicted=times[best], profitable=profitable, seconds=None)
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,11 @@ def choose(steps: Sequence[AnyStep], chooser: Chooser, target: Target, config: C
     made: list[ChosenStep] = []
     for step in steps:
         choice = chooser.choose(Request(step.template, step.problem, target, config, step.name))
+        earlier = choose(step.before, chooser, target, config)
+        if choice is not None and choice.predicted + sum(e.choice.predicted for e in earlier) > choice.baseline:
+            choice = replace(choice, profitable=False)
         if choice is not None and (choice.profitable or not step.fallback):
-            made += [*choose(step.before, chooser, target, config), ChosenStep(step, choice)]
+            made += [*earlier, ChosenStep(step, choice)]
         elif step.fallback:
             *before, last = choose(step.fallback, chooser, target, config)
             made += [*before, replace(last, rejected=choice or last.rejected)]

@@ -8,9 +8,9 @@ from imgconv.compiling.choose import Chooser, Request
 from imgconv.kernels.conv.problem import Problem, Specialisation
 from imgconv.kernels.step import Choice
 
-# A specialisation that reads known packings may cost NEARLY times the best one, or LAUNCH more than it. LAUNCH is about
-# the cost of a launch, in nanoseconds or in cycles of a large GPU.
-NEARLY, LAUNCH = 1.25, 10_000.0
+# A specialisation that reads known packings may take NEARLY times as long as the best one, or LAUNCH longer: seconds,
+# about those of a launch.
+NEARLY, LAUNCH = 1.25, 1e-5
 # What packed weights depend on: output quads of a block, outputs of a Winograd tile, whether a buffer holds them.
 Packing = tuple[int, int, bool]
 Packings = dict[Problem, set[Packing]]
@@ -27,20 +27,20 @@ class SharedPackings:
     known: Packings
 
     def choose(self, request: Request) -> Choice | None:
-        """The other chooser's choice, or one that costs little more and reads a known packing."""
+        """The other chooser's choice, or one that takes little longer and reads a known packing."""
         best, problem = self.otherwise.choose(request), request.problem
         if best is None or not isinstance(problem, Problem) or not isinstance(best.specialisation, Specialisation):
             return best
         packing = _packing(best.specialisation)
         packings = self.known.setdefault(replace(problem, batch=1, input_size=(0, 0), output_size=(0, 0)), set())
         if packings and packing not in packings and best.seconds is None:
-            costs = {
-                each: request.cost(each)
+            times = {
+                each: request.predicted(each)
                 for each in request.template.candidates(problem, request.target) if _packing(each) in packings
             }
-            near = min(costs, key=lambda each: costs[each], default=None)
-            if near is not None and costs[near] <= max(NEARLY * best.predicted, best.predicted + LAUNCH):
-                best, packing = replace(best, specialisation=near, predicted=costs[near]), _packing(near)
+            near = min(times, key=lambda each: times[each], default=None)
+            if near is not None and times[near] <= max(NEARLY * best.predicted, best.predicted + LAUNCH):
+                best, packing = replace(best, specialisation=near, predicted=times[near]), _packing(near)
         packings.add(packing)
         return best
 

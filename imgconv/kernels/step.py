@@ -17,6 +17,8 @@ from imgconv.config import Config, Sums
 from imgconv.dtype import DType
 from imgconv.graph.expression import Forms, operations
 from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Load, Node, Operand, Operation, Value
+from imgconv.kernels.device_model.models import seconds_of
+from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.layout import HostBuffer, ImageLimits, Layout, Placement, Texture
 from imgconv.kernels.source import KernelSource
 from imgconv.kernels.target import Target
@@ -52,9 +54,9 @@ Kind = TypeVar("Kind", bound=Operation)
 class Choice:
     """The specialisation chosen for a launch.
 
-    predicted: the cost, in the unit of the template's cost model. baseline: the cost of the launches that it replaces,
-    inf if there are none. profitable: whether it is expected to be faster than these. seconds: the measured time, None
-    if it was not measured.
+    predicted: seconds of the launch, by the device model. baseline: those of the launches that it and the launches
+    before it replace, inf if there are none. profitable: whether it is expected to be faster than these. seconds: the
+    measured time, None if it was not measured.
     """
 
     template: str
@@ -67,8 +69,8 @@ class Choice:
 
     def __str__(self) -> str:
         measured = None if self.seconds is None else f"the fastest measured, {self.seconds * 1e6:.1f} us"
-        text = f"{measured or 'chosen by the cost model'}; predicted cost {self.predicted:.4g}"
-        return text if self.baseline == inf else f"{text}, {self.baseline:.4g} in launches of their own"
+        text = f"{measured or 'chosen by the cost model'}; predicted: {self.predicted * 1e6:.4g} us"
+        return text if self.baseline == inf else f"{text}, {self.baseline * 1e6:.4g} us in launches of their own"
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +221,8 @@ class Template(Generic[P, S, D]):
     name: the key of stored measurements, so it must not change. file: the .cl file, or "generated".
     problem, specialisation: frozen dataclasses. candidates: the specialisations worth measuring for a problem, none if
     the template is not for that device. allowed: whether a stored specialisation is valid for a problem.
-    cost: the predicted time of a launch, in a unit of the template. baseline: that of the launches that it replaces.
+    work: what a launch does, of which the device model makes seconds. baseline: the predicted seconds of the launches
+    that it and the steps before it replace.
 
     nodes: the groups of nodes of a graph that one launch can compute; it writes the last one's result.
     place: the Step of such a group, None if there is none. kernel: the text of a Step with a specialisation.
@@ -231,13 +234,21 @@ class Template(Generic[P, S, D]):
     problem: type[P]
     specialisation: type[S]
     candidates: Callable[[P, Target], Sequence[S]]
-    cost: Callable[[P, S, Target], float]
+    work: Callable[[P, S, Target], LaunchWork]
     nodes: Callable[[Graph], Iterator[tuple[Node, ...]]]
     place: Callable[[Placing, tuple[Node, ...]], AnyStep | None]
     kernel: Callable[[Step[P, D], S, Emitting], KernelSource]
     allowed: Callable[[P, S], bool] = _always
     baseline: Callable[[P, Target], float] = _nothing
     measured: bool = True
+
+    def seconds(self, problem: P, chosen: S, target: Target) -> float:
+        """The predicted time of a launch."""
+        return seconds_of(self.work(problem, chosen, target), target.kind, target.compute_units)
+
+    def least_seconds(self, problem: P, target: Target) -> float:
+        """The predicted time of a launch with the best candidate; inf if there is none."""
+        return min((self.seconds(problem, c, target) for c in self.candidates(problem, target)), default=inf)
 
 
 # A template of the table. A problem meets its own template only (`template_of`), which these types cannot say.
@@ -272,7 +283,7 @@ def fixed_template(
     """A Template of which nothing is free to choose."""
     return Template(
         name, file, Fixed, NoChoice, candidates=lambda problem, target: [NoChoice()],
-        cost=lambda problem, chosen, target: 0.0, nodes=nodes, place=place,
+        work=lambda problem, chosen, target: LaunchWork(1), nodes=nodes, place=place,
         kernel=lambda step, chosen, emitting: kernel(step, emitting), measured=False,
     )
 

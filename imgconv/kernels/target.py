@@ -10,6 +10,8 @@ from imgconv.kernels.layout import Alignment, ImageLimits
 TargetKind = Literal["cpu", "gpu"]  # an accelerator counts as a GPU
 # The largest finite half.
 HALF_MAX = 65504.0
+# A GPU with at least this many compute units is a computer's, not a phone's.
+LARGE_GPU = 16
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,11 @@ class Target:
     loop_rounds: int | None = None
     vector_floats: int = 16
     native_functions: bool = False
+
+    @property
+    def is_mobile(self) -> bool:
+        """Returns whether the device is a phone's GPU."""
+        return self.kind == "gpu" and self.compute_units < LARGE_GPU
 
     @property
     def texture_limits(self) -> ImageLimits | None:

@@ -60,7 +60,7 @@ def _nodes_of(problem: Problem, values: Sequence[str], graph: Graph) -> tuple[No
 def ranked(problem: Problem, target: Target) -> list[Specialisation]:
     """Every candidate, sorted by the cost model, the cheapest first."""
     template = template_of(problem)
-    return sorted(template.candidates(problem, target), key=lambda c: template.cost(problem, c, target))
+    return sorted(template.candidates(problem, target), key=lambda c: template.seconds(problem, c, target))
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,8 @@ from typing import Any
 from imgconv.compiling.choose import Chooser, CostModel, Request
 from imgconv.config import Config
 from imgconv.errors import ConfigError
-from imgconv.kernels.device_model.costs import LARGE_GPU
 from imgconv.kernels.step import Choice, Problem, Specialisation
-from imgconv.kernels.target import Target
+from imgconv.kernels.target import LARGE_GPU, Target
 from imgconv.kernels.templates import TEMPLATES, template_of
 
 VERSION = 1
@@ -161,7 +160,7 @@ class Tuned:
         chosen = None if found is None else _candidate(request, found.specialisation)
         if choice is None or found is None or chosen is None:
             return choice
-        return replace(choice, specialisation=chosen, predicted=request.cost(chosen), seconds=found.seconds)
+        return replace(choice, specialisation=chosen, predicted=request.predicted(chosen), seconds=found.seconds)
 
 
 def _candidate(request: Request, chosen: Specialisation) -> Specialisation | None:

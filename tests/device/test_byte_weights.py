@@ -15,7 +15,7 @@ from support import assert_close, make_model, run_oracle
 
 from imgconv.cl.context import Context
 from imgconv.config import Config
-from imgconv.kernels.conv import candidates as conv_candidates, costs as conv_costs, problem as conv
+from imgconv.kernels.conv import candidates as conv_candidates, problem as conv, work as conv_work
 from imgconv.kernels.layout import HostBuffer, Texture
 from imgconv.onnx_import import import_onnx
 
@@ -57,7 +57,7 @@ def keeping(context: Context, place: str, **changes: Any) -> Wanted:
 
     def choose(problem: conv.Problem, kind: str, units: int) -> conv.Specialisation:
         made = [c for c in conv_candidates.candidates(problem, kind) if c.weights_in_buffer == (place == "buffer")]
-        return min(made, key=lambda c: conv_costs.predicted_cost(problem, c, kind, units))
+        return min(made, key=lambda c: conv_work.predicted_seconds(problem, c, kind, units))
 
     return choosing(target(context, "gpu", **changes), convolution=choose)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -15,12 +16,15 @@ from problems.separable import SeparableProblem, separable_problems, separable_s
 from running import Choose, Wanted, check, choosing, device_settings, run_graph, run_tensors, target
 
 from imgconv.cl.context import Context
+from imgconv.compiling.choose import least_cost
 from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
+from imgconv.kernels.device_model.models import seconds_of
 from imgconv.kernels.layout import ImageLimits, Texture
-from imgconv.kernels.separable.costs import candidates, default_specialisation, predicted_cost
+from imgconv.kernels.separable.candidates import candidates, launch_work
 from imgconv.kernels.separable.problem import Problem, Specialisation
+from imgconv.kernels.separable.template import TEMPLATE
 from imgconv.kernels.target import Target
 from imgconv.passes import run_passes
 from imgconv.tensor import Tensor, build_graph, concatenate
@@ -55,8 +59,8 @@ def drawn_choice(seed: int) -> Callable[[Problem], Specialisation]:
 
 
 def likely(problem: Problem) -> Specialisation:
-    """The specialisation of the least predicted cost, for problems too small for a GPU's own candidates too."""
-    return min(separable_specialisations(problem), key=lambda c: predicted_cost(problem, c, 24))
+    """The specialisation of the least predicted time, for problems too small for a GPU's own candidates too."""
+    return min(separable_specialisations(problem), key=lambda c: seconds_of(launch_work(problem, c), "gpu", 24))
 
 
 def together(plan: Plan) -> int:
@@ -187,14 +191,14 @@ def test_the_rule() -> None:
     large = Target(ImageLimits(16384, 16384, 2048), "gpu", 132)
     lower(run_passes(graph), Config(), large, chooser=Taking(separable=lambda problem, *_: asked.append(problem)))
     (problem,) = asked
-    chosen = default_specialisation(problem, "gpu", 132, 1 << 15)
-    assert chosen is not None and chosen.local_bytes(problem) <= 1 << 15
+    choice = least_cost(TEMPLATE, problem, large)
+    assert choice is not None and choice.profitable and choice.specialisation.local_bytes(problem) <= 1 << 15
     for small in candidates(problem, "gpu", 1 << 12):
         tile = small.group_rows * small.group_columns * small.block_columns
         sums = prod(small.local_size) * small.block_columns * small.block_quads
         assert max(tile * 64, 4 * sums) * 4 <= 1 << 12
-    for kind, units, local_bytes in (("cpu", 132, 1 << 15), ("gpu", 2, 1 << 15), ("gpu", 132, 1 << 8)):
-        assert default_specialisation(problem, kind, units, local_bytes) is None
+    for other in (replace(large, kind="cpu"), replace(large, compute_units=2), replace(large, local_memory_bytes=256)):
+        assert least_cost(TEMPLATE, problem, other) is None
 
 
 # Networks

@@ -15,12 +15,15 @@ from problems.separable import SeparableProblem, separable_specialisations
 from running import Choose, check, choosing, target
 
 from imgconv.cl.context import Context
+from imgconv.compiling.choose import least_cost
 from imgconv.compiling.compiler import Prepared
 from imgconv.compiling.lower import lower
 from imgconv.config import Config, Precision, Sums
+from imgconv.kernels.device_model.models import seconds_of
 from imgconv.kernels.layout import ImageLimits
-from imgconv.kernels.separable.costs import candidates, cost_of_two, default_specialisation, predicted_cost
+from imgconv.kernels.separable.candidates import launch_work
 from imgconv.kernels.separable.problem import Problem, Specialisation
+from imgconv.kernels.separable.template import TEMPLATE
 from imgconv.kernels.target import Target
 from imgconv.onnx_export import export_onnx
 from imgconv.passes import run_passes
@@ -41,8 +44,8 @@ PHONE = 2  # compute units of a phone's GPU
 
 
 def likely(problem: Problem) -> Specialisation:
-    """The specialisation of the least predicted cost, for problems too small for a GPU's own candidates too."""
-    return min(separable_specialisations(problem), key=lambda c: predicted_cost(problem, c, PHONE))
+    """The specialisation of the least predicted time, for problems too small for a GPU's own candidates too."""
+    return min(separable_specialisations(problem), key=lambda c: seconds_of(launch_work(problem, c), "gpu", PHONE))
 
 
 PAIRS = Taking(separable=lambda problem, *_: likely(problem) if problem.pointwise.half else None)
@@ -93,14 +96,16 @@ def test_the_wider_sums_of_both(first: Sums, second: Sums, sums: str) -> None:
 def test_the_rule() -> None:
     """On a phone a pair that narrows in half is one launch. In float, and if it has many outputs, there are two."""
     large, deep = problem_of(96, 24, 112, 2), problem_of(128, 128, 112, 1)
-    assert default_specialisation(large, "gpu", PHONE, 1 << 15) is None
+    phone = Target(ImageLimits(16384, 16384, 2048), "gpu", PHONE)
+    assert least_cost(TEMPLATE, large, phone) is None
     for sums in ("half", "runs"):
         narrow = Problem(replace(large.depthwise, sums=sums), replace(large.pointwise, sums=sums))
-        chosen = default_specialisation(narrow, "gpu", PHONE, 1 << 15)
-        assert chosen is not None and chosen.local_bytes(narrow) <= 1 << 15
-        assert predicted_cost(narrow, chosen, PHONE) < cost_of_two(narrow, "gpu", PHONE)
+        choice = least_cost(TEMPLATE, narrow, phone)
+        assert choice is not None and choice.profitable and choice.specialisation.local_bytes(narrow) <= 1 << 15
+        assert choice.predicted < choice.baseline
     half = Problem(replace(deep.depthwise, sums="half"), replace(deep.pointwise, sums="half"))
-    assert candidates(half, "gpu", 1 << 15) and default_specialisation(half, "gpu", PHONE, 1 << 15) is None
+    choice = least_cost(TEMPLATE, half, phone)
+    assert choice is not None and not choice.profitable
 
 
 def problem_of(channels: int, filters: int, size: int, stride: int) -> Problem:

@@ -175,6 +175,6 @@ FAULTS = (
     Fault(
         "kernels/conv/candidates.py", "GPUs unroll windows of any width",
         '"gpu": (64, 64)', '"gpu": (6400, 6400)',
-        ("kernels/test_conv_costs.py -k wide",),
+        ("kernels/test_conv_work.py -k wide",),
     ),
 )

@@ -7,7 +7,7 @@ from graphs import const
 from benchmarks.adreno import target_for
 from imgconv.compiling.compiler import prepare
 from imgconv.config import Config
-from imgconv.kernels.device_model.gpu_time import A630
+from imgconv.kernels.device_model.adreno import A630
 from imgconv.kernels.squeeze_excite import template as squeeze_excite
 from imgconv.loading.tuner import prepare_copies, problems_of, ranked
 from imgconv.tensor import Tensor, build_graph

@@ -25,11 +25,10 @@ from imgconv.kernels.codegen.access import LANE, digits_of
 from imgconv.kernels.codegen.generated import BLOCK, assemble
 from imgconv.kernels.codegen.rows import Rows, find_rows
 from imgconv.kernels.codegen.rows_text import LONGEST_WALK, PlacedRows, RowsMaker, lanes_of, place_rows
-from imgconv.kernels.device_model.costs import LARGE_GPU
 from imgconv.kernels.layout import LANES, Layout, Placement, image_layout, matrix_layout
 from imgconv.kernels.source import KernelSource
 from imgconv.kernels.step import Emitting, Fixed, Placing, Step, fixed_template, operation_as
-from imgconv.kernels.target import Target
+from imgconv.kernels.target import LARGE_GPU, Target
 
 TEXELS_OF_A_PART = 3
 PARTS_LAYOUT = Layout((0,), (1,), 2)

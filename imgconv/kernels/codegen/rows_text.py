@@ -22,11 +22,10 @@ from imgconv.kernels.codegen.generated import (
     BLOCK, COMBINE, GROUP, ITEMS_OF_A_GPU, NEUTRAL, assemble, bounded_id, combine_lanes, meet,
 )
 from imgconv.kernels.codegen.rows import Rows, find_rows, named_axes, rows_of
-from imgconv.kernels.device_model.costs import LARGE_GPU
 from imgconv.kernels.layout import LANES, HostBuffer, Layout, Placement
 from imgconv.kernels.source import KernelSource, round_up
 from imgconv.kernels.step import D, Emitting, Fixed, Placing, Step, Template, describe, fixed_template, operation_as
-from imgconv.kernels.target import Target
+from imgconv.kernels.target import LARGE_GPU, Target
 
 # Texels of its row that a work item keeps: in registers, on CPUs in the cache. Mesa's Adreno compiler unrolls no more.
 MOST_KEPT, MOST_KEPT_ON_SMALL_GPU = {"gpu": 16, "cpu": 64}, 4

@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, prod
 
-from imgconv.kernels.conv.costs import predicted_cost
 from imgconv.kernels.conv.problem import Keep, Problem, Specialisation, kept_size, work_items
 from imgconv.kernels.conv.staging import WINOGRAD_TILES, groups_of, staged_candidates, staging_group
-from imgconv.kernels.device_model.costs import LARGE_GPU
-from imgconv.kernels.device_model.gpu_time import WAVE
+from imgconv.kernels.conv.work import predicted_seconds
+from imgconv.kernels.device_model.adreno import WAVE
 from imgconv.kernels.layout import LANES
 from imgconv.kernels.source import round_up
-from imgconv.kernels.target import TargetKind
+from imgconv.kernels.target import LARGE_GPU, TargetKind
 
 # The most bytes of input that a work item keeps in private memory. CPU drivers hold it in a core's cache.
 PRIVATE_BYTES = 1 << 17
@@ -47,15 +46,16 @@ BLOCKS_ON_GPU = (
     (8, 1, 2), (4, 1, 4), (2, 2, 4), (7, 2, 1), (4, 4, 1), (4, 2, 4), (8, 2, 2), (4, 1, 3), (7, 1, 3), (4, 2, 3),
     (8, 1, 3),
 )
-# Blocks for a phone's GPU. It runs out of registers with more than 24 sums. Small ones fill it, if the map is small.
+# Blocks for a phone's GPU. It runs out of registers with more sums. Small ones fill it, if the map is small.
+MOST_SUMS = 24
 BLOCKS_ON_SMALL_GPU = (
-    *(block for block in BLOCKS_ON_GPU if prod(block) <= 24),
+    *(block for block in BLOCKS_ON_GPU if prod(block) <= MOST_SUMS),
     (1, 1, 2), (1, 1, 3), (1, 1, 4), (3, 1, 1), (3, 1, 2), (5, 1, 2), (2, 2, 3), (3, 2, 2), (13, 1, 1),
 )
 # Work items that share a sum on a phone's GPU, the most waves of a launch for which they pay, and the most work items
 # for which waves of half the size do.
 PARTS_ON_SMALL_GPU, SHARED_WAVES, NARROW_ITEMS = (1, 2, 4, 8, 16), 128, 2048
-# Further ones for sums in half, of which a work item can hold more.
+# Further ones for sums in half, of which a work item can hold more if the window is 1x1.
 BLOCKS_IN_HALF = ((7, 2, 2), (8, 2, 1), (13, 1, 2))
 
 
@@ -99,9 +99,9 @@ def _unrolled_in_time(
 
 
 def default_specialisation(problem: Problem, kind: TargetKind, compute_units: int) -> Specialisation:
-    """The candidate with the lowest predicted cost."""
+    """The candidate with the least predicted time."""
     made = candidates(problem, kind, compute_units)
-    return min(made, key=lambda c: predicted_cost(problem, c, kind, compute_units))
+    return min(made, key=lambda c: predicted_seconds(problem, c, kind, compute_units))
 
 
 def _on_cpu(problem: Problem, vector_floats: int) -> Iterator[Specialisation]:
@@ -184,7 +184,8 @@ def _in_blocks(
     rows, columns = problem.phase_size
     half = _half_quads(problem)
     # An output of one column, as of a matrix product, is cut into blocks of rows.
-    sizes = (*shapes, *BLOCKS_IN_HALF) if problem.sums == "half" else shapes
+    wider = [block for block in BLOCKS_IN_HALF if problem.window == (1, 1) or prod(block) <= MOST_SUMS]
+    sizes = (*shapes, *wider) if problem.sums == "half" else shapes
     shapes = [(1, length * height, quads) if columns == 1 else (length, height, quads)
               for length, height, quads in sizes]
     blocks = [

@@ -114,6 +114,8 @@ MOST_FETCHED, LOCAL_BYTES = 4, 1 << 15
 # Bytes of local memory of a work group for parts of sums. The 32 KB of an Adreno's core hold four groups then: with 128
 # work items each, as many waves as the core has units.
 PARTS_BYTES = 1 << 13
+# An image width that every device allows. Longer rows of weights are cut into tiles, which make each read slower.
+SAFE_WIDTH = 1 << 14
 # The most sums of a block that work items share: QUOTIENT in parts.cl divides their numbers.
 MOST_SHARED = 256
 
@@ -337,3 +339,36 @@ def work_items(problem: Problem, chosen: Specialisation) -> tuple[int, int, int]
         ceil(columns / chosen.block_columns) * problem.phases[1], passes * chosen.parts,
         problem.batch * ceil(rows / chosen.block_rows) * problem.phases[0],
     )
+
+
+def groups_of(problem: Problem, chosen: Specialisation) -> int:
+    """Work groups of a launch on a GPU."""
+    blocks, local = work_items(problem, chosen), chosen.local_size or (1, 1, 1)
+    return prod(ceil(n / size) for n, size in zip(blocks, local, strict=True))
+
+
+def texel_reads(problem: Problem, chosen: Specialisation) -> int:
+    """Input texels that a work item reads."""
+    again = (problem.window[1] if chosen.keep == "texel" else 1)
+    again *= problem.window[0] if chosen.keep in ("texel", "line") else 1
+    return ceil(problem.group_input_quads / chosen.parts) * prod(tile_size(problem, chosen)) * again
+
+
+def weight_reads(problem: Problem, chosen: Specialisation) -> int:
+    """Weight texels that a work item reads."""
+    taps = taps_of(problem, chosen)
+    if problem.depthwise:
+        return taps
+    steps = ceil(problem.group_input_quads / chosen.parts) * taps
+    return steps * problem.input_lanes * chosen.block_quads * chosen.passes
+
+
+def weights_are_cut(problem: Problem, chosen: Specialisation) -> bool:
+    """Returns whether the weights have more steps than a row of an image holds, so that they are cut into tiles."""
+    return problem.group_input_quads * taps_of(problem, chosen) > SAFE_WIDTH
+
+
+def multiply_adds_of(problem: Problem, chosen: Specialisation) -> int:
+    """Multiply-adds of a work item."""
+    steps = weight_reads(problem, chosen) * LANES
+    return steps * chosen.block_rows * chosen.block_columns // max(1, chosen.winograd)

@@ -17,10 +17,10 @@ from imgconv.graph.nodes import Convolution, Node, Operand
 from imgconv.graph.view import View
 from imgconv.kernels.codegen.access import LANE
 from imgconv.kernels.conv.candidates import candidates
-from imgconv.kernels.conv.costs import predicted_cost
 from imgconv.kernels.conv.problem import BYTE_SCALE, Problem, Specialisation, problem_of
 from imgconv.kernels.conv.text import convolution_kernel, reads_factors
 from imgconv.kernels.conv.weights import PackedWeights, Weights
+from imgconv.kernels.conv.work import launch_work
 from imgconv.kernels.layout import LANES, Placement, Texture, image_layout
 from imgconv.kernels.source import KernelSource
 from imgconv.kernels.step import Emitting, Placing, Step, Template, describe, nodes_of, operation_as, operation_of
@@ -142,7 +142,7 @@ TEMPLATE = Template(
     candidates=lambda problem, target: candidates(
         problem, target.kind, target.compute_units, target.vector_floats, target.max_work_group
     ),
-    cost=lambda problem, chosen, target: predicted_cost(problem, chosen, target.kind, target.compute_units),
+    work=lambda problem, chosen, target: launch_work(problem, chosen, target.kind, target.compute_units),
     nodes=nodes_of(Convolution), place=place, kernel=kernel,
     allowed=lambda problem, chosen: chosen.allowed(problem),
 )

@@ -1,1 +1,1 @@
-"""Cost models: the predicted time of a launch on each kind of device."""
+"""Device models: seconds of a launch on each kind of device, by its work."""

@@ -1,4 +1,4 @@
-"""matmul.cl as a template: the problem of a matrix product, its specialisations, cost model and kernel."""
+"""matmul.cl as a template: the problem of a matrix product, its specialisations, work and kernel."""
 
 from __future__ import annotations
 
@@ -20,22 +20,21 @@ from imgconv.kernels.codegen.access import (
     LANE, SHORT_LIMIT, KernelArgument, coordinate, image_type, index_text, read_text,
 )
 from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
-from imgconv.kernels.conv import (
-    candidates as conv_candidates, costs as conv_costs, problem as conv, template as conv_template,
-)
-from imgconv.kernels.device_model.costs import LARGE_GPU, DeviceCosts, LargeGpuCosts, SmallGpuCosts, costs_of
-from imgconv.kernels.device_model.gpu_time import WAVE, LaunchWork, gpu_with, time_of
+from imgconv.kernels.conv import problem as conv, template as conv_template
+from imgconv.kernels.device_model.cpu import TEXEL_BYTES
+from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.layout import LANES, Placement, Texture, matrix_layout
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
 from imgconv.kernels.specialise import specialise
 from imgconv.kernels.step import AnyStep, Emitting, Placing, Step, Template, describe, nodes_of, operation_of
-from imgconv.kernels.target import Target, TargetKind
+from imgconv.kernels.target import LARGE_GPU, Target, TargetKind
 
 
 # Blocks of work items whose groups stage, and the local memory that every device has.
 STAGED_BLOCKS = ((2, 1), (4, 1), (8, 1), (4, 2), (8, 2))
 LOCAL_TEXELS = (1 << 15) // 16
 LARGEST_GROUP = 256  # work items
+GROUP = 128  # work items of a group that the driver chooses on a GPU; assumed
 B_NAMES = "B_X(batch, inner, quad)", "B_Y(batch, inner, quad)"
 TURNED_NAMES = "B_X(batch, row, quad)", "B_Y(batch, row, quad)"
 # With fewer rows, tiles have nothing to share of a constant matrix.
@@ -152,97 +151,43 @@ def _staged(problem: Problem, max_work_group: int) -> Iterator[Specialisation]:
             yield made
 
 
-def default_specialisation(problem: Problem, kind: TargetKind, compute_units: int) -> Specialisation:
-    """The candidate with the lowest predicted cost."""
-    return min(candidates(problem, kind, compute_units), key=lambda c: predicted_cost(problem, c, kind, compute_units))
-
-
-def predicted_cost(
-    problem: Problem, chosen: Specialisation, kind: TargetKind, compute_units: int, costs: DeviceCosts | None = None
-) -> float:
-    """The predicted time of a launch: on a CPU in texture reads of a core, on a large GPU in cycles of a compute unit,
-    on a small one in nanoseconds.
-
-    kind: 'cpu' or 'gpu'. costs: by default those of `costs_of`. On a large GPU with few work items, each of them waits
-    for its reads.
-    """
-    costs = costs or costs_of(kind, compute_units)
-    if isinstance(costs, LargeGpuCosts):
-        if chosen.staged:
-            return _cost_of_tiles(problem, chosen, compute_units, costs)
-        return costs.product_read * _reads(problem, chosen, kind, compute_units, costs)
-    if isinstance(costs, SmallGpuCosts):
-        return _cost_on_small_gpu(problem, chosen, compute_units, costs)
-    return _reads(problem, chosen, kind, compute_units, costs)
-
-
-def _reads(
-    problem: Problem, chosen: Specialisation, kind: TargetKind, compute_units: int, costs: DeviceCosts
-) -> float:
-    """The cost without staging, in texture reads of a compute unit."""
-    steps = ceil(ceil(problem.inner / LANES) / chosen.parts)
-    reads = steps * (chosen.block_rows + LANES * chosen.block_quads)
-    item = reads + steps * LANES * chosen.block_rows * chosen.block_quads * costs.product_multiply_add
-    store = costs.product_store * (1 + chosen.parts * costs.product_part if chosen.parts > 1 else 1)
-    item += chosen.block_rows * chosen.block_quads * store
-    blocks = ceil(problem.output_quads / chosen.block_quads) * ceil(problem.rows / chosen.block_rows)
-    items = problem.batch * blocks * chosen.parts
-    if kind == "cpu":
-        return item * ceil(items / compute_units)
-    return item * max(items / compute_units, costs.product_items)
-
-
-def _cost_on_small_gpu(problem: Problem, chosen: Specialisation, compute_units: int, costs: SmallGpuCosts) -> float:
-    """Nanoseconds on a small GPU, by the model of gpu_time.py. A product is in float."""
-    steps = ceil(ceil(problem.inner / LANES) / chosen.parts)
-    block = chosen.block_rows * chosen.block_quads
-    reads = steps * (chosen.block_rows + LANES * chosen.block_quads)
-    slots = steps * (LANES * LANES * block + costs.product_step) + costs.read * reads + costs.sum * block
-    slots += costs.product_item
-    slots += block * (costs.part + costs.total / chosen.parts) if chosen.parts > 1 else 0
-    row_blocks = problem.batch * ceil(problem.rows / chosen.block_rows)
-    column_blocks = ceil(problem.output_quads / chosen.block_quads)
-    if chosen.parts > 1:
-        # A group has the work items that share sums: the waves of a small one are narrow.
-        local = chosen.group_columns * chosen.parts
-        wave = min(WAVE, round_up(local, WAVE // 2))
-        waves = ceil(column_blocks / chosen.group_columns) * row_blocks * ceil(local / wave)
-    else:
-        local, wave, waves = WAVE, WAVE, ceil(column_blocks * row_blocks / WAVE)
-    items = column_blocks * row_blocks * chosen.parts
-    texels = problem.batch * (problem.rows + LANES * problem.output_quads) * ceil(problem.inner / LANES)
-    texels += problem.batch * problem.rows * problem.output_quads
-    gpu = gpu_with(compute_units)
-    # A sum's parts are written to local memory and read from it.
-    shared = block if chosen.parts > 1 else 0
-    time = time_of(LaunchWork(
-        0, slots, items * reads, costs.texel_bytes * texels, waves, wave, 2 * items * shared, ceil(local / wave),
-        4 * LANES * shared * local,
-    ), gpu)
-    return 1e9 * (time.seconds + costs.hidden * (time.arithmetic + time.texture))
-
-
-def _cost_of_tiles(problem: Problem, chosen: Specialisation, compute_units: int, costs: LargeGpuCosts) -> float:
-    """Cycles of a compute unit of a large GPU whose work groups stage tiles."""
-    block, items, parts = chosen.block_rows * chosen.block_quads, chosen.items, chosen.parts
-    copies = ceil(ceil(problem.inner / LANES) / (parts * chosen.staged))
-    quads, texels = copies * chosen.staged, chosen.block_rows + LANES * chosen.block_quads
-    multiply_adds = quads * LANES * LANES * block
-    busy = costs.product_group + items * (
-        multiply_adds / costs.multiply_adds + quads * texels * costs.product_local + block * costs.product_sum
+def launch_work(problem: Problem, chosen: Specialisation, kind: TargetKind) -> LaunchWork:
+    """The work of a launch. kind: 'cpu' or 'gpu'. A step is a quad of k, on a CPU one of k."""
+    block, parts = chosen.block_rows * chosen.block_quads, chosen.parts
+    texels, quads = chosen.block_rows + LANES * chosen.block_quads, ceil(ceil(problem.inner / LANES) / parts)
+    rows = problem.batch * ceil(problem.rows / chosen.block_rows)
+    columns = ceil(problem.output_quads / chosen.block_quads)
+    # The driver chooses the group of items that share nothing: a row of them on a CPU, a wave or more on a GPU.
+    groups, items = (rows, columns) if kind == "cpu" else (ceil(rows * columns / GROUP), GROUP)
+    different = problem.rows * (ceil(problem.inner / LANES) + problem.output_quads)
+    work = LaunchWork(
+        groups, items, quads * LANES * LANES * block, reads=quads * texels, writes=block, registers=block + texels,
+        steps=quads * (LANES if kind == "cpu" else 1),
+        texels=problem.batch * (different + problem.inner * problem.output_quads),
     )
-    busy += parts * quads * (chosen.tile_rows + LANES * chosen.tile_quads) * costs.product_copied
-    alone = costs.product_wait + copies * costs.product_wait_tile + quads * texels * costs.product_wait_local
-    alone += multiply_adds * costs.product_wait_multiply_add
-    alone += costs.product_wait_part * max(parts, block) if parts > 1 else 0
-    registers = LANES * (block + texels + LANES) + costs.registers_besides
-    resident = max(1, min(
-        costs.groups, costs.items // items, costs.registers // (items * registers),
-        costs.local_texels // (chosen.local_texels + 64),
-    ))
+    if chosen.staged:
+        return _staging(problem, chosen, work)
+    if parts == 1:
+        return work
+    # A sum's parts are written to local memory and read from it.
+    return replace(
+        work, groups=rows * ceil(columns / chosen.group_columns), items=chosen.group_columns * parts,
+        writes=block / parts, local=2 * block, barriers=parts.bit_length(),
+        local_bytes=TEXEL_BYTES * block * chosen.group_columns * parts,
+    )
+
+
+def _staging(problem: Problem, chosen: Specialisation, work: LaunchWork) -> LaunchWork:
+    """The work of a launch whose groups copy tiles into local memory, where their items read them."""
+    copies = ceil(ceil(problem.inner / LANES) / (chosen.parts * chosen.staged))
     tiles = ceil(problem.output_quads / chosen.tile_quads) * ceil(problem.rows / chosen.tile_rows)
-    rounds = ceil(problem.batch * tiles / compute_units)
-    return max(busy * rounds, alone * ceil(rounds / resident))
+    tile = chosen.parts * chosen.staged * (chosen.tile_rows + LANES * chosen.tile_quads)
+    shared = 2 * work.writes if chosen.parts > 1 else 0
+    return replace(
+        work, groups=problem.batch * tiles, items=chosen.items, reads=0, steps=0, local=work.reads + shared,
+        barriers=copies, fetched=copies * tile, writes=work.writes / chosen.parts,
+        local_bytes=TEXEL_BYTES * chosen.local_texels,
+    )
 
 
 def texel_of(operand: Operand, placement: Placement, which: Literal["a", "b"]) -> tuple[Index, Index] | None:
@@ -384,13 +329,10 @@ def place(placing: Placing, given: tuple[Node, ...]) -> AnyStep:
 @lru_cache(1024)
 def _tiles_pay(problem: Problem, target: Target) -> bool:
     """Returns whether a product with a constant matrix is expected to be faster in tiles than as a convolution."""
-    kind, compute_units = target.kind, target.compute_units
-    if kind == "cpu" or compute_units < LARGE_GPU or problem.rows < FEWEST_ROWS:
+    if target.kind == "cpu" or target.is_mobile or problem.rows < FEWEST_ROWS:
         return False
-    tiles = [predicted_cost(problem, c, kind, compute_units) for c in _staged(problem, target.max_work_group)]
-    convolved = as_convolution(problem)
-    least = conv_candidates.default_specialisation(convolved, kind, compute_units)
-    return min(tiles, default=inf) < conv_costs.predicted_cost(convolved, least, kind, compute_units)
+    tiles = [TEMPLATE.seconds(problem, c, target) for c in _staged(problem, target.max_work_group)]
+    return min(tiles, default=inf) < conv_template.TEMPLATE.least_seconds(as_convolution(problem), target)
 
 
 def _without_batch(array: Array) -> Array:
@@ -413,7 +355,7 @@ def _readable(placing: Placing, operand: Operand, which: Literal["a", "b"]) -> O
 def _can_turn(placing: Placing, problem: Problem, b: Operand) -> bool:
     """Returns whether tiles can be made of the right operand, and nothing else without a copy of it."""
     target, place = placing.target, placing.placements[b.value]
-    if target.kind == "cpu" or target.compute_units < LARGE_GPU:
+    if target.kind == "cpu" or target.is_mobile:
         return False
     if next(_staged(problem, target.max_work_group), None) is None:
         return False
@@ -444,6 +386,6 @@ TEMPLATE = Template(
     candidates=lambda problem, target: candidates(
         problem, target.kind, target.compute_units, target.max_work_group
     ),
-    cost=lambda problem, chosen, target: predicted_cost(problem, chosen, target.kind, target.compute_units),
+    work=lambda problem, chosen, target: launch_work(problem, chosen, target.kind),
     nodes=nodes_of(Product), place=place, kernel=kernel,
 )

@@ -10,6 +10,7 @@ from imgconv.dtype import FLOAT32
 from imgconv.graph.nodes import IDENTITY, Graph, Node, Order, plain
 from imgconv.kernels.codegen.access import SHORT_LIMIT, KernelArgument
 from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
+from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.layout import LANES, matrix_layout
 from imgconv.kernels.order import template as order
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
@@ -59,11 +60,11 @@ def candidates(problem: Problem, target: Target) -> list[Specialisation]:
     return [Specialisation(quads, min(GROUP, target.max_work_group)) for quads in (1, 2, 4, 8)]
 
 
-def cost(problem: Problem, chosen: Specialisation, target: Target) -> float:
-    """The predicted time in pairs that a work item reads."""
-    each = 2 * problem.steps + LANES * chosen.merge_quads
+def launch_work(problem: Problem, chosen: Specialisation, target: Target) -> LaunchWork:
+    """The work of a launch. A step is a pair that a work item reads."""
+    pairs = 2 * problem.steps + LANES * chosen.merge_quads
     groups = problem.rows * ceil(problem.count / (LANES * chosen.merge_quads * chosen.merge_items))
-    return each * ceil(groups / target.compute_units)
+    return LaunchWork(groups, chosen.merge_items, reads=pairs, scattered=pairs, steps=pairs, writes=chosen.merge_quads)
 
 
 def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
@@ -137,6 +138,6 @@ def kernel(step: Step[Problem, Order], chosen: Specialisation, emitting: Emittin
 
 
 TEMPLATE = Template(
-    "merge", FILE, Problem, Specialisation, candidates=candidates, cost=cost, nodes=nodes, place=place,
+    "merge", FILE, Problem, Specialisation, candidates=candidates, work=launch_work, nodes=nodes, place=place,
     kernel=kernel,
 )

@@ -12,6 +12,7 @@ from imgconv.graph.index import Index, Variable, unflatten, variable, variable_i
 from imgconv.graph.nodes import Node, Operand, Order
 from imgconv.kernels.codegen.access import LANE, SHORT_LIMIT, Emitter, KernelArgument
 from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
+from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.layout import LANES, Placement
 from imgconv.kernels.source import KernelSource, group_attribute
 from imgconv.kernels.specialise import specialise
@@ -82,15 +83,16 @@ def candidates(problem: Problem, target: Target) -> list[Specialisation]:
     return [Specialisation(items) for items in (32, 64, 128, 256) if items <= target.max_work_group]
 
 
-def cost(problem: Problem, chosen: Specialisation, target: Target) -> float:
-    """The predicted time in elements that a work item reads, with 8 for each time that a group waits."""
+def launch_work(problem: Problem, chosen: Specialisation, target: Target) -> LaunchWork:
+    """The work of a launch: counts of digits, then a radix sort by one work item, or a network of all of a group."""
     places, items, stages = problem.run, chosen.order_items, problem.stages
-    each = 0 if problem.runs else ceil(DIGITS * problem.size / items) + ceil(256 * DIGITS / items) + 256 * DIGITS
-    if items == 1:
-        each += DIGITS * (2 * places + 256)
-    else:
-        each += stages * ceil(places / 2 / items) + 8 * (3 * DIGITS + stages)
-    return each * ceil(problem.rows * problem.groups / target.compute_units)
+    reads = 0 if problem.runs else ceil(DIGITS * problem.size / items)
+    local = 0 if problem.runs else ceil(256 * DIGITS / items) + 256 * DIGITS
+    local += DIGITS * (2 * places + 256) if items == 1 else stages * ceil(places / 2 / items)
+    return LaunchWork(
+        problem.rows * problem.groups, items, reads=reads, local=local, steps=reads + local,
+        barriers=3 * DIGITS + stages if items > 1 else 0, writes=ceil(problem.block_quads / items),
+    )
 
 
 def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, Order]:
@@ -145,6 +147,6 @@ def row_function(
 
 
 TEMPLATE = Template(
-    "order", FILE, Problem, Specialisation, candidates=candidates, cost=cost, nodes=nodes_of(Order), place=place,
+    "order", FILE, Problem, Specialisation, candidates=candidates, work=launch_work, nodes=nodes_of(Order), place=place,
     kernel=kernel,
 )

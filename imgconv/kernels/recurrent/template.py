@@ -16,6 +16,7 @@ from imgconv.graph.nodes import Node, Operand, Recurrence
 from imgconv.graph.view import identity
 from imgconv.kernels.codegen.access import LANE, SHORT_LIMIT, Emitter, KernelArgument, image_type, read_text
 from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
+from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.layout import LANES, Layout, Placement
 from imgconv.kernels.source import KernelSource, group_attribute
 from imgconv.kernels.specialise import specialise
@@ -74,7 +75,7 @@ def candidates(problem: Problem, target: Target) -> list[Specialisation]:
 
     Several are needed if the driver ends long loops; if theirs are too long as well, there is no candidate.
     """
-    alone = [Specialisation(1, quads) for quads in (4, 8, 16)]
+    alone = [Specialisation(1, quads) for quads in (4, 8)]
     most = min(target.max_work_group, max(32, problem.gates * problem.quads))
     several = [Specialisation(items, quads) for items in (32, 64, 128, 256) for quads in (1, 2) if items <= most]
     if target.loop_rounds is not None:
@@ -92,14 +93,15 @@ def _rounds(problem: Problem, chosen: Specialisation) -> int:
     return (problem.steps + 1) * (1 + turns * (1 + 2 * block + problem.quads * (1 + block)) + states)
 
 
-def cost(problem: Problem, chosen: Specialisation, target: Target) -> float:
-    """The predicted time in texture reads of a work item, of which a step needs one in turn for each row of weights."""
-    sums, block = problem.gates * problem.quads, chosen.block_quads
-    turns = ceil(sums / (chosen.recurrent_items * block))
-    # A block has as many sums that do not wait for each other; with more than 8, registers are short.
-    each = problem.quads * LANES * (1 + block / 4 + max(0, block - 8))
-    groups = ceil(problem.batch * problem.directions / target.compute_units)
-    return problem.steps * groups * (turns * each + chosen.recurrent_items / 8)
+def launch_work(problem: Problem, chosen: Specialisation, target: Target) -> LaunchWork:
+    """The work of a launch. A step of the layer reads each row of weights in turn; a block's sums do not wait."""
+    sums, block, items = problem.gates * problem.quads, chosen.block_quads, chosen.recurrent_items
+    steps = problem.steps * ceil(sums / (items * block)) * problem.quads * LANES
+    return LaunchWork(
+        problem.batch * problem.directions, items, LANES * steps * block, reads=steps * block, steps=steps,
+        local=steps / LANES, barriers=2 * problem.steps if items > 1 else 0, registers=2 * block,
+        writes=problem.steps * ceil(problem.quads / items), fetched=problem.steps * sums * problem.hidden,
+    )
 
 
 def problem_of(node: Node) -> Problem:
@@ -252,6 +254,6 @@ class _Functions:
 
 
 TEMPLATE = Template(
-    "recurrence", FILE, Problem, Specialisation, candidates=candidates, cost=cost,
+    "recurrence", FILE, Problem, Specialisation, candidates=candidates, work=launch_work,
     nodes=nodes_of(Recurrence), place=place, kernel=kernel,
 )

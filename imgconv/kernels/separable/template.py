@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import gcd
 
 from imgconv.config import Sums
@@ -13,15 +14,14 @@ from imgconv.graph.expression import Forms
 from imgconv.graph.nodes import Convolution, Graph, Node
 from imgconv.kernels.codegen.access import SHORT_LIMIT, KernelArgument, image_type, read_text
 from imgconv.kernels.codegen.epilogue import Epilogue, build_epilogue, output_constants
-from imgconv.kernels.conv import problem as conv
+from imgconv.kernels.conv import problem as conv, template as conv_template
 from imgconv.kernels.conv.template import is_direct, sums_of
 from imgconv.kernels.conv.text import input_constants
 from imgconv.kernels.conv.weights import PackedWeights, Weights
-from imgconv.kernels.device_model.costs import LARGE_GPU
 from imgconv.kernels.layout import (
     LANES, Placement, Texture, as_texture, choose_tiling, image_layout,
 )
-from imgconv.kernels.separable.costs import candidates, cost_of_two, may_pay, predicted_cost
+from imgconv.kernels.separable.candidates import candidates, launch_work
 from imgconv.kernels.separable.problem import Problem, Specialisation, groups_of
 from imgconv.kernels.source import KernelSource, group_attribute
 from imgconv.kernels.specialise import specialise
@@ -187,7 +187,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, SeparableD
 
 def _sums_of(placing: Placing, given: tuple[Node, ...]) -> Sums:
     """The wider of the ways in which both nodes may sum: one of half only on a phone's GPU, elsewhere float."""
-    if placing.target.kind == "cpu" or placing.target.compute_units >= LARGE_GPU:
+    if not placing.target.is_mobile:
         return "float"
     for node in given:
         placing.placement(node.output)
@@ -220,14 +220,20 @@ def kernel(step: Step[Problem, SeparableDetails], chosen: Specialisation, emitti
 
 
 def _offered(problem: Problem, target: Target) -> list[Specialisation]:
-    """The candidates, if one launch `may_pay`."""
-    offered = may_pay(problem, target.kind, target.compute_units)
+    """The candidates. On a phone's GPU only sums in half are considered: by Mesa's code a pair takes more issue slots
+    than two launches, and saves traffic and a launch."""
+    offered = not target.is_mobile or problem.pointwise.half
     return candidates(problem, target.kind, target.local_memory_bytes, target.max_work_group) if offered else []
+
+
+@lru_cache(1024)
+def baseline(problem: Problem, target: Target) -> float:
+    """The predicted seconds of two launches of conv.cl."""
+    return sum(conv_template.TEMPLATE.least_seconds(each, target) for each in (problem.depthwise, problem.pointwise))
 
 
 TEMPLATE = Template(
     "separable", FILE, Problem, Specialisation, candidates=_offered,
-    cost=lambda problem, chosen, target: predicted_cost(problem, chosen, target.compute_units),
-    nodes=nodes, place=place, kernel=kernel,
-    baseline=lambda problem, target: cost_of_two(problem, target.kind, target.compute_units),
+    work=lambda problem, chosen, target: launch_work(problem, chosen),
+    nodes=nodes, place=place, kernel=kernel, baseline=baseline,
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import ceil, inf, prod
+from math import ceil, prod
 
 import numpy
 
@@ -24,10 +24,9 @@ from imgconv.kernels.codegen.access import (
     LANE, SHORT_LIMIT, KernelArgument, coordinate, image_type, index_text, read_text,
 )
 from imgconv.kernels.codegen.epilogue import Epilogue, build_epilogue, output_constants
-from imgconv.kernels.conv import candidates as conv_candidates, costs as conv_costs, problem as conv
-from imgconv.kernels.conv.costs import nanoseconds_on_small_gpu
-from imgconv.kernels.device_model.costs import LARGE, LARGE_GPU, SMALL
-from imgconv.kernels.device_model.gpu_time import WAVE, LaunchWork, gpu_with
+from imgconv.kernels.conv import problem as conv, template as conv_template
+from imgconv.kernels.device_model.models import seconds_of
+from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.layout import (
     LANES, HostBuffer, ImageLimits, Placement, Texture, as_texture, choose_tiling, image_layout,
     matrix_layout,
@@ -41,6 +40,7 @@ FILE = "kernels/squeeze_excite/squeeze_excite.cl"
 
 ITEMS = (128, 256, 512, 1024)  # work items of a group
 TEXEL_BYTES = 4 * LANES  # in local memory, as floats
+GROUP = 128  # work items of a group of a pooling in a launch of its own
 
 
 @dataclass(frozen=True)
@@ -146,65 +146,26 @@ def candidates(problem: Problem, target: Target) -> list[Specialisation]:
     return [each for each in found if each.local_bytes(problem) <= target.local_memory_bytes]
 
 
-def cost(problem: Problem, chosen: Specialisation, target: Target) -> float:
-    """The predicted time of the launch, in the unit of conv.cl's cost model.
-
-    One compute unit does all the work for an image, so that it waits for memory.
-    """
-    if target.compute_units >= LARGE_GPU:
-        return _cost_on_large_gpu(problem, chosen, target.compute_units)
-    work, gpu = _work_on_small_gpu(problem, chosen, target), gpu_with(target.compute_units)
-    waits = ceil(problem.batch / target.compute_units) * _reads_of_item(problem, chosen) * SMALL.wait_read
-    return nanoseconds_on_small_gpu(work, gpu, SMALL) + waits
-
-
-def _reads_of_item(problem: Problem, chosen: Specialisation) -> int:
-    """Texels that a work item reads one after another."""
-    rounds = [
-        ceil(made * parts / chosen.items) * ceil(summed / parts)
-        for made, parts, summed in zip(
-            problem.quads, chosen.parts(problem), (problem.map_size[0], *problem.quads[:2]), strict=True
-        )
-    ]
-    return rounds[0] * problem.map_size[1] + LANES * (rounds[1] + rounds[2])
-
-
-def _cost_on_large_gpu(problem: Problem, chosen: Specialisation, compute_units: int) -> float:
-    """Cycles of a compute unit: it moves all data of an image, and work items wait for their reads and each other."""
-    busy = LARGE.new_texel * problem.map_texels + LARGE.new_weight * problem.matrix_texels
-    alone = LARGE.wait_read * _reads_of_item(problem, chosen) + 3 * LARGE.wait_parts + LARGE.wait_store
-    return ceil(problem.batch / compute_units) * (busy + alone)
-
-
-def _work_on_small_gpu(problem: Problem, chosen: Specialisation, target: Target) -> LaunchWork:
-    """The work of the launch, with all cores as slow as the one that has most of it."""
-    cores, waves = target.compute_units, ceil(chosen.items / WAVE)
-    images = round_up(problem.batch, cores)
-    reads, made = _reads_of_item(problem, chosen), list(zip(problem.quads, chosen.parts(problem), strict=True))
-    joins = sum(ceil(quads / chosen.items) * (SMALL.part * parts + SMALL.sum) for quads, parts in made)
-    slots = (SMALL.read + LANES) * reads + joins + SMALL.item
+def launch_work(problem: Problem, chosen: Specialisation, target: Target) -> LaunchWork:
+    """The work of the launch: one group does all the work for an image, whose items wait for their reads."""
+    made = list(zip(problem.quads, chosen.parts(problem), (problem.map_size[0], *problem.quads[:2]), strict=True))
+    rounds = [ceil(quads * parts / chosen.items) * ceil(summed / parts) for quads, parts, summed in made]
+    reads = rounds[0] * problem.map_size[1] + LANES * (rounds[1] + rounds[2])
     texels = problem.map_texels + problem.matrix_texels
-    # A quad that is multiplied, for every four texels of a matrix; and parts, which are written and read.
-    local = problem.matrix_texels // LANES + 2 * sum(quads * parts for quads, parts in made)
+    # A quad that is multiplied, for every texel of a matrix; and parts, which are written and read.
+    joined = sum(ceil(quads / chosen.items) * (1 + parts) for quads, parts, _ in made)
     return LaunchWork(
-        0, slots, images * texels, SMALL.texel_bytes * problem.batch * (texels + problem.quads[2]), images * waves,
-        local=images * local, group_waves=waves, group_bytes=chosen.local_bytes(problem),
+        problem.batch, chosen.items, LANES * reads, reads=reads, steps=reads, local=rounds[1] + rounds[2] + joined,
+        barriers=2 * len(made), writes=ceil(problem.quads[2] / chosen.items), fetched=texels,
+        local_bytes=chosen.local_bytes(problem), texels=problem.batch * (texels + problem.quads[2]),
     )
 
 
 @lru_cache(1024)
 def baseline(problem: Problem, target: Target) -> float:
-    """The predicted cost of the products, and of the pooling if this launch does it, in launches of their own."""
-    products = sum(
-        conv_costs.predicted_cost(
-            each, conv_candidates.default_specialisation(each, target.kind, target.compute_units), target.kind,
-            target.compute_units,
-        )
-        for each in _products(problem)
-    )
-    if target.compute_units >= LARGE_GPU:
-        products += LARGE.launch
-    return products + (_cost_of_pooling(problem, target) if problem.map_size != (1, 1) else 0.0)
+    """The predicted seconds of the products, and of the pooling if this launch does it, in launches of their own."""
+    products = sum(conv_template.TEMPLATE.least_seconds(each, target) for each in _products(problem))
+    return products + (_seconds_of_pooling(problem, target) if problem.map_size != (1, 1) else 0.0)
 
 
 def _products(problem: Problem) -> tuple[conv.Problem, conv.Problem]:
@@ -217,20 +178,15 @@ def _products(problem: Problem) -> tuple[conv.Problem, conv.Problem]:
     return first, second
 
 
-def _cost_of_pooling(problem: Problem, target: Target) -> float:
-    """The predicted cost of the pooling as a launch of its own, with the overhead of a launch: it fills the device."""
+def _seconds_of_pooling(problem: Problem, target: Target) -> float:
+    """The predicted seconds of the pooling as a launch of its own, which fills the device."""
     texels = problem.batch * problem.map_texels
-    if target.compute_units >= LARGE_GPU:
-        busy = LARGE.new_texel * ceil(texels / target.compute_units)
-        return LARGE.launch + busy + LARGE.wait_parts + LARGE.wait_store
-    gpu = gpu_with(target.compute_units)
-    slots = texels * (SMALL.read + 1) / (gpu.units * WAVE)
-    return nanoseconds_on_small_gpu(LaunchWork(0, slots, texels, SMALL.texel_bytes * texels, gpu.units), gpu, SMALL)
-
-
-def _least_cost(problem: Problem, target: Target) -> float:
-    """The predicted cost of the best candidate; inf if there is none."""
-    return min((cost(problem, each, target) for each in candidates(problem, target)), default=inf)
+    items = min(texels, GROUP * target.compute_units)
+    work = LaunchWork(
+        ceil(items / GROUP), GROUP, LANES * texels / items, reads=texels / items, writes=1, barriers=1,
+        fetched=texels * GROUP / items, texels=texels,
+    )
+    return seconds_of(work, target.kind, target.compute_units)
 
 
 def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
@@ -331,8 +287,8 @@ def _can_read(placing: Placing, x: Operand, problem: Problem) -> bool:
 
 def _joins(problem: Problem, target: Target) -> bool:
     """Returns whether the pooling is expected to be faster in the launch of the products than in one of its own."""
-    apart = _least_cost(replace(problem, map_size=(1, 1)), target) + _cost_of_pooling(problem, target)
-    return _least_cost(problem, target) <= apart
+    apart = TEMPLATE.least_seconds(replace(problem, map_size=(1, 1)), target) + _seconds_of_pooling(problem, target)
+    return TEMPLATE.least_seconds(problem, target) <= apart
 
 
 def _between(placing: Placing, node: Node) -> Placement:
@@ -433,6 +389,6 @@ def _input_access(x: Operand, place: Placement, problem: Problem, helpers: list[
 
 
 TEMPLATE = Template(
-    "squeeze_excite", FILE, Problem, Specialisation, candidates=candidates, cost=cost, nodes=nodes,
+    "squeeze_excite", FILE, Problem, Specialisation, candidates=candidates, work=launch_work, nodes=nodes,
     place=place, kernel=kernel, baseline=baseline,
 )

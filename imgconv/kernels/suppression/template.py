@@ -10,6 +10,7 @@ import numpy
 from imgconv.graph.nodes import Node, Suppression
 from imgconv.kernels.codegen.access import SHORT_LIMIT, KernelArgument
 from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
+from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.layout import LANES
 from imgconv.kernels.order.template import row_function
 from imgconv.kernels.source import KernelSource, group_attribute
@@ -49,14 +50,17 @@ def candidates(problem: Problem, target: Target) -> list[Specialisation]:
     return [Specialisation(items) for items in (64, 128, 256) if items <= target.max_work_group]
 
 
-def cost(problem: Problem, chosen: Specialisation, target: Target) -> float:
-    """The predicted time in pairs that a work item compares, with 8 for each time that the group waits.
+def launch_work(problem: Problem, chosen: Specialisation, target: Target) -> LaunchWork:
+    """The work of a launch. A step is a pair that a work item compares.
 
     It is not known where the walk ends: as if half of the boxes went.
     """
-    walked = min(problem.size, 2 * problem.most)
-    pairs = problem.most // 2 * ceil(walked / chosen.suppress_items)
-    return pairs + (problem.most * 25 if chosen.suppress_items > 1 else 0)
+    walked, items = min(problem.size, 2 * problem.most), chosen.suppress_items
+    pairs = problem.most // 2 * ceil(walked / items)
+    return LaunchWork(
+        1, items, LANES * pairs, reads=pairs, steps=pairs, barriers=3 * problem.most if items > 1 else 0,
+        writes=ceil(problem.most / items),
+    )
 
 
 def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, Suppression]:
@@ -91,6 +95,6 @@ def kernel(step: Step[Problem, Suppression], chosen: Specialisation, emitting: E
 
 
 TEMPLATE = Template(
-    "suppress", FILE, Problem, Specialisation, candidates=candidates, cost=cost,
+    "suppress", FILE, Problem, Specialisation, candidates=candidates, work=launch_work,
     nodes=nodes_of(Suppression), place=place, kernel=kernel,
 )

@@ -2,14 +2,13 @@
 
 A convolution becomes taps of its input, their products with weights (a 1x1 convolution with a group for each tap), and
 outputs of these sums. It takes 16 multiply-adds instead of 36, but two more launches, which wait for memory. It is used
-if the convolution sums in half, and the model of gpu_time.py predicts less time than for one launch of conv.cl.
+if the convolution sums in half, and the device model predicts less time than for one launch of conv.cl.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import ceil, inf, prod
 
 import numpy
@@ -21,11 +20,10 @@ from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Node, plain
 from imgconv.kernels.codegen.access import SHORT_LIMIT, KernelArgument, read_text
 from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
 from imgconv.kernels.conv import candidates as conv_candidates, problem as conv, template as conv_template
-from imgconv.kernels.conv.costs import nanoseconds_on_small_gpu, predicted_cost
 from imgconv.kernels.conv.text import coordinate_constants, input_constants
 from imgconv.kernels.conv.weights import Weights
-from imgconv.kernels.device_model.costs import LARGE_GPU, SMALL
-from imgconv.kernels.device_model.gpu_time import WAVE, LaunchWork, gpu_with
+from imgconv.kernels.device_model.adreno import WAVE
+from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.layout import LANES, Texture, image_layout
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
 from imgconv.kernels.specialise import specialise
@@ -35,6 +33,7 @@ from imgconv.kernels.target import Target
 FILE = "kernels/winograd/winograd2d.cl"
 
 TILE, TAPS = 2, 16  # outputs of a tile in a row and in a column; taps of a tile
+ADDS_TO_TAPS, ADDS_TO_OUTPUTS = 32, 24  # additions of texels that a tile takes
 SUMS: Sums = "half"  # how the convolution must sum products
 # A window's row or column as taps: the matrix G of the algorithm.
 TO_TAPS = ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1))
@@ -134,7 +133,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, None] | No
     taps do not fit in an image.
     """
     (node,) = given
-    if placing.config.storage != FLOAT16 or not _is_small_gpu(placing.target):
+    if placing.config.storage != FLOAT16 or not placing.target.is_mobile:
         return None
     direct = conv_template.place(placing, given)
     problem = direct.problem
@@ -175,47 +174,28 @@ def _folds(problem: conv.Problem, width: int) -> int:
     return ceil(columns / max(most, 1))
 
 
-def _is_small_gpu(target: Target) -> bool:
-    return target.kind == "gpu" and target.compute_units < LARGE_GPU
-
-
 def candidates(problem: Problem, target: Target) -> list[Specialisation]:
     """Work groups of a full wave and of a narrow one, on a phone's GPU."""
-    sizes = [size for size in (WAVE, WAVE // 2) if size <= target.max_work_group] if _is_small_gpu(target) else []
+    sizes = [size for size in (WAVE, WAVE // 2) if size <= target.max_work_group] if target.is_mobile else []
     return [Specialisation(conv_candidates.least_idle(problem.work_items, 1, size, WAVE)) for size in sizes]
 
 
-def cost(problem: Problem, chosen: Specialisation, target: Target) -> float:
-    """The predicted nanoseconds of the launch, and if it is the last one of all three."""
-    units, local = target.compute_units, chosen.local_size
-    groups = prod(ceil(n / size) for n, size in zip(problem.work_items, local, strict=True))
-    items, image = prod(problem.work_items), problem.convolution.batch * problem.quads
+def launch_work(problem: Problem, chosen: Specialisation, target: Target) -> LaunchWork:
+    """The work of a launch: a work item transforms a tile."""
+    images, groups = problem.convolution.batch * problem.quads, [
+        ceil(n / size) for n, size in zip(problem.work_items, chosen.local_size, strict=True)
+    ]
     size = problem.convolution.output_size if problem.to_outputs else problem.convolution.input_size
-    texels = image * (prod(size) + TAPS * prod(problem.tiles))
-    slots = SMALL.tile_outputs if problem.to_outputs else SMALL.tile_taps
-    wave = prod(local)
-    work = LaunchWork(0, slots, items * TAPS, SMALL.texel_bytes * texels, groups, wave)
-    alone = nanoseconds_on_small_gpu(work, gpu_with(units), SMALL)
-    return SMALL.tiled * (alone + _cost_before(problem, target)) if problem.to_outputs else alone
-
-
-@lru_cache(1024)
-def _cost_before(problem: Problem, target: Target) -> float:
-    """The predicted nanoseconds of the launches before the last one."""
-    first = replace(problem, to_outputs=False)
-    return min(cost(first, each, target) for each in candidates(first, target)) + _least_cost(problem.products, target)
-
-
-@lru_cache(1024)
-def _least_cost(problem: conv.Problem, target: Target) -> float:
-    """The predicted cost of one launch of conv.cl."""
-    kind, units = target.kind, target.compute_units
-    return min(predicted_cost(problem, each, kind, units) for each in conv_candidates.candidates(problem, kind, units))
+    return LaunchWork(
+        prod(groups), prod(chosen.local_size), LANES * (ADDS_TO_OUTPUTS if problem.to_outputs else ADDS_TO_TAPS), True,
+        reads=TAPS, writes=TILE**2 if problem.to_outputs else TAPS, active=prod(problem.work_items),
+        texels=images * (prod(size) + TAPS * prod(problem.tiles)),
+    )
 
 
 def baseline(problem: Problem, target: Target) -> float:
-    """The predicted nanoseconds of one launch of conv.cl, without taps."""
-    return _least_cost(problem.convolution, target) if problem.to_outputs else inf
+    """The predicted seconds of one launch of conv.cl, without taps."""
+    return conv_template.TEMPLATE.least_seconds(problem.convolution, target) if problem.to_outputs else inf
 
 
 def kernel(step: Step[Problem, None], chosen: Specialisation, emitting: Emitting) -> KernelSource:
@@ -262,6 +242,6 @@ def _index_type(problem: Problem, source: Texture, output: Texture) -> str:
 
 
 TEMPLATE = Template(
-    "winograd2d", FILE, Problem, Specialisation, candidates=candidates, cost=cost, nodes=nodes, place=place,
+    "winograd2d", FILE, Problem, Specialisation, candidates=candidates, work=launch_work, nodes=nodes, place=place,
     kernel=kernel, baseline=baseline, measured=False,
 )

@@ -10,8 +10,8 @@ import numpy
 from hypothesis import strategies as st
 from problems import Array, Instance, Shape, half_rounding, numbers, rounding, runs_rounding, source
 
-from imgconv.kernels.device_model.costs import LARGE_GPU
 from imgconv.kernels.matmul import template as product_kernel
+from imgconv.kernels.target import LARGE_GPU
 from imgconv.tensor import Tensor
 
 

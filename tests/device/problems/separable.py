@@ -12,7 +12,7 @@ from problems import ROUNDING, Array, Instance, Pair, half_rounding, numbers, ro
 from problems.convolution import ConvolutionProblem, Sizes
 
 from imgconv.kernels.separable import problem as separable_kernel
-from imgconv.kernels.separable.costs import candidates
+from imgconv.kernels.separable.candidates import candidates
 from imgconv.tensor import Tensor, convolution
 
 

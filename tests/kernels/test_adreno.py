@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from imgconv.kernels.device_model.gpu_time import A630, GPUS, Gpu, LaunchTime, LaunchWork, gpu_with, time_of
+from imgconv.kernels.device_model.adreno import A630, GPUS, Gpu, LaunchTime, MachineWork, gpu_with, time_of
 
 # Half twice as fast as float; narrow waves at half of float's rate.
 GPU = Gpu(
     1, units=4, compute_units=2, registers=48, local_bytes=1 << 15, half_slots=2e9, float_slots=1e9, narrow_slots=5e8,
     reads=1e8, bandwidth=1e9, launch=1e-6,
 )
-WORK = LaunchWork(half_slots=0, float_slots=1000, reads=0, moved_bytes=0, waves=4)
+WORK = MachineWork(half_slots=0, float_slots=1000, reads=0, moved_bytes=0, waves=4)
 
 
 @pytest.mark.parametrize(("waves", "rounds"), [(1, 1), (4, 1), (5, 2), (8, 2), (9, 3)])

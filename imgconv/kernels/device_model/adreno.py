@@ -55,8 +55,8 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class LaunchWork:
-    """The work of a launch.
+class MachineWork:
+    """The work of a launch as its machine code does it.
 
     half_slots, float_slots: issue slots of a work item, in half and in any other type. reads, local: texture reads and
     accesses to local memory, of all work items. moved_bytes: those that miss all caches and those written. wave_size:
@@ -97,7 +97,7 @@ class LaunchTime:
         return max(BOUNDS, key=lambda name: getattr(self, name))
 
 
-def time_of(work: LaunchWork, gpu: Gpu) -> LaunchTime:
+def time_of(work: MachineWork, gpu: Gpu) -> LaunchTime:
     """The predicted times of a launch."""
     busy = gpu.units
     if work.group_bytes:  # a compute unit runs as many groups at once as its local memory holds

@@ -1,0 +1,116 @@
+"""The work of a launch of conv.cl or depthwise.cl on a phone's GPU, as Mesa's compiler for Adreno translates it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil, prod
+
+from imgconv.kernels.conv.problem import (
+    Keep, Problem, Specialisation, bytes_of_sum, groups_of, multiply_adds_of, sums_of, texel_reads,
+    tile_size, together_of, weight_reads, weights_are_cut, work_items,
+)
+from imgconv.kernels.device_model.adreno import WAVE
+from imgconv.kernels.device_model.mobile_gpu import MOBILE_GPU
+from imgconv.kernels.device_model.work import LaunchWork
+from imgconv.kernels.layout import LANES
+
+# What Mesa's compiler for Adreno does, counted in 240 kernels. UNROLLED: multiply-adds and reads of all rounds of a
+# loop over a window's columns, above which it does not unroll it; UNROLLED_DEPTHWISE: of one over a depthwise window's
+# rows. UNROLLED_ROWS: of other loops over rows, multiply-adds of texels, and reads. AHEAD: registers for each texel of
+# such a window, its weights and sums.
+UNROLLED, UNROLLED_DEPTHWISE = 1000, 800
+UNROLLED_ROWS, AHEAD = 320, 0.58
+ONE_OUTPUT = 2  # registers that are saved if items that share sums make their outputs one after another
+LOOPED = 2.5  # times as many instructions of a loop over the rows of a depthwise window in half that stays
+CUT_READS = 4  # texture reads for a texel of weights that are cut into tiles; estimated
+
+
+def launch_work(problem: Problem, chosen: Specialisation) -> LaunchWork:
+    """The work of a launch."""
+    sums, texels, items = sums_of(chosen), merged_reads(problem, chosen), prod(chosen.local_size or (WAVE, 1, 1))
+    multiply_adds: float = multiply_adds_of(problem, chosen) + (LANES * texels if problem.gated else 0)
+    if problem.depthwise and problem.half and not is_unrolled(problem, chosen):
+        multiply_adds *= LOOPED
+    quads = ceil(problem.group_input_quads / chosen.parts)
+    weights = weight_reads(problem, chosen) * (CUT_READS if weights_are_cut(problem, chosen) else 1)
+    # Every texel of input, weights and output once, and no operand of the epilogue: the same for all candidates.
+    different = problem.batch * ceil(problem.channels / LANES) * prod(problem.input_size)
+    different += problem.batch * problem.output_quads * prod(problem.output_size)
+    different += problem.output_quads * problem.group_input_quads * prod(problem.window) * problem.input_lanes
+    work = LaunchWork(
+        groups_of(problem, chosen), items, multiply_adds, problem.half, reads=texels + weights + quads * problem.gated,
+        writes=sums, steps=quads * _rounds(problem, chosen), registers=_registers(problem, chosen), texels=different,
+        active=prod(work_items(problem, chosen)),
+    )
+    if chosen.parts == 1:
+        return work
+    # A sum's parts are written to local memory and read from it.
+    totals = _totals_of_item(problem, chosen)
+    return replace(
+        work, writes=totals, local=sums + chosen.parts * totals, barriers=1,
+        local_bytes=bytes_of_sum(problem) * together_of(problem, chosen) * items,
+    )
+
+
+def _totals_of_item(problem: Problem, chosen: Specialisation) -> int:
+    """Sums that a work item adds up of parts: of those that meet at once, each item of a block takes as many."""
+    sums, together = sums_of(chosen), together_of(problem, chosen)
+    return sum(ceil(min(together, sums - first) / chosen.parts) for first in range(0, sums, together))
+
+
+def is_unrolled(problem: Problem, chosen: Specialisation) -> bool:
+    """Returns whether the compiler unrolls the loop over a window's columns; if depthwise, that over its rows too."""
+    sums = sums_of(chosen)
+    if problem.depthwise:
+        window = prod(tile_size(problem, replace(chosen, keep="window")))
+        return LANES * prod(problem.window) * sums + window <= UNROLLED_DEPTHWISE
+    reads = chosen.block_columns * chosen.block_rows + problem.input_lanes * chosen.block_quads
+    return problem.window[1] * (LANES * problem.input_lanes * sums + reads) <= UNROLLED
+
+
+def _rounds(problem: Problem, chosen: Specialisation) -> int:
+    """Rounds of the loops over a window that the compiler leaves."""
+    rows, columns = problem.window
+    if is_unrolled(problem, chosen):
+        return 1 if problem.depthwise else rows
+    return rows if problem.depthwise else rows * columns
+
+
+def merged_reads(problem: Problem, chosen: Specialisation) -> int:
+    """Reads of input texels of a work item, of which compilers merge those of one texel in an unrolled loop."""
+    return texel_reads(problem, replace(chosen, keep=_kept(problem, chosen)))
+
+
+def _kept(problem: Problem, chosen: Specialisation) -> Keep:
+    """What a work item keeps of the input after unrolling."""
+    if not is_unrolled(problem, chosen):
+        return chosen.keep
+    if problem.depthwise:
+        return "window"
+    return "line" if chosen.keep == "texel" else chosen.keep
+
+
+def _registers(problem: Problem, chosen: Specialisation) -> float:
+    """Registers of four floats for sums, input and weights that a work item holds at once. Two texels in half take one.
+
+    The compiler moves reads ahead: in half the weights of all columns of an unrolled loop, and every read of a small
+    window, whose rows it unrolls too. Only as many registers as are of four floats can be of four halves, too.
+    """
+    sums, texels = sums_of(chosen), prod(tile_size(problem, replace(chosen, keep=_kept(problem, chosen))))
+    weights, taps = 0 if problem.depthwise else problem.input_lanes * chosen.block_quads, prod(problem.window)
+    if taps > 1 and not problem.depthwise:
+        window = prod(tile_size(problem, replace(chosen, keep="window")))
+        if taps * (problem.input_lanes * sums + weights) + window <= UNROLLED_ROWS:
+            return AHEAD * (window + sums + taps * weights)
+        texels += 1
+        if problem.sums == "half" and is_unrolled(problem, chosen):
+            weights *= problem.window[1]
+    elif chosen.parts > 1 and not problem.half:
+        texels -= ONE_OUTPUT
+    held = sums + texels + weights
+    if problem.sums != "half":
+        return held + (sums / 2 if problem.sums == "runs" else 0)
+    if problem.depthwise:
+        return held / 2
+    gated = int(problem.gated and chosen.parts > 1)
+    return max(held / 2, sums + texels + gated - (MOBILE_GPU.registers if taps > 1 else 0))

@@ -1,0 +1,27 @@
+"""The device model of a kind of device."""
+
+from __future__ import annotations
+
+from imgconv.kernels.device_model.cpu import CPU, CpuModel
+from imgconv.kernels.device_model.desktop_gpu import DESKTOP_GPU, DesktopGpuModel
+from imgconv.kernels.device_model.mobile_gpu import MOBILE_GPU, MobileGpuModel
+from imgconv.kernels.device_model.work import LaunchWork
+from imgconv.kernels.target import LARGE_GPU, TargetKind
+
+DeviceModel = CpuModel | DesktopGpuModel | MobileGpuModel
+
+
+def model_of(kind: TargetKind, compute_units: int) -> DeviceModel:
+    """Returns the model of a device. kind: 'cpu' or 'gpu'.
+
+    >>> model_of("gpu", 132) is DESKTOP_GPU
+    True
+    """
+    if kind == "cpu":
+        return CPU
+    return DESKTOP_GPU if compute_units >= LARGE_GPU else MOBILE_GPU
+
+
+def seconds_of(work: LaunchWork, kind: TargetKind, compute_units: int) -> float:
+    """The predicted time of a launch on a device."""
+    return model_of(kind, compute_units).seconds(work, compute_units)

@@ -1,0 +1,48 @@
+"""LaunchWork: the work of a launch, as every template states it and every device model reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from imgconv.kernels.layout import LANES
+
+
+@dataclass(frozen=True)
+class LaunchWork:
+    """The work of a launch. A texel is four numbers.
+
+    groups, items: work groups of the launch, and work items of a group; a CPU's groups have one.
+
+    Of a work item:
+    multiply_adds: of numbers. half: whether in half. vector: how many numbers a CPU multiplies by one instruction.
+    reads: texels that it reads from global memory. scattered: those of them that are no other item's read in the same
+    cycle, so that each takes a transaction of its own. local: texels of local memory that it reads or writes. writes:
+    texels of the result. steps: rounds of its loops that wait for their reads. barriers: at which it waits for its
+    group. registers: of four floats, that it needs at the same time; 0 if they are few.
+
+    Of a work group:
+    fetched: different texels that it reads. local_bytes: local memory.
+
+    Of the launch:
+    active: work items that do more than return; 0 if all do. texels: different texels that it reads and writes.
+    constant_texels: those of them that are weights, of which a work item reads constant_reads.
+    """
+
+    groups: int
+    items: int = 1
+    multiply_adds: float = 0.0
+    half: bool = False
+    vector: int = LANES
+    reads: float = 0.0
+    scattered: float = 0.0
+    local: float = 0.0
+    writes: float = 0.0
+    steps: float = 0.0
+    barriers: float = 0.0
+    registers: float = 0.0
+    fetched: float = 0.0
+    local_bytes: int = 0
+    active: int = 0
+    texels: float = 0.0
+    constant_texels: float = 0.0
+    constant_reads: float = 0.0
