@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.graph.expression import FUNCTIONS, Argument, Expression, Literal, parts
+from imgconv.graph.expression import FUNCTIONS, Expression, fold
 
 UNIT, HALF_UNIT = 2.0**-24, 2.0**-11  # the largest relative error of rounding to float and to half
 TINY, HALF_TINY = 2.0**-126, 2.0**-24  # smaller numbers may become zero, or lose digits
@@ -75,16 +75,11 @@ FLOAT = Arithmetic()
 
 def evaluate(expression: Expression, arguments: Sequence[Bounded], arithmetic: Arithmetic = FLOAT) -> Bounded:
     """The expression's value. arguments: of one shape, or of shapes that broadcast."""
-    done: dict[Expression, Bounded] = {}
     whole = bool(arguments) and all(a.value.dtype.kind != "f" for a in arguments)
-    for part in parts(expression):
-        if isinstance(part, Literal):
-            done[part] = Bounded.exact(_literal(part.value, whole))
-        elif isinstance(part, Argument):
-            done[part] = arguments[part.number]
-        else:
-            done[part] = _applied(part.operation, [done[a] for a in part.arguments], arithmetic)
-    return done[expression]
+    return fold(
+        expression, lambda value: Bounded.exact(_literal(value, whole)), arguments,
+        lambda part, given: _applied(part.operation, given, arithmetic),
+    )
 
 
 def _literal(value: float, whole: bool) -> Array:

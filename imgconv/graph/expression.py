@@ -392,9 +392,10 @@ def _numbers(values: Sequence[Array | float]) -> list[Array | float]:
 
 
 def _weak(number: float, arguments: Sequence[Array]) -> float:
-    # A Python int keeps integer tensors integer. A float would turn them into float64.
+    # A Python int keeps integer tensors integer. A float turns them into float64, as one past their range must.
     integers = arguments and all(not numpy.issubdtype(a.dtype, numpy.floating) for a in arguments)
-    return int(number) if integers and float(number).is_integer() else number
+    limit = 2.0 ** (64 if any(a.dtype == numpy.uint64 for a in arguments) else 63)
+    return int(number) if integers and float(number).is_integer() and abs(number) < limit else number
 
 
 def literal_text(value: float) -> str:

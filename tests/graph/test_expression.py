@@ -405,3 +405,12 @@ def test_truth_values_are_numbers_in_arithmetic() -> None:
     product = evaluate(apply("multiply", Argument(0), Argument(1)), [a > 2, a.astype("u8")])
     assert numpy.asarray(product).dtype == numpy.uint64
     numpy.testing.assert_array_equal(product, [0, 3])
+
+
+def test_a_number_past_the_range_of_integers_is_not_wrapped() -> None:
+    """The neutral element of a minimum of int64, as a float, is 2**63."""
+    chosen = apply("where", apply("less", Argument(0), 0.0), Argument(0), 2.0**63)
+    found = evaluate(chosen, [numpy.array([-8, 6])])
+    assert numpy.array_equal(numpy.asarray(found, numpy.float64), [-8.0, 2.0**63])
+    unsigned = evaluate(apply("maximum", Argument(0), 2.0**63), [numpy.array([2**64 - 1, 5], numpy.uint64)])
+    assert numpy.asarray(unsigned).tolist() == [2**64 - 1, 2**63]
