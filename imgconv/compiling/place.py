@@ -75,7 +75,7 @@ class _Placer(Textures):
     # Inputs and outputs
 
     def place_inputs(self) -> None:
-        """Makes the inputs' buffers. Inputs that hand-written kernels read are packed into textures first.
+        """Makes the inputs' buffers. Inputs that other than generated kernels read are packed into textures first.
 
         So are inputs that several kernels read, if they have more than a few numbers: packing takes a launch.
         """

@@ -317,7 +317,6 @@ def test_copies_of_one_position_of_the_window(context: Context, local_size: tupl
         C(channels=3, filters=12, size=(16, 15), window=(4, 5), strides=(4, 5)),
         C(channels=20, filters=12, size=(13, 9), window=(3, 3), strides=(4, 2), pads=(1, 1, 1, 1)),
         C(channels=8, filters=4, size=(8, 9), dilations=(4, 4), pads=(30, 4, 4, 40)),
-        C(gated=True, channels=20, filters=12, size=(9, 12), strides=(3, 3)),
         # A group that meets only the first row, and one that meets only the last column.
         C(channels=8, filters=4, size=(9, 10), dilations=(6, 5), pads=(11, 1, 4, 9)),
     ]
