@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from time import perf_counter
 from typing import NoReturn
 
@@ -93,15 +94,17 @@ def prove(running: Running, started: float) -> None:
     """Checks a plan that nobody has checked on this driver; its outcome is kept.
 
     started: the perf_counter() at which the load began. The check takes a second, or a fifth of the load's time if that
-    is more; launches that are left then are checked by the next load. Raises WrongResultError, after noting the kernels
-    that plans should leave out, and DeviceError if no others are known, or if the driver loses launches.
+    is more; launches that are left then are checked by the next load. If the driver was or is wrong, it takes what all
+    launches need. Raises WrongResultError, after noting the kernels that plans should leave out, and DeviceError if no
+    others are known, or if the driver loses launches.
     """
     if is_tested(running.context.info):
         return
     now, wanted = perf_counter(), _left(running.session)
     if not wanted:
         return
-    end, left = now + max(SECONDS, (now - started) * PART), list(wanted)
+    seconds = inf if refused_kernels(running.context.info) else max(SECONDS, (now - started) * PART)
+    end, left = now + seconds, list(wanted)
     wrong: list[tuple[int, Finding]] = []
     with shutdown_guard, running.context.lock:
         running.context.recover()
@@ -109,7 +112,7 @@ def prove(running: Running, started: float) -> None:
             left = [n for n in left if n > number]
             if found.verdict == "wrong":
                 wrong.append((number, found))
-            if found.again or perf_counter() > end:
+            if found.again or not wrong and perf_counter() > end:
                 break
         running.memory.clear_states()
     if wrong:

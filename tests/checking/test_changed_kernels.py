@@ -29,10 +29,9 @@ CHANGES = {
     "a difference for a sum": (r"(const float4 t\d+ = \(\w+) \+ ", r"\1 - "),
     "a sum for a product": (r"(const float4 t\d+ = \(\w+) \* ", r"\1 + "),
     "a function that is 1 % off": (r"\bexp_of\(", "1.01f * exp_of("),
-    "another lane": (r"texel\.z", "texel.w"),
+    "another lane": (r"texel\.channel", "texel.w"),
     "a shifted column": (r"#define PAD_X (\d+)", r"#define PAD_X \1 - -1"),
     "another stride": (r"#define STRIDE_X 1\b", "#define STRIDE_X 2"),
-    "a channel less": (r"\bINPUT_LANES > 2", "INPUT_LANES > 3"),
     "an output that is not written": (r"\bwrite_imagef\(output", "if (0) write_imagef(output"),
 }
 SEVERAL = slice(20, None, 2)  # of the forms

@@ -15,6 +15,7 @@ from imgconv.checking import proving
 from imgconv.checking.comparing import Finding
 from imgconv.checking.proving import Running, check_launches
 from imgconv.cl.building import crashes
+from imgconv.cl.building.source import BuiltKernel
 from imgconv.cl.device import DeviceInfo
 from imgconv.files.disk_cache import DiskCache
 from imgconv.graph.nodes import Graph
@@ -120,6 +121,18 @@ def test_a_wrong_kernel_is_replaced_and_remembered(device: DeviceInfo, monkeypat
         warnings.simplefilter("error")
         again = imgconv.load(graph, device=device)
     assert [launch.source for launch in again.plan.launches] == [launch.source for launch in model.plan.launches]
+
+
+def test_a_driver_that_was_wrong_is_checked_whole(
+    device: DeviceInfo, checked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proving, "SECONDS", 0.0)
+    monkeypatch.setattr(proving, "PART", 0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        crashes.note_wrong(device, BuiltKernel("k0", "other", "conv.cl"), "its result is wrong")
+    model = imgconv.load(network(), device=device)
+    assert checked == list(range(len(model.plan.launches)))
 
 
 def test_nothing_is_right(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:

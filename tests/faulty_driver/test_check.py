@@ -17,8 +17,8 @@ SWAPS = {
     "convolutions": {
         "a shifted column": "first_column * STRIDE_X - PAD_X=>first_column * STRIDE_X - PAD_X + 1",
         "a shifted row": "first_row * STRIDE_Y - PAD_Y=>first_row * STRIDE_Y - PAD_Y + 1",
-        "a dropped lane": "mad((VECTOR)(texel.w), weight_w, sum)=>sum",
-        "a loop that ends early": "chunk < ALL_QUADS=>chunk < ALL_QUADS - 1",
+        "one lane for all": "(VECTOR)(texel.channel), weight_##channel=>(VECTOR)(texel.x), weight_##channel",
+        "a loop that ends early": "chunk < INPUT_QUADS=>chunk < INPUT_QUADS - 1",
         "the larger in place of the smaller": "fmax(=>fmin(",
         "a wrong function": "1.0f + exp_of(=>1.0078125f + exp_of(",
         "an output that is not written": "write_imagef(output=>if (0) write_imagef(output",
@@ -96,8 +96,9 @@ def test_what_is_right_is_checked_once(models: dict[str, Case], tmp_path: Path) 
 
 # Pieces of texts that are in kernels of every real model.
 REAL_SWAPS = (
-    "first_column * STRIDE_X - PAD_X=>first_column * STRIDE_X - PAD_X + 1", "chunk < ALL_QUADS=>chunk < ALL_QUADS - 1",
-    "mad((VECTOR)(texel.w), weight_w, sum)=>sum", "(VECTOR)(texel.y), weight_y=>(VECTOR)(texel.y), weight_x",
+    "first_column * STRIDE_X - PAD_X=>first_column * STRIDE_X - PAD_X + 1",
+    "chunk < INPUT_QUADS=>chunk < INPUT_QUADS - 1",
+    "(VECTOR)(texel.channel), weight_##channel=>(VECTOR)(texel.x), weight_##channel",
     "first_row * STRIDE_Y - PAD_Y=>first_row * STRIDE_Y - PAD_Y + 1",
 )
 
