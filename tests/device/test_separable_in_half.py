@@ -48,7 +48,7 @@ def likely(problem: Problem) -> Specialisation:
     return min(separable_specialisations(problem), key=lambda c: seconds_of(launch_work(problem, c), "gpu", PHONE))
 
 
-PAIRS = Taking(separable=lambda problem, *_: likely(problem) if problem.pointwise.half else None)
+PAIRS = Taking(separable=lambda problem, *_: likely(problem) if problem.pointwise.products == "float16" else None)
 
 
 @pytest.mark.usefixtures("half_arithmetic")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, prod
 
+from imgconv.dtype import FLOAT16
 from imgconv.kernels.conv.problem import Keep, Problem, Specialisation, kept_size, work_items
 from imgconv.kernels.conv.staging import WINOGRAD_TILES, groups_of, staged_candidates, staging_group
 from imgconv.kernels.conv.work import predicted_seconds
@@ -114,7 +115,7 @@ def _on_cpu(problem: Problem, vector_floats: int) -> Iterator[Specialisation]:
     rows, columns = problem.phase_size
     lengths = sorted({min(columns, n) for n in (4, 5, 6, 7, 8)})
     half = _half_quads(problem)
-    if problem.depthwise or problem.half:
+    if problem.depthwise or problem.products == FLOAT16:
         quads = (1,) if problem.depthwise else (1, 2)
         for length, height, each in itertools.product(lengths, {1, min(2, rows), min(4, rows)}, quads):
             if length * height * each * registers(1) <= most.depthwise:
@@ -185,7 +186,7 @@ def _in_blocks(
     half = _half_quads(problem)
     # An output of one column, as of a matrix product, is cut into blocks of rows.
     wider = [block for block in BLOCKS_IN_HALF if problem.window == (1, 1) or prod(block) <= MOST_SUMS]
-    sizes = (*shapes, *wider) if problem.sums == "half" else shapes
+    sizes = (*shapes, *wider) if problem.accumulator == FLOAT16 else shapes
     shapes = [(1, length * height, quads) if columns == 1 else (length, height, quads)
               for length, height, quads in sizes]
     blocks = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil, prod
 
+from imgconv.dtype import FLOAT16
 from imgconv.kernels.conv.problem import (
     Keep, Problem, Specialisation, bytes_of_sum, groups_of, multiply_adds_of, sums_of, texel_reads,
     tile_size, together_of, weight_reads, weights_are_cut, work_items,
@@ -29,7 +30,7 @@ def launch_work(problem: Problem, chosen: Specialisation) -> LaunchWork:
     """The work of a launch."""
     sums, texels, items = sums_of(chosen), merged_reads(problem, chosen), prod(chosen.local_size or (WAVE, 1, 1))
     multiply_adds: float = multiply_adds_of(problem, chosen) + (LANES * texels if problem.gated else 0)
-    if problem.depthwise and problem.half and not is_unrolled(problem, chosen):
+    if problem.depthwise and problem.products == FLOAT16 and not is_unrolled(problem, chosen):
         multiply_adds *= LOOPED
     quads = ceil(problem.group_input_quads / chosen.parts)
     weights = weight_reads(problem, chosen) * (CUT_READS if weights_are_cut(problem, chosen) else 1)
@@ -38,7 +39,8 @@ def launch_work(problem: Problem, chosen: Specialisation) -> LaunchWork:
     different += problem.batch * problem.output_quads * prod(problem.output_size)
     different += problem.output_quads * problem.group_input_quads * prod(problem.window) * problem.input_lanes
     work = LaunchWork(
-        groups_of(problem, chosen), items, multiply_adds, problem.half, reads=texels + weights + quads * problem.gated,
+        groups_of(problem, chosen), items, multiply_adds, problem.products == FLOAT16,
+        reads=texels + weights + quads * problem.gated,
         writes=sums, steps=quads * _rounds(problem, chosen), registers=_registers(problem, chosen), texels=different,
         active=prod(work_items(problem, chosen)),
     )
@@ -103,12 +105,12 @@ def _registers(problem: Problem, chosen: Specialisation) -> float:
         if taps * (problem.input_lanes * sums + weights) + window <= UNROLLED_ROWS:
             return AHEAD * (window + sums + taps * weights)
         texels += 1
-        if problem.sums == "half" and is_unrolled(problem, chosen):
+        if problem.accumulator == FLOAT16 and is_unrolled(problem, chosen):
             weights *= problem.window[1]
-    elif chosen.parts > 1 and not problem.half:
+    elif chosen.parts > 1 and problem.products != FLOAT16:
         texels -= ONE_OUTPUT
     held = sums + texels + weights
-    if problem.sums != "half":
+    if problem.accumulator != FLOAT16:
         return held + (sums / 2 if problem.sums == "runs" else 0)
     if problem.depthwise:
         return held / 2

@@ -55,11 +55,6 @@ class Problem:
         return ACCUMULATORS[self.sums]
 
     @property
-    def half(self) -> bool:
-        """Returns whether products are in half."""
-        return self.products == FLOAT16
-
-    @property
     def group_channels(self) -> int:
         """Input channels of a group. Of several groups each has whole quads, if only zeros are in the last one's."""
         if self.depthwise:
@@ -175,7 +170,7 @@ class Specialisation:
         blocks = self.block_quads * self.passes
         inside = blocks == 1 if problem.depthwise else problem.groups == 1 or problem.group_output_quads % blocks == 0
         kept = not problem.depthwise if self.keep == "input" else self.passes == 1
-        vectors = self.block_quads % self.vector_quads == 0 and not (self.vector_quads > 1 and problem.half)
+        vectors = self.block_quads % self.vector_quads == 0 and (self.vector_quads == 1 or problem.products != FLOAT16)
         shared = self.parts == 1 or (
             self.passes == 1 and not self.weights_in_buffer and self.local_size is not None
             and self.local_size[1] % self.parts == 0 and self.parts.bit_count() == 1 and not problem.depthwise
@@ -191,7 +186,8 @@ class Specialisation:
         one_block = self.parts == self.vector_quads == 1 and self.local_size is not None
         one_image = problem.batch == problem.groups == 1 and problem.phases == (1, 1)
         return self.weights != "local" or (
-            one_block and one_image and self.keep in ("texel", "line") and not problem.depthwise and not problem.half
+            one_block and one_image and self.keep in ("texel", "line") and not problem.depthwise
+            and problem.products != FLOAT16
             and staged_texels(problem, self) * LANES * 4 <= LOCAL_BYTES
         )
 
@@ -209,7 +205,7 @@ class Specialisation:
         kept = self.keep == "input" or (self.keep == "line" and self.weights == "local")
         return not self.winograd or (
             problem.window[1] == 3 and set(steps) == {1} and not problem.depthwise and not problem.integers
-            and not problem.half and kept and self.block_columns % self.winograd == 0
+            and problem.products != FLOAT16 and kept and self.block_columns % self.winograd == 0
             and (self.winograd == 2 or problem.small)
         )
 

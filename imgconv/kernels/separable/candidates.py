@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from math import ceil, gcd, prod
 
+from imgconv.dtype import FLOAT16
 from imgconv.kernels.conv.candidates import MOST_UNROLLED
 from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.layout import LANES
@@ -32,7 +33,7 @@ def candidates(
         return []
     (rows, columns), quads = problem.pointwise.output_size, problem.pointwise.output_quads
     found, most = [], min(256, max_work_group)
-    blocks = (*BLOCKS, *BLOCKS_IN_HALF) if problem.pointwise.half else BLOCKS
+    blocks = (*BLOCKS, *BLOCKS_IN_HALF) if problem.pointwise.products == FLOAT16 else BLOCKS
     for (length, each), (across, down) in itertools.product(blocks, TILES):
         if across * length >= columns + length or down > rows:
             continue
@@ -62,10 +63,11 @@ def launch_work(problem: Problem, chosen: Specialisation) -> LaunchWork:
     texels += pointwise.batch * pointwise.output_quads * prod(pointwise.output_size)
     return LaunchWork(
         prod(groups_of(problem, chosen)), items,
-        LANES * windows * taps * chosen.block_columns + LANES * LANES * quads * sums, pointwise.half,
+        LANES * windows * taps * chosen.block_columns + LANES * LANES * quads * sums,
+        pointwise.products == FLOAT16,
         reads=windows * (depthwise.window[0] * _line(problem, chosen) + taps) + quads * LANES * chosen.block_quads,
         local=(windows + quads) * chosen.block_columns + shared, writes=totals, steps=windows + quads,
-        barriers=1 + (chosen.parts > 1), registers=held / 2 if problem.sums == "half" else held,
+        barriers=1 + (chosen.parts > 1), registers=held / 2 if problem.pointwise.accumulator == FLOAT16 else held,
         fetched=_fetched(problem, chosen), local_bytes=chosen.local_bytes(problem), texels=texels,
     )
 

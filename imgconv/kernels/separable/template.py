@@ -222,7 +222,7 @@ def kernel(step: Step[Problem, SeparableDetails], chosen: Specialisation, emitti
 def _offered(problem: Problem, target: Target) -> list[Specialisation]:
     """The candidates. On a phone's GPU only sums in half are considered: by Mesa's code a pair takes more issue slots
     than two launches, and saves traffic and a launch."""
-    offered = not target.is_mobile or problem.pointwise.half
+    offered = not target.is_mobile or problem.pointwise.products == FLOAT16
     return candidates(problem, target.kind, target.local_memory_bytes, target.max_work_group) if offered else []
 
 
