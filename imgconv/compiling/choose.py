@@ -9,7 +9,7 @@ from typing import Protocol
 
 from imgconv.config import Config
 from imgconv.errors import ResourceError
-from imgconv.kernels.step import AnyStep, AnyTemplate, Choice, Problem, Specialisation
+from imgconv.kernels.step import AnyStep, AnyTemplate, Choice, Fixed, Problem, Specialisation
 from imgconv.kernels.target import Target
 
 
@@ -98,7 +98,9 @@ def choose(steps: Sequence[AnyStep], chooser: Chooser, target: Target, config: C
     for step in steps:
         choice = chooser.choose(Request(step.template, step.problem, target, config, step.name))
         earlier = choose(step.before, chooser, target, config)
-        if choice is not None and choice.predicted + sum(e.choice.predicted for e in earlier) > choice.baseline:
+        # A fixed launch before this one, such as a pooling, runs in either case, and the baseline leaves it out.
+        added = sum(e.choice.predicted for e in earlier if not isinstance(e.choice.problem, Fixed))
+        if choice is not None and choice.predicted + added > choice.baseline:
             choice = replace(choice, profitable=False)
         if choice is not None and (choice.profitable or not step.fallback):
             made += [*earlier, ChosenStep(step, choice)]
