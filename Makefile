@@ -59,14 +59,14 @@ package: $(VENV)/installed-package
 FUZZ_KINDS := kills models files pictures graphs streams plans cuttings
 fuzz: $(FUZZ_KINDS:%=fuzz-%)
 $(FUZZ_KINDS:%=fuzz-%): fuzz-%: $(VENV)/installed-cpu $(VENV)/installed-test
-	$(BIN)/python -m tests.fuzz $* $(FUZZ)
+	$(BIN)/python -m tests.tools.fuzz $* $(FUZZ)
 
 oclgrind: $(VENV)/installed-cpu $(VENV)/installed-test
-	$(BIN)/python -m tests.oclgrind
+	$(BIN)/python -m tests.tools.oclgrind
 
 # FAULTS: make faults FAULTS='--only 3 17', or --likely for the tests that are likely to notice only.
 faults: $(VENV)/installed-cpu $(VENV)/installed-test
-	$(BIN)/python -m tests.faults $(FAULTS)
+	$(BIN)/python -m tests.tools.faults $(FAULTS)
 
 native:
 	cmake -S native -B build/native -DCMAKE_INSTALL_PREFIX="$(CURDIR)/build/installed"

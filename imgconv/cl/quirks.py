@@ -1,6 +1,7 @@
 """What is done because of a driver: one table of values, by platform.
 
-docs/drivers.md has the faults, and in quotes the probes of tests/drivers.py that tell whether a value is still needed.
+docs/drivers.md has the faults, and in quotes the probes of tests/tools/drivers.py that tell whether a value is still
+needed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Plans and kernel texts of known networks are those of snapshots.json.
 
-Where they are meant to change, `python -m tests.snapshots --write` renews that file.
+Where they are meant to change, `python -m tests.tools.snapshots --write` renews that file.
 """
 
 from __future__ import annotations

@@ -147,6 +147,27 @@ def test_all_boxes(centred: int, count: int, device: DeviceInfo) -> None:
     assert_close(loaded.run(inputs), run_oracle(model, inputs), 1e-6)  # one product in float
 
 
+def test_boxes_whose_sides_are_of_negative_length(device: DeviceInfo) -> None:
+    """One negative side: no area. Two: an area."""
+    boxes = numpy.concatenate([RANDOM.uniform(0, 50, (1, 200, 2)), RANDOM.uniform(-20, 20, (1, 200, 2))], 2)
+    inputs = {
+        "boxes": boxes.astype(numpy.float32), "scores": RANDOM.uniform(0, 1, (1, 1, 200)).astype(numpy.float32),
+    }
+    nodes = [
+        node("NonMaxSuppression", "boxes scores most overlap least", "picked", center_point_box=1),
+        node("Gather", "picked two", "number", axis=1), node("Squeeze", "boxes zero", "all_boxes"),
+        node("Gather", "all_boxes number", "kept", axis=0), node("Mul", "kept kept", "squares"),
+    ]
+    constants = {
+        "most": numpy.array([100]), "overlap": numpy.float32([0.05]), "least": numpy.float32([0.1]),
+        "two": numpy.array(2), "zero": numpy.array([0]),
+    }
+    model = make_model(nodes, inputs, ["squares"], 13, constants)
+    loaded = imgconv.load(model, device)
+    assert suppresses(loaded)
+    assert_close(loaded.run(inputs), run_oracle(model, inputs), 1e-6)  # one product in float
+
+
 def chain(*steps: str) -> list[onnx.NodeProto]:
     """Nodes written as "output = Op(inputs) attribute=value": one line each."""
     made = []

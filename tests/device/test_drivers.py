@@ -1,4 +1,4 @@
-"""Each workaround of a driver is still needed; which versions do not need it, tests/drivers.py says."""
+"""Each workaround of a driver is still needed; which versions do not need it, tests/tools/drivers.py says."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def test_a_workaround_is_needed(workaround: Workaround, device: DeviceInfo) -> N
     if device.platform not in workaround.platforms:
         pytest.skip("a workaround of another driver")
     if not workaround.always:
-        pytest.skip("tried by python -m tests.drivers only")
+        pytest.skip("tried by python -m tests.tools.drivers only")
     needed, _ = outcome(workaround, device)
     row = row_of(workaround.name)
     if workaround.is_expected(device):
         assert needed, (
-            f"{device.platform} {device.driver_version} is mended: {row.fault}. Say so by `mended` in tests/drivers.py "
-            f"and in tests/driver_table.py; if older versions need not work, drop {row.done}"
+            f"{device.platform} {device.driver_version} is mended: {row.fault}. Say so by `mended` in "
+            f"tests/tools/drivers.py and in tests/tools/driver_table.py; if older versions need not work, drop {row.done}"
         )
     else:
         assert not needed, f"{device.platform} {device.driver_version} has the fault again: {row.fault}"
 
 
 def test_the_page_has_the_table() -> None:
-    """Write it by python -m tests.driver_table."""
+    """Write it by python -m tests.tools.driver_table."""
     assert PAGE.read_text(encoding="utf-8") == page()
 
 

@@ -46,11 +46,14 @@
 
 inline float area_of(float4 box) { return (box.z - box.x) * (box.w - box.y); }
 
-// Whether two boxes overlap by more than OVERLAP: whether the quotient, rounded to float, is larger.
+// Whether two boxes overlap by more than OVERLAP: whether the quotient, rounded to float, is larger. A box without an
+// area, which may have a side of negative length, covers none and is not covered.
 inline bool is_covered(float4 box, float4 other) {
   const float2 size = fmin(box.zw, other.zw) - fmax(box.xy, other.xy);
-  const float both = fmax(size.x, 0.0f) * size.y, all = area_of(box) + area_of(other) - both;
+  const float area = area_of(box), other_area = area_of(other);
+  const float both = fmax(size.x, 0.0f) * size.y, all = area + other_area - both;
   const float past = both / all - OVERLAP;
+  if (!(area > 0.0f && other_area > 0.0f)) return false;
   return fabs(past) > DOUBT ? past > 0.0f : fma(-OVERLAP, all, both) > HALF_STEP * all;
 }
 

@@ -38,7 +38,7 @@ from imgconv.graph.nodes import Graph
 from imgconv.stored.tuning import Database
 from imgconv.tensor import Tensor, build_graph
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SHAPE = (1, 3, 12, 12)
 PICTURES = 40
 SOON = 0.03  # seconds after a file changes

@@ -1,6 +1,6 @@
 """Long runs: whatever is done again and again, memory stays flat and the last result is right.
 
-    python -m tests.endure [--only loads,shapes] [--scale 0.1] [--device DEVICE]
+    python -m tests.tools.endure [--only loads,shapes] [--scale 0.1] [--device DEVICE]
 
     loads       a model is loaded, run and dropped: 3,000 times
     runs        a model runs again and again: 100,000 times
@@ -44,7 +44,7 @@ from benchmarks.leaks import BLOCKS, Growth, measure_growth
 from imgconv.cl.device import select
 from imgconv.runtime.frame_memory import FrameMemory
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SIDES = 200
 NOISE = 2 << 20  # bytes of pages that come and go
 # Bytes a turn. Intel's driver keeps 25 KB of each program that it built; a turn of shapes builds one for each.
@@ -174,7 +174,7 @@ import os, sys, warnings
 warnings.simplefilter("ignore")
 sys.path[:0] = [{root!r}]
 import imgconv
-from tests.endure import *
+from tests.tools.endure import *
 model, x = fixed(Setting({device}, 1)), picture(12, 10)
 check(model.run({{"x": x}})["y"], x)
 """
@@ -243,7 +243,9 @@ def rows(names: list[str], scale: float, device: int) -> Iterator[tuple[str, str
 
 def main() -> int:
     described = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="python -m tests.endure", description=__doc__, formatter_class=described)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.tools.endure", description=__doc__, formatter_class=described
+    )
     parser.add_argument("--only", help="parts to do, with commas between them (default: all)")
     parser.add_argument("--scale", type=float, default=1.0, help="times the counts")
     parser.add_argument("--device", help="as IMGCONV_DEVICE")

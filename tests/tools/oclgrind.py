@@ -1,7 +1,7 @@
 """Tests under oclgrind, a simulator that reports what is read or written outside of memory, and data races.
 
-    python -m tests.oclgrind                 the device tests of every form of kernel; over an hour
-    python -m tests.oclgrind rows windows    those of tests/device/test_rows.py and test_windows.py
+    python -m tests.tools.oclgrind                 the device tests of every form of kernel; over an hour
+    python -m tests.tools.oclgrind rows windows    those of tests/device/test_rows.py and test_windows.py
 
 The tests run with oclgrind as the only device. tests/device/test_oclgrind.py runs a sample of them.
 """
@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 # Files of tests/device by their subjects, and what of them takes too long on a simulator.
 FORMS = {
     "tables": "", "epilogue": "", "convolution": "not past_short", "winograd": "", "byte_weights": "",

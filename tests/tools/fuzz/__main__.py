@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).parent.parent
+TESTS = Path(__file__).parents[2]
 KINDS = ("graphs", "streams", "plans", "cuttings", "models", "files", "pictures", "kills", "planted")
 SECONDS = 30  # of processor time that a case may take
 PATIENCE = 300.0  # seconds that a case may take: one that waits for ever takes no processor time
@@ -110,7 +110,7 @@ def results(kind: str, seeds: range, skipped: Collection[int] = ()) -> Iterator[
     at = seeds.start
     while at < seeds.stop:
         numbers = (at, min(at + CASES, seeds.stop), *skipped)
-        command = [sys.executable, "-m", "tests.fuzz", kind, "--work", *map(str, numbers)]
+        command = [sys.executable, "-m", "tests.tools.fuzz", kind, "--work", *map(str, numbers)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=TESTS.parent) as process:
             begun, hung, does = None, False, ""
             try:
@@ -160,7 +160,7 @@ def smaller(kind: str, seed: int, failed: str) -> list[int]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Looks for what breaks imgconv.")
+    parser = argparse.ArgumentParser(prog="python -m tests.tools.fuzz", description="Looks for what breaks imgconv.")
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--count", type=int, help="of cases (default: 100, or as many as go into --minutes)")
     parser.add_argument("--seed", type=int, default=0, help="of the first case; case n has the seed plus n")

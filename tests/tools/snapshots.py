@@ -1,7 +1,7 @@
 """What the compiler makes of known networks, as digests: plans, kernel texts, counts and bytes. No device is needed.
 
-    python -m tests.snapshots            say what differs from snapshots.json
-    python -m tests.snapshots --write    write what is so now; for a commit that says why it changed
+    python -m tests.tools.snapshots            say what differs from snapshots.json
+    python -m tests.tools.snapshots --write    write what is so now; for a commit that says why it changed
 
 Three devices, as numbers: a CPU, a computer's GPU, and a phone's GPU whose images are parts of one buffer. Networks of
 models/ are small ones of their kind, so that this takes seconds; `attention` has the kernels that none of them needs.

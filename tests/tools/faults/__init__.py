@@ -1,9 +1,9 @@
 """Faults, planted one at a time: does `make test` notice them?
 
-    python -m tests.faults --list             the faults, by number
-    python -m tests.faults                    plant each of them; hours
-    python -m tests.faults --only 3 17        these two; seconds each if they are caught
-    python -m tests.faults --likely           only the tests that are likely to notice; minutes
+    python -m tests.tools.faults --list             the faults, by number
+    python -m tests.tools.faults                    plant each of them; hours
+    python -m tests.tools.faults --only 3 17        these two; seconds each if they are caught
+    python -m tests.tools.faults --likely           only the tests that are likely to notice; minutes
 
 Each fault is a small change of a kernel, of what makes its text, of the planning, of a pass or of a wait. It is applied
 to a copy of the working tree, and the tests run there until one fails: first those of the fault's own list, then all

@@ -1,6 +1,6 @@
 """The table of drivers' faults in docs/drivers.md, what is done because of each, and what tells that it is needed.
 
-    python -m tests.driver_table        # writes it into docs/drivers.md
+    python -m tests.tools.driver_table        # writes it into docs/drivers.md
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-PAGE = Path(__file__).parents[1] / "docs" / "drivers.md"
+PAGE = Path(__file__).parents[2] / "docs" / "drivers.md"
 HEAD = "| driver | its fault | what is done, below imgconv/ | its probe, or what else tells |\n|---|---|---|---|\n"
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from . import FAULTS, Fault
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # They compare digests of texts, or are this tool's own tests: neither says that a result is wrong.
 LEFT_OUT = ("tests/compiling/test_snapshots.py", "tests/test_faults.py")
 LONGEST = 3600  # seconds of one run of the tests; a fault by which they do not end is caught
@@ -95,7 +95,9 @@ def judge(tree: Path, fault: Fault, likely: bool = False) -> Verdict:
 
 
 def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.faults", description="Does make test notice planted faults?")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.tools.faults", description="Does make test notice planted faults?"
+    )
     parser.add_argument("--list", action="store_true", help="print the faults and plant none")
     parser.add_argument("--only", type=int, nargs="+", metavar="N", help="these faults, by their numbers in --list")
     parser.add_argument("--likely", action="store_true", help="run only the tests that are likely to notice a fault")

@@ -1,7 +1,7 @@
 """What imgconv/ does because of a driver's fault, each with a probe that says whether a driver still has it.
 
-    python -m tests.drivers                  every workaround on the devices of this machine that it is for
-    python -m tests.drivers NAME DEVICE      one probe, in this process: prints "needed" or "not needed"
+    python -m tests.tools.drivers                  every workaround on the devices of this machine that it is for
+    python -m tests.tools.drivers NAME DEVICE      one probe, in this process: prints "needed" or "not needed"
 
 A probe may crash or hang: that is a fault too. So each runs in a process of its own. tests/device/test_drivers.py
 compares the outcome with `mended`; driver_table.py has the table for people.
@@ -39,7 +39,7 @@ from imgconv.runtime import programs
 from tests import driver_times
 from tests.support import make_model
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SECONDS = 300  # that a probe may take; one that takes longer hangs
 INTEL, POCL, MESA, NVIDIA = "Intel(R) OpenCL", "Portable Computing Language", "rusticl", "NVIDIA CUDA"
 OCLGRIND = "Oclgrind"
@@ -353,7 +353,7 @@ WORKAROUNDS = (
 
 def outcome(workaround: Workaround, info: DeviceInfo) -> tuple[bool, str]:
     """(Whether a device needs a workaround, what the probe's process said), from a process of its own."""
-    command = [sys.executable, "-m", "tests.drivers", workaround.name, str(info.index)]
+    command = [sys.executable, "-m", "tests.tools.drivers", workaround.name, str(info.index)]
     with tempfile.TemporaryDirectory() as cache:  # what a probe builds is nobody else's
         known = os.environ | {"XDG_CACHE_HOME": cache}
         try:

@@ -27,7 +27,7 @@ from imgconv.cl.context import Launch
 from imgconv.cl.launch_sequence import bind, enqueue_all
 from imgconv.kernels.specialise import FOLDER
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 INCLUDING = ["-I", os.path.relpath(FOLDER)]  # drivers disagree on quotes around a path with spaces
 _new = count(time.time_ns() % 10**6 * 1000)  # drivers keep what they built, in later processes too
 
