@@ -292,13 +292,13 @@ class Source:
             return Precision(), None
         key = choice_key(prepared.graph, self.info.key, self.config)
         kept = self.choices.get(key) or read_choice(key, prepared.graph)
-        session = None
-        if kept is None:
-            from imgconv.precision.choose import choose_precision
+        if kept is not None:
+            self.choices[key] = kept
+            return kept, None
+        from imgconv.precision.choose import choose_precision
 
-            chosen = choose_precision(prepared, self.context, self.progress, started=started)
-            kept, session = chosen.precision, chosen.session
-        return kept, session
+        chosen = choose_precision(prepared, self.context, self.progress, started=started)
+        return chosen.precision, chosen.session
 
     def _keep(self, precision: Precision, prepared: Prepared) -> None:
         """Keeps a precision that was measured, for this process and later ones."""

@@ -26,7 +26,8 @@ def test_a_workaround_is_needed(workaround: Workaround, device: DeviceInfo) -> N
     if workaround.is_expected(device):
         assert needed, (
             f"{device.platform} {device.driver_version} is mended: {row.fault}. Say so by `mended` in "
-            f"tests/tools/drivers.py and in tests/tools/driver_table.py; if older versions need not work, drop {row.done}"
+            "tests/tools/drivers.py and in tests/tools/driver_table.py; if older versions need not work, drop "
+            f"{row.done}"
         )
     else:
         assert not needed, f"{device.platform} {device.driver_version} has the fault again: {row.fault}"

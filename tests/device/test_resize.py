@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy
 import onnx
+import onnxruntime
 import onnx.helper
 import pytest
 from support import make_model, run_oracle
@@ -74,6 +75,8 @@ def test_ties_are_rounded_as_onnx_says(device: DeviceInfo, float16: int) -> None
 
 @pytest.mark.parametrize("float16", [0, 1, 2])
 def test_near_ties_are_rounded_in_float(device: DeviceInfo, float16: int) -> None:
+    if tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 32):
+        pytest.skip("the oracle rounds near ties otherwise: 1.23 does, 1.32 does not")
     cases = {
         f"{coordinates}_{rounding}_{number}": ("long" if scale == LONG_SCALE else "short", scale, coordinates, rounding)
         for coordinates in COORDINATES for rounding in ROUNDINGS for number, scale in enumerate((*NEAR, LONG_SCALE))

@@ -36,7 +36,7 @@ from imgconv.errors import BuildError, DeviceError
 from imgconv.kernels.specialise import FOLDER
 from imgconv.loading import native_functions
 from imgconv.runtime import programs
-from tests import driver_times
+from tests.tools import driver_times
 from tests.support import make_model
 
 ROOT = Path(__file__).parents[2]

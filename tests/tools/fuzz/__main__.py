@@ -32,7 +32,7 @@ CASES, KEPT = 2000, 1500  # of one worker; megabytes that it may hold after a ca
 
 def add_folders() -> None:
     """Lets the folders of the tests be imported from."""
-    for folder in (TESTS, TESTS / "device", TESTS / "graph", TESTS / "ops"):
+    for folder in (TESTS, TESTS / "device", TESTS / "graph", TESTS / "ops", TESTS / "tools"):
         if str(folder) not in sys.path:
             sys.path.insert(0, str(folder))
 
