@@ -42,8 +42,8 @@ MULTIPLY_ADDS = {
 }
 # Launches now, and the most that there may ever be.
 LAUNCHES = {
-    "mobilenet_v2": (37, 37), "mobilenet_v3_small": (49, 62), "resnet18": (23, 23), "resnet50": (56, 56),
-    "squeezenet": (30, 31), "efficientnet_b0": (81, 100), "yolo": (99, 100), "unet": (27, 27), "supercombo": (57, 60),
+    "mobilenet_v2": (37, 37), "mobilenet_v3_small": (48, 62), "resnet18": (23, 23), "resnet50": (56, 56),
+    "squeezenet": (30, 31), "efficientnet_b0": (85, 100), "yolo": (99, 100), "unet": (27, 27), "supercombo": (57, 60),
     "conv_gru": (13, 13),
 }
 NAMES = sorted(MODELS)
@@ -106,7 +106,7 @@ def test_launches(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "blocks", "large", "products"), [
-    ("efficientnet_b0", 16, 10, 1), ("mobilenet_v3_small", 9, 1, 2),
+    ("efficientnet_b0", 16, 10, 1), ("mobilenet_v3_small", 7, 2, 2),
 ])
 def test_squeeze_and_excite_is_a_launch(name: str, blocks: int, large: int, products: int) -> None:
     """On a computer's GPU; large maps are pooled in one before it. The head has a mean and its products."""

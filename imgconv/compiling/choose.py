@@ -97,7 +97,7 @@ def choose(steps: Sequence[AnyStep], chooser: Chooser, target: Target, config: C
     made: list[ChosenStep] = []
     for step in steps:
         choice = chooser.choose(Request(step.template, step.problem, target, config, step.name))
-        earlier = choose(step.before, chooser, target, config)
+        earlier = [] if choice is None else choose(step.before, chooser, target, config)
         # A fixed launch before this one, such as a pooling, runs in either case, and the baseline leaves it out.
         added = sum(e.choice.predicted for e in earlier if not isinstance(e.choice.problem, Fixed))
         if choice is not None and choice.predicted + added > choice.baseline:

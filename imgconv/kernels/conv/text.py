@@ -24,11 +24,11 @@ from imgconv.kernels.specialise import specialise
 HELD_IN_HALF = 36
 
 
-def factor_texel(factors: Operand, place: Placement) -> tuple[Index, Index, Index]:
-    """Texel x and y, and the lane, of the factors (N, C, 1, 1) at (image, quad)."""
+def factor_texel(factors: Operand, place: Placement, past: int = 0) -> tuple[Index, Index, Index]:
+    """Texel x and y, and the lane, of the factors (N, C, 1, 1) at (image, quad). past: images after the last one."""
     n, c = factors.view.shape[:2]
     channel = variable("quad", ceil(c / LANES)) * LANES + variable_index(LANE)
-    axes = {Variable("i0", n): variable("image", n), Variable("i1", c): channel}
+    axes = {Variable("i0", n): variable("image", n + past), Variable("i1", c): channel}
     return place.address([e.substitute(axes) for e in factors.view.index])
 
 
@@ -63,7 +63,7 @@ def convolution_kernel(
     constants |= _geometry(problem, chosen) | _each_position(chosen)
     constants |= _input_access(node, x, problem, chosen, helpers)
     constants |= _weight_access(weights, problem, chosen, exact, helpers)
-    constants |= _factor_access(node, placements, problem.products, helpers)
+    constants |= _factor_access(node, placements, problem.products, helpers, chosen.waits)
     constants["INDEX"] = _index_type(problem, chosen, x.texture.tiling, output.texture.tiling)
     blocks, local = work_items(problem, chosen), chosen.local_size
     width, height, depth = local or (1, chosen.parts, 1)
@@ -214,13 +214,14 @@ def _weight_access(
 
 
 def _factor_access(
-    node: Node, placements: Mapping[str, Placement], dtype: DType, helpers: list[str]
+    node: Node, placements: Mapping[str, Placement], dtype: DType, helpers: list[str], waits: bool
 ) -> dict[str, str | int]:
+    """waits: whether work items without outputs, which may be past the last image, wait for others."""
     name = "READ_FACTORS(image, quad)"
     if len(node.operands) < 3:
         return {"FACTORS": 0, "FACTORS_IMAGE": "read_only image2d_t", name: "((QUAD)(1.0f))"}
     place = placements[node.operands[2].value]
-    texel = factor_texel(node.operands[2], place)[:2]
+    texel = factor_texel(node.operands[2], place, int(waits))[:2]
     read = read_text("factors", place.texture, helpers, dtype=dtype, past=(False, False))
     x, y = (index_text(e, helpers) for e in texel)
     return {
