@@ -137,7 +137,6 @@ def test_a_sum_starts_with_its_bias(context: Context) -> None:
         numpy.testing.assert_allclose(found, expected, 1e-5, 2e-6, err_msg=name)
 
 
-@pytest.mark.usefixtures("half_arithmetic")
 class Whole:
     """Chooses work items that sum whole outputs: parts of a sum meet in float."""
 
@@ -147,6 +146,7 @@ class Whole:
         return request.choice(whole[0]) if whole else None
 
 
+@pytest.mark.usefixtures("half_arithmetic")
 def test_epilogues_in_half(context: Context) -> None:
     """Sums in half stay half to the store if this is exact. The numbers are integers that halfs hold."""
     random = numpy.random.default_rng(9)
