@@ -146,8 +146,6 @@ def test_what_no_plan_avoids_is_built_without_optimisation(
     model = imgconv.load(network(), device)
     check(model)
     assert sum(crashes.WITHOUT_OPTIMISATION in options for options in apart) == 1
-    # The kernel of shared windows, and the one in its place.
-    assert len(refused_kernels(device)) == 2
     assert any(launch.source.key in refused_kernels(device) for launch in model.plan.launches)
 
 
