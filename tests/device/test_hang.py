@@ -21,7 +21,7 @@ import numpy
 import pyopencl as cl
 import pytest
 from test_submit import SHAPE, assert_equal, drawn, network
-from support import HANG_TIMEOUT
+from support import HANG_TIMEOUT, wait_until
 
 import imgconv
 
@@ -130,6 +130,7 @@ class Stalled:
     def __init__(self) -> None:
         self.passes, self.entered = threading.Event(), threading.Event()
         self.passes.set()
+        self.held: list[Call[Any]] = []
 
     def __enter__(self) -> Stalled:
         self.entered.clear()
@@ -147,7 +148,15 @@ class Stalled:
             self.passes.wait()
             return function()
 
-        return Call(function if self.passes.is_set() else stay)
+        if self.passes.is_set():
+            return Call(function)
+        self.held.append(Call(stay))
+        return self.held[-1]
+
+    def wait(self) -> None:
+        """Waits until no thread is in the driver: PoCL 3.1 aborts if what such a thread uses is released meanwhile."""
+        self.passes.set()
+        wait_until(lambda: all(call.is_over for call in self.held), "the calls that were held")
 
 
 @pytest.fixture
@@ -156,7 +165,7 @@ def stalled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stalled]:
     monkeypatch.setattr("imgconv.cl.watchdog.Call", made.call)
     monkeypatch.setattr(Context, "_ends_soon", lambda self: False)  # else short runs of a GPU need no other thread
     yield made
-    made.passes.set()
+    made.wait()
 
 
 def test_the_bound_by_default(device: DeviceInfo) -> None:
@@ -243,18 +252,21 @@ def test_the_launch_of_a_first_run_that_hangs_is_named(device: DeviceInfo, monke
     model = imgconv.load(network(), device=device)
     model._source.context.watchdog.timeout = 0.2
     released, calls, launch = threading.Event(), itertools.count(), launch_sequence.launch_function(is_first=True)
+    made: list[int] = []
     assert launch is not None
 
     def stuck(*arguments: Any) -> int:
         if next(calls) == 1:
             released.wait()
-        return launch(*arguments)
+        made.append(launch(*arguments))
+        return made[-1]
 
     monkeypatch.setattr(launch_sequence, "launch_function", lambda is_first=False: stuck)
     name = model.plan.launches[1].name
     with pytest.raises(imgconv.DeviceError, match=re.escape(f"launch {name!r}")):
         model.run(drawn(0))
     released.set()
+    wait_until(lambda: len(made) == len(model.plan.launches), "the launches that were held")
 
 
 def test_what_hangs_is_kept_if_its_release_waits(
@@ -275,6 +287,7 @@ def test_what_hangs_is_kept_if_its_release_waits(
     before = references(own)
     with stalled, pytest.raises(imgconv.DeviceError):
         model.run(drawn(0))
+    stalled.wait()
     assert all(after > count for after, count in zip(references(own), before, strict=True))
     again = imgconv.load(network(), device=device, limits=BOUNDED)
     again.run(drawn(0))
