@@ -267,9 +267,13 @@ class Textures:
         return self.placements[value.name]
 
     def result(self, value: Value) -> Placement:
-        """Returns where a generated kernel writes a value: an output that no node reads goes to its host buffer."""
+        """Returns where a generated kernel writes a value: an output that no node reads goes to its host buffer.
+
+        If another template has placed it, of which the generated one is the fallback, it stays there.
+        """
         name = value.name
-        if name not in self.graph.outputs or name in self.states or self.graph.consumers[name]:
+        is_last = name in self.graph.outputs and name not in self.states and not self.graph.consumers[name]
+        if name in self.placements or not is_last:
             return self.placement(value)
         self.output_buffers[name] = buffer = host_buffer(value, self.layouts[name])
         self.placements[name] = Placement(buffer, value.shape)

@@ -59,6 +59,18 @@ def test_a_template_takes_its_nodes_and_leaves_the_others(prepared: Prepared) ->
     assert own.choice and own.choice.template == "toy" and own.specialisation == "" and own.rejected is None
 
 
+def test_an_output_that_a_template_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own launch and the one that may take its place write to one texture, from which the output is unpacked."""
+    monkeypatch.setattr(placing, "TEMPLATES", (TEMPLATE, *placing.TEMPLATES))
+    monkeypatch.setattr("imgconv.compiling.compiler.run_passes", lambda graph: graph)
+    prepared = prepare(build_graph({"y": image(1, 8, 20, 20).max_pool(3, 1, 1).sqrt()}), Config(), target())
+    plan = prepared.plan()
+    (own,) = (launch for launch in plan.launches if launch.source.path == FILE)
+    for each in (plan, replace(prepared, refused=frozenset({own.source.key})).plan()):
+        *_, compute, unpack = each.launches
+        assert unpack.writes == each.output_buffers["y"] and compute.writes in unpack.reads
+
+
 def test_a_kernel_that_the_driver_refuses_has_another_in_its_place(prepared: Prepared) -> None:
     plan = prepared.plan()
     (own,) = (launch for launch in plan.launches if launch.source.path == FILE)
