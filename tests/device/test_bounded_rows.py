@@ -126,22 +126,27 @@ def test_places_that_the_host_reads_stay_with_the_host(device: DeviceInfo) -> No
     assert_close(loaded.run(inputs), run_oracle(model, inputs), EXACT)
 
 
-@pytest.mark.parametrize("centred", [0, 1])
-@pytest.mark.parametrize("count", [2, 33, 700])
-def test_all_boxes(centred: int, count: int, device: DeviceInfo) -> None:
-    """Without a mask in front, any two corners, and a threshold of the suppression's own."""
-    corners = RANDOM.uniform(0, 50, (1, count, 4)).astype(numpy.float32)
-    inputs = {"boxes": corners, "scores": RANDOM.uniform(0, 1, (1, 1, count)).astype(numpy.float32)}
+def unmasked(boxes: Array, centred: int, most: int, overlap: float) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """A suppression without a mask in front, with a threshold of its own, and its inputs: boxes (1, N, 4)."""
+    boxes = boxes.astype(numpy.float32)
+    inputs = {"boxes": boxes, "scores": RANDOM.uniform(0, 1, (1, 1, boxes.shape[1])).astype(numpy.float32)}
     nodes = [
         node("NonMaxSuppression", "boxes scores most overlap least", "picked", center_point_box=centred),
         node("Gather", "picked two", "number", axis=1), node("Squeeze", "boxes zero", "all_boxes"),
         node("Gather", "all_boxes number", "kept", axis=0), node("Mul", "kept kept", "squares"),
     ]
     constants = {
-        "most": numpy.array([25]), "overlap": numpy.float32([0.3]), "least": numpy.float32([0.4]),
+        "most": numpy.array([most]), "overlap": numpy.float32([overlap]), "least": numpy.float32([0.4]),
         "two": numpy.array(2), "zero": numpy.array([0]),
     }
-    model = make_model(nodes, inputs, ["squares"], 13, constants)
+    return make_model(nodes, inputs, ["squares"], 13, constants), inputs
+
+
+@pytest.mark.parametrize("centred", [0, 1])
+@pytest.mark.parametrize("count", [2, 33, 700])
+def test_all_boxes(centred: int, count: int, device: DeviceInfo) -> None:
+    """Any two corners."""
+    model, inputs = unmasked(RANDOM.uniform(0, 50, (1, count, 4)), centred, 25, 0.3)
     loaded = imgconv.load(model, device)
     assert suppresses(loaded)
     assert_close(loaded.run(inputs), run_oracle(model, inputs), 1e-6)  # one product in float
@@ -150,19 +155,7 @@ def test_all_boxes(centred: int, count: int, device: DeviceInfo) -> None:
 def test_boxes_whose_sides_are_of_negative_length(device: DeviceInfo) -> None:
     """One negative side: no area. Two: an area."""
     boxes = numpy.concatenate([RANDOM.uniform(0, 50, (1, 200, 2)), RANDOM.uniform(-20, 20, (1, 200, 2))], 2)
-    inputs = {
-        "boxes": boxes.astype(numpy.float32), "scores": RANDOM.uniform(0, 1, (1, 1, 200)).astype(numpy.float32),
-    }
-    nodes = [
-        node("NonMaxSuppression", "boxes scores most overlap least", "picked", center_point_box=1),
-        node("Gather", "picked two", "number", axis=1), node("Squeeze", "boxes zero", "all_boxes"),
-        node("Gather", "all_boxes number", "kept", axis=0), node("Mul", "kept kept", "squares"),
-    ]
-    constants = {
-        "most": numpy.array([100]), "overlap": numpy.float32([0.05]), "least": numpy.float32([0.1]),
-        "two": numpy.array(2), "zero": numpy.array([0]),
-    }
-    model = make_model(nodes, inputs, ["squares"], 13, constants)
+    model, inputs = unmasked(boxes, 1, 100, 0.05)
     loaded = imgconv.load(model, device)
     assert suppresses(loaded)
     assert_close(loaded.run(inputs), run_oracle(model, inputs), 1e-6)  # one product in float

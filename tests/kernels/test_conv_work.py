@@ -138,16 +138,18 @@ def test_sums_fit_into_the_registers_of_a_cpu(problem: Problem, vector_floats: i
 
 
 @pytest.mark.parametrize("problem, block", [
-    # With its factors, (7, 2, 2) in parts runs out of half registers.
+    # The fastest. With its factors, (7, 2, 2) in parts runs out of half registers.
     (Problem(1, 672, (14, 14), 112, (14, 14), (1, 1), (1, 1), (1, 1), (0, 0), 1, sums="half", gated=True), (7, 1, 3)),
     # The loop over columns stays in (7, 1, 3) in parts, so that its reads are not merged.
     (Problem(1, 128, (28, 28), 256, (14, 14), (3, 3), (2, 2), (1, 1), (1, 1), 1, sums="half"), (7, 1, 2)),
+    # 1.01 times the fastest, (4, 2, 3).
+    (Problem(1, 24, (128, 256), 24, (64, 128), (3, 3), (2, 2), (1, 1), (1, 1), 1), (8, 1, 2)),
     # In parts, outputs are made one after another.
     (Problem(1, 240, (16, 32), 40, (16, 32), (1, 1), (1, 1), (1, 1), (0, 0), 1), (4, 2, 3)),
     # The loop over rows stays in (4, 2, 1), so that rows share no reads.
     (Problem(1, 672, (8, 16), 672, (8, 16), (5, 5), (1, 1), (1, 1), (2, 2), 672, True), (8, 1, 1)),
 ], ids=str)
 def test_choices(problem: Problem, block: tuple[int, int, int]) -> None:
-    """Blocks of candidates within 5 % of the fastest on an Adreno 630, by the time model on Mesa's code."""
+    """Blocks of candidates within 3 % of the fastest on an Adreno 630, by the time model on Mesa's code."""
     chosen = default_specialisation(problem, "gpu", 2)
     assert (chosen.block_columns, chosen.block_rows, chosen.block_quads) == block
