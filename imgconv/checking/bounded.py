@@ -116,7 +116,7 @@ def _unless_certain(arguments: Sequence[Bounded]) -> Array | float:
 
 
 def _carried(operation: str, value: Array, arguments: Sequence[Bounded]) -> Array | float:
-    """How far the arguments' errors move the value."""
+    """Returns the distance by which the errors of the arguments move the value."""
     moving = [n for n, a in enumerate(arguments) if a.error.any()]
     if not moving:
         return 0.0

@@ -1,4 +1,4 @@
-"""What a launch wrote next to what it should have written."""
+"""Compares what a launch wrote with what it should have written."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Contents:
-    """What lies in the storages of a plan: inputs, and what launches have written. graph: of the constants."""
+    """The contents of a plan's storages: inputs, and what launches have written. graph: has the constants."""
 
     graph: Graph
     config: Config

@@ -13,10 +13,10 @@ from imgconv.kernels.layout import Placement
 
 @dataclass(frozen=True)
 class Subject:
-    """What a launch computes: nodes, of which the last one's output is stored.
+    """The nodes that a launch computes; the output of the last one is stored.
 
-    output: where. places: of the stored values that the nodes read. parts: the numbers of the launches before it whose
-    results are read by it alone: copies, and parts of its work. All are of one subject, and checked by its result.
+    output: the place of that output. places: of the stored values that the nodes read. parts: the numbers of earlier
+    launches whose results this one alone reads: copies, and parts of its work. They are checked by its result.
     """
 
     nodes: tuple[Node, ...]

@@ -334,11 +334,11 @@ class Context:
         return is_over(events)
 
     def ticks(self, events: Sequence[Event]) -> tuple[int, int]:
-        """When the first of some timed events started and the last one ended, in nanoseconds of the device's clock."""
+        """Returns the start of the first of some timed events and the end of the last, in ns of the device's clock."""
         return min(event.profile.start for event in events), max(event.profile.end for event in events)
 
     def spans(self, events: Iterable[Event]) -> list[tuple[float, float]]:
-        """When each launch or copy started and ended, in seconds since the first of them started. Waits for all.
+        """Returns the (start, end) of each launch or copy, in seconds since the first one started. Waits for all.
 
         Raises DeviceError if not opened with ``profile``.
         """

@@ -1,4 +1,4 @@
-"""What is done because of a driver: one table of values, by platform.
+"""Workarounds for drivers: one table of values, by platform.
 
 docs/drivers.md has the faults, and in quotes the probes of tests/tools/drivers.py that tell whether a value is still
 needed.

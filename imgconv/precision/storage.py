@@ -167,14 +167,14 @@ class Storage:
         self.precision = self.near.and_storage(undecided, UNDECIDED).and_storage(kept, reason)
 
     def _loss(self, half: frozenset[str], number: int) -> float:
-        """What the outputs of an input lose if these items are in half."""
+        """Returns the loss of the outputs of one input if these items are in half."""
         self.budget.spend()
         if self.progress:
             self.progress(number, len(self.inputs), "measuring what half storage costs")
         return relative_error(self.simulation.outputs(half, self.inputs[number]), self.exact[number], self.scales)
 
     def _cost(self, half: frozenset[str]) -> float:
-        """What outputs lose if these items are in half, on the worst inputs."""
+        """Returns the loss of the outputs if these items are in half, on the worst inputs."""
         return max(self._loss(half, number) for number in self.order[:WORST])
 
     def _is_allowed(self, half: frozenset[str]) -> bool:

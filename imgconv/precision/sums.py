@@ -1,4 +1,4 @@
-"""What outputs lose when layers sum in half, or in short chunks of half that are added in float.
+"""The loss of the outputs when layers sum in half, or in short chunks of half that are added in float.
 
 Whole plans are run: a sum in half rounds at each step, which no rounding of its result shows. Costs of single layers do
 not add up well, since any change of a layer rounds all later values anew, so they only give the order.

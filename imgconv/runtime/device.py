@@ -135,7 +135,7 @@ class Device(Protocol):
         """Waits for everything enqueued. Raises DeviceError if it failed, which some drivers say by the events only."""
 
     def spans(self, events: Iterable[Event]) -> list[tuple[float, float]]:
-        """When each launch or copy started and ended, in seconds since the first of them started. Waits for all."""
+        """Returns the (start, end) of each launch or copy, in seconds since the first one started. Waits for all."""
 
     def durations(self, events: Iterable[Event]) -> list[float]:
         """Seconds that each launch took. Waits for all."""
@@ -172,7 +172,7 @@ class QueuedDevice(Device, Protocol):
         """Returns whether the commands of all events have ended, even by an error."""
 
     def ticks(self, events: Sequence[Event]) -> tuple[int, int]:
-        """When the first of some timed events started and the last one ended, in nanoseconds."""
+        """Returns the start of the first of some timed events and the end of the last one, in nanoseconds."""
 
     def settle(self, error: BaseException, used: object = None, queues: Iterable[Queue] = ()) -> None:
         """As in Device, for further queues too."""

@@ -28,7 +28,7 @@ STEPS_OF_LAUNCH = 20000
 
 @dataclass(frozen=True)
 class Timeline:
-    """When each copy and launch of one run ran: (start, end), in seconds since the first of them started.
+    """The (start, end) of each copy and launch of one run, in seconds since the first of them started.
 
     uploads and downloads: of the arrays, by the names of inputs and outputs; launches: in the plan's order.
     """
@@ -39,7 +39,7 @@ class Timeline:
 
     @property
     def end(self) -> float:
-        """When the last of them ended."""
+        """The end of the last of them, in seconds."""
         return max((end for _, end in (*self.uploads.values(), *self.launches, *self.downloads.values())), default=0.0)
 
 

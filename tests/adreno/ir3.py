@@ -201,7 +201,7 @@ def _dtype(name: str) -> numpy.dtype[Any]:
 
 @dataclass
 class Memory:
-    """What the lanes of a launch share.
+    """The memory that the lanes of a launch share.
 
     images: (layers, height, width, 4) that are read, by the number of their texture; targets: those that are written,
     by the number that the code has for them. written: how often each texel was. buffers: arrays of bytes by the high

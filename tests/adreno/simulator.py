@@ -31,7 +31,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Counts:
-    """What a launch did. slots: in which waves issue instructions, all waves together. reads: of texels, by lanes."""
+    """Counts of a launch. slots: in which waves issue instructions, all waves together. reads: of texels, by lanes."""
 
     slots: int
     reads: int

@@ -26,7 +26,7 @@ def run(code: str, width: int = 64, backwards: bool = False) -> tuple[Array, Cou
 
 
 def expected() -> Array:
-    """What neighbours.cl says, in float64."""
+    """The output of neighbours.cl, in float64."""
     made = numpy.zeros((HEIGHT, WIDTH, 4))
     read = numpy.pad(INPUT[0].astype(numpy.float64), ((0, 0), (3, 0), (0, 0)))[:, :WIDTH]
     for y in range(HEIGHT):

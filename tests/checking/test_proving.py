@@ -1,4 +1,4 @@
-"""When a plan is checked, and what is kept of it: on devices that are not believed for these tests."""
+"""Checks at load, and the marks that they leave: on devices that are not believed for these tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stays float under FLOAT16: measured choices, and plans that follow them."""
+"""Values that stay float under FLOAT16: measured choices, and plans that follow them."""
 
 from __future__ import annotations
 

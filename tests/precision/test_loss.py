@@ -1,4 +1,4 @@
-"""What outputs lose when chosen values are really rounded, compared with plans in half and with float64."""
+"""Losses of outputs when chosen values are really rounded, compared with plans in half and with float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How layers sum under FLOAT16=2: measured choices, and the same search with costs that are given."""
+"""Sums of layers under FLOAT16=2: measured choices, and the same search with costs that are given."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ class Worker:
 
 
 class Builders:
-    """Who builds the programs of a device: this process, and workers, which run only inside of `with builders:`.
+    """The builders of a device's programs: this process, and workers, which run only inside of `with builders:`.
 
         with context.builders as builders:
             builders.start(3)                   # they get ready while this process does something else

@@ -1,4 +1,4 @@
-"""What is built: the source of a program, and the kernels in it."""
+"""The source of a program, and the kernels in it."""
 
 from __future__ import annotations
 

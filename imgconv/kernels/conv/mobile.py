@@ -84,7 +84,7 @@ def merged_reads(problem: Problem, chosen: Specialisation) -> int:
 
 
 def _kept(problem: Problem, chosen: Specialisation) -> Keep:
-    """What a work item keeps of the input after unrolling."""
+    """Returns the part of the input that a work item keeps after unrolling: see Specialisation.keep."""
     if not is_unrolled(problem, chosen):
         return chosen.keep
     if problem.depthwise:

@@ -35,7 +35,7 @@ class MobileGpuModel:
     hidden: float = 0.1  # of the times that a longer one hides, the part that is felt; estimated
 
     def seconds(self, work: LaunchWork, compute_units: int) -> float:
-        """The predicted time of a launch on a GPU of so many compute units."""
+        """The predicted time of a launch on a GPU with this many compute units."""
         gpu = gpu_with(compute_units)
         time = self.time(work, gpu)
         # No other group of its compute unit hides its waits.
@@ -43,7 +43,7 @@ class MobileGpuModel:
         return time.seconds + self.hidden * (time.arithmetic + time.texture) + waits
 
     def time(self, work: LaunchWork, gpu: Gpu) -> LaunchTime:
-        """What the launch takes of the GPU."""
+        """Returns the time that the launch takes on the GPU, by what it waits for."""
         slots, wave = self.slots(work), min(WAVE, round_up(work.items, WAVE // 2))
         registers = work.registers + self.registers
         if registers > REGISTERS:
