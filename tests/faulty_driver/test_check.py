@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from faulty_driver import met
-from faulty_driver.matrix import real_model, small_models
+from faulty_driver.matrix import REAL_CASES, real_model, small_models
 from faulty_driver.outcomes import Case, Outcome, outcomes_of
 from published import needs_models
 
@@ -103,17 +103,19 @@ REAL_SWAPS = (
 )
 
 
-# Of the real models those whose changed kernels Intel's driver survives.
-SURVIVING = ("espcn/espcn.onnx", "minifasnet/minifasnet_v2.onnx", "squeezenet/squeezenet.onnx")
+# Shifted, some kernels of this model read outside of images without a sampler: undefined, and Intel's driver ends the
+# process.
+UNDEFINED = {"ultraface/ultraface_rfb320.onnx": (REAL_SWAPS[0], REAL_SWAPS[-1])}
 
 
 @pytest.mark.models
 @needs_models
-@pytest.mark.parametrize("path", SURVIVING)
+@pytest.mark.parametrize("path", REAL_CASES)
 def test_real_models(path: str, tmp_path: Path) -> None:
-    found, status = outcomes_of(under_swaps(real_model(path), REAL_SWAPS, tmp_path), tmp_path, seconds=3600)
+    swaps = [swap for swap in REAL_SWAPS if swap not in UNDEFINED.get(path, ())]
+    found, status = outcomes_of(under_swaps(real_model(path), swaps, tmp_path), tmp_path, seconds=3600)
     log = met(tmp_path)
-    for swap, made in zip(REAL_SWAPS, found, strict=True):
+    for swap, made in zip(swaps, found, strict=True):
         if any(swap in line for line in log):
             assert not problem(made), swap
     assert status == 0
