@@ -30,12 +30,12 @@ from imgconv.runtime.session import Session
 
 VERSION = 1  # of the check: raise it if it finds more
 PROVED = DiskCache("proved", 2**20)
-# The drivers for CPUs on which imgconv's tests run at every change, by their platforms' names.
 SECONDS, PART = 1.0, 0.2  # that the check of a load may take, the latter as a part of the load's
 ADVICE = (
     "Update the driver, or choose another device; `imgconv check` writes a report to send us. load(check=False) takes "
     "the results as they are"
 )
+# The drivers for CPUs on which imgconv's tests run at every change, by their platforms' names.
 TESTED = ("Intel(R) OpenCL", "Portable Computing Language", "rusticl")
 UNTOUCHED = 0.1623  # what outputs are overwritten with before: small, as an index too, and never the result of a layer
 AGAIN = 3  # times that a wrong launch is launched again

@@ -27,7 +27,7 @@ from imgconv.arrays import Array
 from imgconv.cl.building.processes import Builders
 from imgconv.cl.device_info import DeviceInfo
 from imgconv.cl.shutdown import keep
-from imgconv.cl.watchdog import TIMEOUT, Call, Watchdog
+from imgconv.cl.watchdog import TIMEOUT, DriverCall, Watchdog
 from imgconv.errors import DeviceError, Error, ResourceError
 
 Image = cl.Image
@@ -382,7 +382,7 @@ class Context:
         if isinstance(error, Error):
             self.drain(queues)
         else:
-            finishing = Call(self._finishing(queues))
+            finishing = DriverCall(self._finishing(queues))
             finishing.leave()
             self.watchdog.left.append(finishing)
 
@@ -404,7 +404,7 @@ class Context:
             raise refusal(self.info, what, error, tensor, shape) from error
 
 
-def _finish_each(left: Sequence[Call[Any]], queues: Iterable[Queue]) -> None:
+def _finish_each(left: Sequence[DriverCall[Any]], queues: Iterable[Queue]) -> None:
     for call in left:
         with suppress(Exception):
             call.result(math.inf)

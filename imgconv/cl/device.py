@@ -21,7 +21,7 @@ from imgconv.cl.instruction_set import instruction_set, read_cpuinfo
 from imgconv.cl.loader import device_number, new_context
 from imgconv.cl.quirks import quirks_of
 from imgconv.cl.shutdown import shutdown_guard
-from imgconv.cl.watchdog import TIMEOUT, Call, Overdue
+from imgconv.cl.watchdog import TIMEOUT, DriverCall, Overdue
 from imgconv.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _described() -> tuple[DeviceInfo, ...]:
 def _asked(function: Callable[[], Result]) -> Result:
     """Returns what a function returns that calls drivers before there is a Context."""
     try:
-        return Call(function).result(TIMEOUT)
+        return DriverCall(function).result(TIMEOUT)
     except Overdue:
         advice = "end other processes that use the device, or start the machine anew"
         raise DeviceError(f"an OpenCL driver did not answer within {TIMEOUT:g} s: {advice}") from None

@@ -1,4 +1,4 @@
-"""LaunchSequence: launches that are enqueued again and again."""
+"""OpenCLLaunchSequence: launches that are enqueued again and again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from imgconv.cl.watchdog import FirstLaunch
 Bound = tuple[Callable[[], int], Launch]
 
 
-class LaunchSequence:
+class OpenCLLaunchSequence:
     """Launches whose arguments are set. launched: whether they were ever enqueued."""
 
     def __init__(self, context: Context, launches: Sequence[Launch]) -> None:

@@ -24,7 +24,7 @@ SET_POINTER = (_STATUS, _POINTER, _COUNT, _POINTER)
 CONTEXT = (_POINTER, _POINTER, _COUNT, _POINTER, _POINTER, _POINTER, _POINTER)
 
 
-class Function(Protocol):
+class DriverFunction(Protocol):
     """A function of the OpenCL library: takes arguments of its C types, returns a status or a handle."""
 
     def __call__(self, *arguments: object) -> int: ...
@@ -53,7 +53,7 @@ def loaded(name: str) -> tuple[str, ...]:
 
 
 @cache
-def launch_function(is_first: bool = False) -> Function | None:
+def launch_function(is_first: bool = False) -> DriverFunction | None:
     """clEnqueueNDRangeKernel, called with the GIL held because it returns at once. None without the library.
 
     is_first: for a kernel's first launch, at which a driver may compile; the GIL is released.
@@ -63,14 +63,14 @@ def launch_function(is_first: bool = False) -> Function | None:
 
 
 @cache
-def copy_function(name: str) -> Function | None:
+def copy_function(name: str) -> DriverFunction | None:
     """clEnqueueWriteBuffer or clEnqueueReadBuffer, for copies that do not block; None without the library."""
     opencl = library()
     return None if opencl is None else ctypes.PYFUNCTYPE(*COPY)((name, opencl))
 
 
 @cache
-def pointer_function() -> Function | None:
+def pointer_function() -> DriverFunction | None:
     """clSetKernelArgSVMPointer, of OpenCL 2.0; None without the library, or if it is older."""
     opencl = library()
     if opencl is None or not hasattr(opencl, "clSetKernelArgSVMPointer"):

@@ -13,7 +13,7 @@ import pyopencl as cl
 from imgconv.cl.building.program import Functions, Program, binary, building, most_items, programs_at_once, workers_for
 from imgconv.cl.building.source import Part
 from imgconv.cl.context import Context, Launch, Memory
-from imgconv.cl.launch_sequence import LaunchSequence
+from imgconv.cl.launch_sequence import OpenCLLaunchSequence
 from imgconv.cl.loader import pointer_function
 from imgconv.cl.staging import HostBinding, SharedBuffer, StagingBuffer
 
@@ -72,9 +72,9 @@ class OpenCLDevice(Context):
         assert function is not None
         return partial(function, ctypes.c_void_p(launch[0].int_ptr), number)
 
-    def sequence(self, launches: Sequence[Launch]) -> LaunchSequence:
+    def sequence(self, launches: Sequence[Launch]) -> OpenCLLaunchSequence:
         """Launches that are enqueued together again and again."""
-        return LaunchSequence(self, launches)
+        return OpenCLLaunchSequence(self, launches)
 
     def staging(self, shape: tuple[int, ...], dtype: npt.DTypeLike, memory: Memory | None = None) -> HostBinding:
         """A host's array for memory of the device; without `memory`, a buffer that host and device share.

@@ -3,7 +3,7 @@
 A call that waits in the driver hears no Ctrl-C and cannot be cut short. So another thread makes it, and the caller
 waits for that thread: for a bounded time, and until Ctrl-C. A thread whose caller has left stays in the driver.
 
-    Call(queue.finish).result(seconds=600)
+    DriverCall(queue.finish).result(seconds=600)
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Overdue(Exception):
     """A call takes longer than it may. No TimeoutError: a signal's handler may raise that while its caller waits."""
 
 
-class Call(Generic[Result]):
+class DriverCall(Generic[Result]):
     """A call that another thread makes, from now on. is_over: whether it has returned."""
 
     def __init__(self, function: Callable[[], Result]) -> None:
@@ -91,14 +91,14 @@ class _Worker:
     """A thread that makes one call after another."""
 
     def __init__(self) -> None:
-        self._call: Call[object] | None = None
+        self._call: DriverCall[object] | None = None
         self._given = Lock()
         self._given.acquire()
         Thread(target=self._work, name="imgconv driver call", daemon=True).start()
 
-    def give(self, call: Call[Result]) -> None:
+    def give(self, call: DriverCall[Result]) -> None:
         """Has it make a call. It must be idle."""
-        self._call = cast("Call[object]", call)
+        self._call = cast("DriverCall[object]", call)
         self._given.release()
 
     def _work(self) -> None:
@@ -125,7 +125,7 @@ class Calls(Generic[Result]):
         self.running: set[int] = set()
         self._changed = Condition()
         self._last = monotonic()
-        self._threads = [Call(self._work) for _ in range(min(threads, len(functions)))]
+        self._threads = [DriverCall(self._work) for _ in range(min(threads, len(functions)))]
 
     def result(self, number: int, seconds: float) -> Result:
         """Returns what a function returns. Raises what it raises, and Overdue once none ended for `seconds`."""
@@ -208,7 +208,7 @@ class Watchdog:
         self._info, self.timeout, self._forget = info, timeout, forget
         self.reason = ""
         self.first_launches: list[FirstLaunch] = []
-        self.left: list[Call[Any]] = []
+        self.left: list[DriverCall[Any]] = []
         self.in_use: list[object] = []
 
     @property
@@ -222,7 +222,7 @@ class Watchdog:
         seconds: that it may take, by default `timeout`; then the device is abandoned, which raises DeviceError.
         """
         self.check()
-        bound, call = self.timeout if seconds is None else seconds, Call(function)
+        bound, call = self.timeout if seconds is None else seconds, DriverCall(function)
         try:
             return call.result(bound)
         except Overdue:
@@ -251,7 +251,7 @@ class Watchdog:
 
     def _hanging_launch(self) -> str:
         """Returns the launch of a first run that has not ended; empty if none is known."""
-        looked = Call(lambda: next((each.name for each in self.first_launches if not each.is_over()), ""))
+        looked = DriverCall(lambda: next((each.name for each in self.first_launches if not each.is_over()), ""))
         try:
             found = looked.result(NAMING_SECONDS)
         except Exception:  # a driver that hangs may not even tell

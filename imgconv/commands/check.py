@@ -6,6 +6,7 @@ import argparse
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -195,10 +196,7 @@ def report(info: DeviceInfo, plans: Iterable[Checked]) -> str:
 
 def _work(plan: Plan, number: int) -> int:
     """The work items of a launch: the smallest failing sizes come first."""
-    items = 1
-    for size in plan.launches[number].source.global_size:
-        items *= size
-    return items
+    return prod(plan.launches[number].source.global_size)
 
 
 def _of_launch(each: Checked, number: int, wrong: Finding) -> Iterator[str]:

@@ -22,7 +22,7 @@ from imgconv.config import Precision
 from imgconv.graph.expression import operations
 from imgconv.graph.nodes import Convolution, Graph, Product, Reduction
 from imgconv.precision.share import UNDECIDED
-from imgconv.precision.storage import Storage
+from imgconv.precision.storage import StorageSearch
 from imgconv.precision.sums import Sums, choose_sums
 from imgconv.runtime.device import Device
 from imgconv.runtime.programs import Progress
@@ -63,7 +63,7 @@ def choose_precision(
         kept = Precision().and_storage(nothing, OF_LEVELS)
         plan = prepared.plan(replace(prepared.config, precision=kept))
         return PrecisionChoice(kept, 0.0, float("nan"), {}, Session(plan, context, progress))
-    storage = Storage(prepared, context, progress, tuple(inputs), bound, started)
+    storage = StorageSearch(prepared, context, progress, tuple(inputs), bound, started)
     if not storage.inputs or storage.loses_outputs():
         kept = Precision().and_storage(nothing, LOST if storage.inputs else UNDECIDED)
         return PrecisionChoice(kept, 0.0, float("nan"), storage.largest, storage.reference)

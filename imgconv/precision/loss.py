@@ -3,7 +3,7 @@
 A session of floats runs, and each chosen value is rounded where it lies as soon as it is computed; the weights of the
 launches that compute it are rounded before. What the outputs then differ by is what storing these values as halves
 costs, whatever the graph does with them. So one session tells what any set of values costs. Values in one texture are
-half together or not at all: an `Item`.
+half together or not at all: a `StorageGroup`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PART_OF_RANGE = 2.0**-14
 
 
 @dataclass(frozen=True)
-class Item:
+class StorageGroup:
     """Values that are half together, and the half weights of what computes them.
 
     values: all of which must be named to keep float. textures, weights: in the float plan. size: in numbers.
@@ -39,7 +39,7 @@ class Item:
     size: int
 
 
-def items_of(half: Plan, reference: Plan, graph: Graph) -> dict[str, Item]:
+def items_of(half: Plan, reference: Plan, graph: Graph) -> dict[str, StorageGroup]:
     """The items of a plan in half, in the order in which they are first written. reference: the plan in float."""
     constants: dict[tuple[str, str], dict[str, Storage]] = {}
     for launch in reference.launches:
@@ -64,7 +64,7 @@ def items_of(half: Plan, reference: Plan, graph: Graph) -> dict[str, Item]:
         places = {reference.placements[name].storage for name in names if name in reference.placements}
         textures = frozenset(filter(is_float, places))
         size = max(graph.values[name].size for name in names)
-        items[key] = Item(frozenset(names), textures, frozenset(weights[key]), size)
+        items[key] = StorageGroup(frozenset(names), textures, frozenset(weights[key]), size)
     return items
 
 
@@ -74,7 +74,7 @@ class Simulation:
     No other thread may use the session's constants until `restore`.
     """
 
-    def __init__(self, session: Session, items: Mapping[str, Item]) -> None:
+    def __init__(self, session: Session, items: Mapping[str, StorageGroup]) -> None:
         """Raises BuildError, ResourceError."""
         self.session, self.items = session, items
         self._statistics = TensorStatistics(session)

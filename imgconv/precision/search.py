@@ -21,7 +21,7 @@ PART_OF_COSTS = 0.75
 
 
 @dataclass
-class Budget:
+class TrialBudget:
     """The number of runs that a search may still make; None: as many as it takes."""
 
     left: int | None = None
@@ -55,7 +55,7 @@ class Found:
 
 def search(
     sizes: Mapping[str, int], cost: Callable[[frozenset[str]], float], allowed: Callable[[frozenset[str]], bool],
-    most: Sequence[float], budget: Budget,
+    most: Sequence[float], budget: TrialBudget,
 ) -> Found:
     """The items that may be narrow together. sizes: of all items, in their order.
 
@@ -85,7 +85,7 @@ def search(
 
 
 def measured_blocks(
-    sizes: Mapping[str, int], cost: Callable[[frozenset[str]], float], most: float, budget: Budget
+    sizes: Mapping[str, int], cost: Callable[[frozenset[str]], float], most: float, budget: TrialBudget
 ) -> tuple[list[Block], bool]:
     """All items in blocks with their costs, and whether they are as small as they have to be.
 

@@ -30,7 +30,7 @@ from imgconv.kernels.layout import Texture
 from imgconv.kernels.target import HALF_MAX
 from imgconv.precision.inputs import MARGIN, overflow_probes, synthetic_inputs
 from imgconv.precision.loss import Simulation, is_lost, items_of, least_scales, relative_error, scales_of
-from imgconv.precision.search import Budget, search
+from imgconv.precision.search import TrialBudget, search
 from imgconv.precision.share import UNDECIDED
 from imgconv.precision.statistics import building_statistics, measured
 from imgconv.runtime.device import Device
@@ -58,7 +58,7 @@ NOT_FINITE = "not finite in float either"
 SENSITIVE = "too sensitive to rounding"
 
 
-class Storage:
+class StorageSearch:
     """The search for the values that are stored in half.
 
     reference: the plan with all values in float on the device, since `ready`; build: the seconds of its kernels.
@@ -97,7 +97,7 @@ class Storage:
         out_of_range = sum(not value <= HALF_MAX for value in self.of_probes.values())
         self._simulate(out_of_range <= OUTLIERS * len(self.of_probes))
         self.precision, self.session, self.errors = every, self.reference, [0.0] * len(self.inputs)
-        self.half_error, self.budget, self.order = float("nan"), Budget(), list(range(len(self.inputs)))
+        self.half_error, self.budget, self.order = float("nan"), TrialBudget(), list(range(len(self.inputs)))
 
     def plan(self, float16: Float16, precision: Precision) -> Plan:
         """A plan of the graph."""
@@ -155,7 +155,7 @@ class Storage:
 
     def search(self, runs: int | None) -> None:
         """Chooses the values in half, as many as the bound allows. The trial of all is made whatever `runs` is."""
-        self.budget = Budget(runs)
+        self.budget = TrialBudget(runs)
         sizes = {name: item.size for name, item in self.items.items()}
         try:
             found = search(sizes, self._cost, self._is_allowed, [part * self.accepted[1] for part in MOST], self.budget)

@@ -24,9 +24,9 @@ from imgconv.arrays import Array, Arrays
 from imgconv.config import Precision
 from imgconv.precision.inputs import MARGIN, held_out_inputs
 from imgconv.precision.loss import least_scales, relative_error, scales_of
-from imgconv.precision.search import Budget, search
+from imgconv.precision.search import TrialBudget, search
 from imgconv.precision.share import UNDECIDED
-from imgconv.precision.storage import Storage
+from imgconv.precision.storage import StorageSearch
 from imgconv.runtime.session import Session
 
 # Of what storage in half leaves of the bound, the part that sums in half may use: other pictures may cost more.
@@ -58,9 +58,9 @@ class Sums:
     storage: its choice, whose session sums in float. seconds: of the last trial, without building.
     """
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: StorageSearch) -> None:
         self.storage, self.wide, self.errors = storage, storage.session, storage.errors
-        self.budget, self.seconds = Budget(), 0.0
+        self.budget, self.seconds = TrialBudget(), 0.0
         self._known: dict[Precision, tuple[Session, list[float]]] = {}
 
     @cached_property
@@ -145,14 +145,14 @@ def choose_sums(
         sums.trial(every, NONE)
         runs = runs if seconds is None else int(seconds / sums.seconds / 2)
         most = [part * min(each.room for each in sums.judged) for part in MOST]
-        sums.budget = Budget(runs)
+        sums.budget = TrialBudget(runs)
         found = search(
             sums.sizes, lambda block: sums.cost(block, True),
             lambda narrow: sums.allowed(narrow, every - narrow, PART_OF_CHUNKS), most, sums.budget,
         )
         in_float, in_chunks, undecided = every - found.narrow, found.narrow, found.undecided
         if in_chunks and not only_chunks:
-            sums.budget = Budget(runs)
+            sums.budget = TrialBudget(runs)
             sizes = {name: size for name, size in sums.sizes.items() if name in in_chunks}
             half = search(
                 sizes, lambda block: sums.cost(block, False),

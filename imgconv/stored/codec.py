@@ -33,8 +33,8 @@ class Coder:
     plain: whether what a Table gives is the value.
     """
 
-    encode: Callable[[Writer, Any], Any]
-    decode: Callable[[Reader, Any], Any]
+    encode: Callable[[TableWriter, Any], Any]
+    decode: Callable[[TableReader, Any], Any]
     plain: bool = False
 
 
@@ -109,7 +109,7 @@ class Codec:
         element = self.coder(arguments[0], replace(column, vector=False))
         length = None if Ellipsis in arguments else len(arguments)
 
-        def decode(reader: Reader, found: Any) -> Any:
+        def decode(reader: TableReader, found: Any) -> Any:
             if length is not None and len(found) != length:
                 raise ValueError(f"{column.name} has {len(found)} numbers")
             return tuple(found if element.plain else [element.decode(reader, each) for each in found])
@@ -133,7 +133,7 @@ class Codec:
 
 
 @dataclass
-class Writer:
+class TableWriter:
     """Values on their way into a file. numbers, entries: of each pooled type, the values that have one."""
 
     codec: Codec
@@ -159,7 +159,7 @@ class Writer:
 
 
 @dataclass
-class Reader:
+class TableReader:
     """Values on their way out of a file. entries: of each pooled type, what its numbers mean."""
 
     codec: Codec

@@ -25,7 +25,7 @@ from imgconv.graph.nodes import Graph, HostPartition
 from imgconv.kernels.source import COMMON
 from imgconv.kernels.target import Target
 from imgconv.stored.blobs import BlobWriter
-from imgconv.stored.codec import Reader, Writer
+from imgconv.stored.codec import TableReader, TableWriter
 from imgconv.stored.plan_table import plan_values, read_plan
 from imgconv.stored.tables import codec, graph_values, read_graph, read_partition, schema
 from imgconv.version import VERSION
@@ -68,7 +68,7 @@ def model_values(
         plan_values(each.plan, blobs, each.binaries) | {"device": each.device, "target": _target_values(each.target)}
         for each in plans
     ]
-    writer, partition = Writer(codec(), blobs), graph.host_partition
+    writer, partition = TableWriter(codec(), blobs), graph.host_partition
     values = {
         "needs": NEEDS_HOST if partition else NEEDS, "written_by": VERSION,
         "config": writer.values(Config, "Config", config),
@@ -108,7 +108,7 @@ class SavedModel:
     @cached_property
     def config(self) -> Config:
         """The settings that it was compiled with."""
-        config: Config = self._read(lambda: Reader(codec(), self._blob).value(Config, "Config", self.table.config))
+        config: Config = self._read(lambda: TableReader(codec(), self._blob).value(Config, "Config", self.table.config))
         return config
 
     @property

@@ -16,14 +16,14 @@ from imgconv.kernels.codegen.access import KernelArgument
 from imgconv.kernels.layout import HostBuffer, ImageForm, Texture
 from imgconv.kernels.source import COMMON, KernelSource, programs_of
 from imgconv.stored.blobs import BlobWriter, ReadBlob, read_array
-from imgconv.stored.codec import Reader, Writer
+from imgconv.stored.codec import TableReader, TableWriter
 from imgconv.stored.tables import codec
 
 
 def plan_values(plan: Plan, blobs: BlobWriter, binaries: Sequence[bytes] = ()) -> dict[str, Any]:
     """The values of a Plan table, without its device and target. binaries: the driver's programs, see programs_of."""
     storages = {storage: number for number, storage in enumerate(_storages(plan))}
-    writer = Writer(codec(), blobs, {Storage: storages})
+    writer = TableWriter(codec(), blobs, {Storage: storages})
     kernels = {launch.source.text: launch.source.path for launch in plan.launches}
     numbers = {text: number for number, text in enumerate(kernels)}
     programs: list[dict[str, Any]] = [
@@ -48,7 +48,7 @@ def plan_values(plan: Plan, blobs: BlobWriter, binaries: Sequence[bytes] = ()) -
     }
 
 
-def _value(writer: Writer, value: Value) -> dict[str, Any]:
+def _value(writer: TableWriter, value: Value) -> dict[str, Any]:
     return writer.values(Value, "Value", value)
 
 
@@ -61,7 +61,7 @@ def _storages(plan: Plan) -> dict[Storage, None]:
     ))
 
 
-def _storage(plan: Plan, storage: Storage, writer: Writer) -> dict[str, Any]:
+def _storage(plan: Plan, storage: Storage, writer: TableWriter) -> dict[str, Any]:
     values = writer.values(type(storage), "Storage", storage) | {"state": storage in plan.states}
     if storage in plan.content:
         values["content"] = writer.blobs.array(plan.content[storage])
@@ -75,7 +75,7 @@ def _storage(plan: Plan, storage: Storage, writer: Writer) -> dict[str, Any]:
     return values
 
 
-def _output(plan: Plan, name: str, writer: Writer) -> dict[str, Any]:
+def _output(plan: Plan, name: str, writer: TableWriter) -> dict[str, Any]:
     if name in plan.constant_outputs:
         return {"kind": "constant", "constant": writer.blobs.array(plan.constant_outputs[name])}
     if name in plan.output_buffers:
@@ -91,7 +91,7 @@ def _moved(graph: Graph, inputs: Sequence[str]) -> dict[str, dict[str, list[int]
     }
 
 
-def _launch(launch: Launch, writer: Writer, kernels: Mapping[str, int]) -> dict[str, Any]:
+def _launch(launch: Launch, writer: TableWriter, kernels: Mapping[str, int]) -> dict[str, Any]:
     source = launch.source
     return writer.values(Launch, "Launch", launch) | {
         "kernel": kernels[source.text], "arguments": [writer.number(Storage, a.storage) for a in source.arguments],
@@ -102,7 +102,7 @@ def _launch(launch: Launch, writer: Writer, kernels: Mapping[str, int]) -> dict[
 
 def read_plan(table: Any, blob: ReadBlob) -> Plan:
     """The Plan of a table. Raises ValueError, KeyError or TypeError for what no plan has."""
-    reader = Reader(codec(), blob)
+    reader = TableReader(codec(), blob)
     storages = reader.entries[Storage] = [_read_storage(reader, each) for each in table.storages]
     content: dict[Storage, Array] = {}
     slots: dict[Texture, int] = {}
@@ -134,14 +134,14 @@ def read_plan(table: Any, blob: ReadBlob) -> Plan:
     return plan
 
 
-def _read_storage(reader: Reader, table: Any) -> Storage:
+def _read_storage(reader: TableReader, table: Any) -> Storage:
     storage: Storage = reader.value(HostBuffer if table.memory == "buffer" else Texture, "Storage", table)
     if isinstance(storage, HostBuffer):
         return storage
     return replace(storage, tiling=replace(storage.tiling, linear=table.linear))
 
 
-def _read_launch(reader: Reader, table: Any, kernels: Sequence[Any]) -> Launch:
+def _read_launch(reader: TableReader, table: Any, kernels: Sequence[Any]) -> Launch:
     rows = zip(table.argument_names, table.arguments, table.written, strict=True)
     arguments = tuple(KernelArgument(name, reader.at(Storage, number), written) for name, number, written in rows)
     for size in (table.global_size, table.local_size):

@@ -32,7 +32,7 @@ from imgconv.kernels.step import Choice
 from imgconv.kernels.templates import TEMPLATES
 from imgconv.limits import budget
 from imgconv.stored.blobs import BlobWriter, ReadBlob, read_array
-from imgconv.stored.codec import APART, MERGED, Codec, Coder, Reader, Writer, hints
+from imgconv.stored.codec import APART, MERGED, Codec, Coder, TableReader, TableWriter, hints
 
 COLUMNS: dict[tuple[type, str], str] = {
     (Graph, "host_partition"): APART, (Gather, "reduction"): MERGED, (Reduction, "kind"): "reduction",
@@ -100,7 +100,7 @@ def codec() -> Codec:
 
 def graph_values(graph: Graph, blobs: BlobWriter) -> dict[str, Any]:
     """The values of a Graph table. The arrays of its constants go to `blobs`."""
-    writer = Writer(codec(), blobs)
+    writer = TableWriter(codec(), blobs)
     values = writer.values(Graph, "Graph", graph)
     pools = {"indices": writer.entries.get(Index, []), "expressions": writer.entries.get(Expression, [])}
     return values | pools
@@ -109,20 +109,20 @@ def graph_values(graph: Graph, blobs: BlobWriter) -> dict[str, Any]:
 def read_graph(table: Any, blob: ReadBlob) -> Graph:
     """The Graph of a table. Raises ValueError for what no graph has, UnsupportedError for what passes the limits."""
     budget().count_nodes(len(table.nodes))
-    reader = Reader(codec(), blob)
+    reader = TableReader(codec(), blob)
     reader.read_pool(Index, table.indices)
     reader.read_pool(Expression, table.expressions)
     graph: Graph = reader.value(Graph, "Graph", table)
     return graph.validate()
 
 
-def _term_values(writer: Writer, term: tuple[Atom, int]) -> dict[str, Any]:
+def _term_values(writer: TableWriter, term: tuple[Atom, int]) -> dict[str, Any]:
     atom, coefficient = term
     values: dict[str, Any] = writer.codec.table(Atom, "Term").encode(writer, atom)
     return values | {"coefficient": coefficient}
 
 
-def _read_term(reader: Reader, table: Any) -> tuple[Atom, int]:
+def _read_term(reader: TableReader, table: Any) -> tuple[Atom, int]:
     return reader.codec.table(Atom, "Term").decode(reader, table), table.coefficient
 
 
@@ -137,17 +137,17 @@ def read_partition(table: Any, blob: ReadBlob) -> HostPartition:
     if any(size < -1 for output in table.outputs for size in output.shape):
         raise ValueError("an output has a negative size")
     outputs = tuple(Value(each.name, each.shape, each.dtype) for each in table.outputs)
-    partition: HostPartition = Reader(codec(), blob).value(HostPartition, "HostPartition", table, outputs=outputs)
+    partition: HostPartition = TableReader(codec(), blob).value(HostPartition, "HostPartition", table, outputs=outputs)
     return partition
 
 
-def _read_host_node(reader: Reader, table: Any) -> HostNode:
+def _read_host_node(reader: TableReader, table: Any) -> HostNode:
     node: HostNode = reader.value(HostNode, "HostNode", table)
     older = (node.op_type, node.domain) == ("Segment", "imgconv")
     return replace(node, op_type="Subgraph") if older else node
 
 
-def _attribute_values(writer: Writer, value: Attribute) -> dict[str, Any]:
+def _attribute_values(writer: TableWriter, value: Attribute) -> dict[str, Any]:
     if isinstance(value, numpy.ndarray):
         return {"kind": "array", "array": writer.blobs.array(value)}
     if isinstance(value, HostGraph):
@@ -159,7 +159,7 @@ def _attribute_values(writer: Writer, value: Attribute) -> dict[str, Any]:
     return {"kind": field, field: value}
 
 
-def _read_attribute(reader: Reader, table: Any) -> Any:
+def _read_attribute(reader: TableReader, table: Any) -> Any:
     if table.kind == "array":
         return read_array(table.array, reader.blob)
     if table.kind == "body":
@@ -172,12 +172,12 @@ def _read_attribute(reader: Reader, table: Any) -> Any:
 # The choices of a plan
 
 
-def _choice_values(writer: Writer, choice: Choice) -> dict[str, Any]:
+def _choice_values(writer: TableWriter, choice: Choice) -> dict[str, Any]:
     texts = {name: json.dumps(asdict(getattr(choice, name))) for name in ("problem", "specialisation")}
     return writer.values(Choice, "Choice", choice) | texts
 
 
-def _read_choice(reader: Reader, table: Any) -> Choice | None:
+def _read_choice(reader: TableReader, table: Any) -> Choice | None:
     """The Choice of a table; None if this imgconv does not have its template any more."""
     template = next((t for t in TEMPLATES if t.name == table.template), None)
     if template is None:

@@ -267,7 +267,7 @@ def test_mapped_after_a_failure(device: DeviceInfo, monkeypatch: pytest.MonkeyPa
         raise imgconv.DeviceError("planted")
 
     with monkeypatch.context() as broken, pytest.raises(imgconv.DeviceError, match="planted"):
-        broken.setattr(launch_sequence.LaunchSequence, "enqueue", fail)
+        broken.setattr(launch_sequence.OpenCLLaunchSequence, "enqueue", fail)
         mapped.run()
     mapped.inputs["x"][...] = drawn(0)
     numpy.testing.assert_array_equal(mapped.run()["z"], drawn(0) + 1)

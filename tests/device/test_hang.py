@@ -31,7 +31,7 @@ from imgconv.cl import launch_sequence
 from imgconv.cl.device import DeviceInfo, open_device
 from imgconv.cl.shutdown import ShutdownGuard
 from imgconv.cl.building.program import Kernel
-from imgconv.cl.watchdog import Call, Watchdog
+from imgconv.cl.watchdog import DriverCall, Watchdog
 from imgconv.runtime.device_memory import DeviceMemory
 from imgconv.runtime.session import Session
 
@@ -130,7 +130,7 @@ class Stalled:
     def __init__(self) -> None:
         self.passes, self.entered = threading.Event(), threading.Event()
         self.passes.set()
-        self.held: list[Call[Any]] = []
+        self.held: list[DriverCall[Any]] = []
 
     def __enter__(self) -> Stalled:
         self.entered.clear()
@@ -140,8 +140,8 @@ class Stalled:
     def __exit__(self, *error: object) -> None:
         self.passes.set()
 
-    def call(self, function: Callable[[], Any]) -> Call[Any]:
-        """Call(function), which stays if the driver is on."""
+    def call(self, function: Callable[[], Any]) -> DriverCall[Any]:
+        """DriverCall(function), which stays if the driver is on."""
 
         def stay() -> Any:
             self.entered.set()
@@ -149,8 +149,8 @@ class Stalled:
             return function()
 
         if self.passes.is_set():
-            return Call(function)
-        self.held.append(Call(stay))
+            return DriverCall(function)
+        self.held.append(DriverCall(stay))
         return self.held[-1]
 
     def wait(self) -> None:
@@ -162,7 +162,7 @@ class Stalled:
 @pytest.fixture
 def stalled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stalled]:
     made = Stalled()
-    monkeypatch.setattr("imgconv.cl.watchdog.Call", made.call)
+    monkeypatch.setattr("imgconv.cl.watchdog.DriverCall", made.call)
     monkeypatch.setattr(Context, "_ends_soon", lambda self: False)  # else short runs of a GPU need no other thread
     yield made
     made.wait()

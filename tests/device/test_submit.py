@@ -238,7 +238,7 @@ def test_the_memory_of_a_failed_frame_is_not_used_again(
     expected = each_way.run(drawn(0))
     for _ in range(4):
         with monkeypatch.context() as broken:
-            broken.setattr("imgconv.cl.launch_sequence.LaunchSequence.enqueue", fail)
+            broken.setattr("imgconv.cl.launch_sequence.OpenCLLaunchSequence.enqueue", fail)
             frame = each_way.submit(drawn(1))
             with pytest.raises(imgconv.DeviceError, match="planted"):
                 frame.result(timeout=HANG_TIMEOUT)

@@ -337,8 +337,8 @@ def test_load_says_how_much_is_half(device: DeviceInfo, caplog: pytest.LogCaptur
 
 def test_load_says_what_was_not_measured(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also a later load, which takes the choice of the first one."""
-    monkeypatch.setattr(storage.Storage, "runs_within", lambda *_: 0)
-    monkeypatch.setattr(storage.Storage, "inputs_within", lambda *_: 2)
+    monkeypatch.setattr(storage.StorageSearch, "runs_within", lambda *_: 0)
+    monkeypatch.setattr(storage.StorageSearch, "inputs_within", lambda *_: 2)
     for _ in range(2):
         with pytest.warns(RuntimeWarning, match=f"{UNDECIDED}.*{TO_THE_END}"):
             imgconv.load(offset_model(), device, float16=1)
@@ -350,7 +350,7 @@ def test_a_load_has_as_many_runs_as_fit_in_its_time(
     """By the time of a run, and none once the time is over; more time for more inputs first."""
     for name in ("PART_OF_LOAD", "PART_WITH_SHARED_KERNELS", "LEAST_PART_OF_LOAD"):
         monkeypatch.setattr(storage, name, 0.5)
-    measuring = storage.Storage(prepared_of(overflow_model(), device), context, None, (), BOUND)
+    measuring = storage.StorageSearch(prepared_of(overflow_model(), device), context, None, (), BOUND)
     measuring.run_seconds, measuring.build = 1e-3, 0.0
     few, many = (measuring.runs_within(measuring.ready - seconds) for seconds in (1e3, 1e4))
     assert 0 < few <= 1e6 and many > 9 * few and measuring.runs_within(measuring.ready) == 0
@@ -360,7 +360,7 @@ def test_a_load_has_as_many_runs_as_fit_in_its_time(
 
 def test_a_load_without_time_measures_nothing(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a run takes as long as the load, all stays float and nothing else is compiled."""
-    monkeypatch.setattr(storage.Storage, "inputs_within", lambda *_: 0)
+    monkeypatch.setattr(storage.StorageSearch, "inputs_within", lambda *_: 0)
     with pytest.warns(RuntimeWarning, match=f"{UNDECIDED}.*{TO_THE_END}"):
         model = imgconv.load(overflow_model(1.0), device, float16=1)
     assert {*stored(model.plan).values()} == {"float32"}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from imgconv.precision.search import Block, Budget, Found, by_worth, measured_blocks, search, without_room
+from imgconv.precision.search import Block, TrialBudget, Found, by_worth, measured_blocks, search, without_room
 
 MOST = (1.0, 0.7, 0.5, 0.35, 0.25, 0.125)
 
@@ -14,7 +14,7 @@ MOST = (1.0, 0.7, 0.5, 0.35, 0.25, 0.125)
 class Costs:
     """Items whose costs add up as squares. asked: the sets whose cost, or admission, was asked for."""
 
-    def __init__(self, costs: Mapping[str, float], bound: float, budget: Budget) -> None:
+    def __init__(self, costs: Mapping[str, float], bound: float, budget: TrialBudget) -> None:
         self.costs, self.bound, self.budget = costs, bound, budget
         self.asked: list[frozenset[str]] = []
 
@@ -28,13 +28,13 @@ class Costs:
 
 
 def found_with(costs: Mapping[str, float], runs: int | None = None, sizes: Mapping[str, int] | None = None) -> Found:
-    budget = Budget(runs)
+    budget = TrialBudget(runs)
     given = Costs(costs, 1.0, budget)
     return search(sizes or dict.fromkeys(costs, 1), given.cost, given.allowed, MOST, budget)
 
 
 def test_nothing_is_split_if_all_may_be_narrow() -> None:
-    given = Costs({"a": 0.5, "b": 0.5}, 1.0, Budget())
+    given = Costs({"a": 0.5, "b": 0.5}, 1.0, TrialBudget())
     assert search({"a": 1, "b": 1}, given.cost, given.allowed, MOST, given.budget) == Found(frozenset("ab"))
     assert given.asked == [frozenset("ab")]
 
@@ -53,7 +53,7 @@ def test_nothing_is_narrow_if_each_item_costs_too_much() -> None:
 def test_the_rule_of_squares_decides_nothing() -> None:
     """Costs that add up themselves, not as squares: more stays wide until the outputs are within the bound."""
     names = [f"item {n}" for n in range(16)]
-    found = search(dict.fromkeys(names, 1), lambda b: 0.2 * len(b), lambda b: 0.2 * len(b) <= 1, MOST, Budget())
+    found = search(dict.fromkeys(names, 1), lambda b: 0.2 * len(b), lambda b: 0.2 * len(b) <= 1, MOST, TrialBudget())
     assert 1 <= len(found.narrow) <= 5
 
 
@@ -64,7 +64,7 @@ def test_what_is_undecided_stays_wide(runs: int) -> None:
     All sensitive items stay wide, and what else stays wide is called undecided.
     """
     costs = {f"item {n}": 0.01 for n in range(64)} | {"item 9": 5.0}
-    budget = Budget(runs)
+    budget = TrialBudget(runs)
     given = Costs(costs, 1.0, budget)
     found = search(dict.fromkeys(costs, 1), given.cost, given.allowed, MOST, budget)
     assert not found.narrow & {"item 9"} and not found.narrow & found.undecided
@@ -87,7 +87,7 @@ def test_a_sensitive_item_is_found_in_few_runs() -> None:
         asked.append(names)
         return float("item 13" in names)
 
-    blocks, ended = measured_blocks(names, cost, 0.1, Budget())
+    blocks, ended = measured_blocks(names, cost, 0.1, TrialBudget())
     assert ended and sorted(name for block in blocks for name in block.names) == sorted(names)
     assert max(blocks, key=lambda block: block.error).names == ("item 13",)
     assert len(asked) == len(set(asked)) <= 12
@@ -96,10 +96,10 @@ def test_a_sensitive_item_is_found_in_few_runs() -> None:
 def test_small_blocks_are_not_split() -> None:
     """Sensitive items that are a thousandth of all numbers are not told apart."""
     sizes = {"large": 10_000, "a": 5, "b": 5}
-    blocks, ended = measured_blocks(sizes, lambda names: float("large" not in names), 0.1, Budget())
+    blocks, ended = measured_blocks(sizes, lambda names: float("large" not in names), 0.1, TrialBudget())
     assert ended and {block.names for block in blocks} == {("large",), ("a",), ("b",)}
     sizes = {f"item {n}": 10_000 for n in range(3)} | {"a": 5, "b": 5}
-    blocks, _ = measured_blocks(sizes, lambda names: float(bool(names & {"a", "b"})), 0.1, Budget())
+    blocks, _ = measured_blocks(sizes, lambda names: float(bool(names & {"a", "b"})), 0.1, TrialBudget())
     assert ("a", "b") in {block.names for block in blocks}
 
 

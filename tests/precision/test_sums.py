@@ -27,7 +27,7 @@ from imgconv.passes import run_passes
 from imgconv.precision.choose import BOUND, choose_precision
 from imgconv.precision.inputs import MARGIN
 from imgconv.precision.loss import relative_error
-from imgconv.precision.search import Budget
+from imgconv.precision.search import TrialBudget
 from imgconv.precision.share import UNDECIDED
 from imgconv.precision.sums import choose_sums
 from imgconv.runtime.session import Session
@@ -98,7 +98,7 @@ class GivenSums:
     room: float
     errors: tuple[float, ...] = (0.0,)
     seconds: float = 1.0
-    budget: Budget = field(default_factory=Budget)
+    budget: TrialBudget = field(default_factory=TrialBudget)
     asked: int = 0
 
     @property

@@ -11,7 +11,7 @@ import pytest
 
 from imgconv.files.flat import Schema
 from imgconv.stored.blobs import BlobWriter
-from imgconv.stored.codec import APART, MERGED, Codec, Coder, Reader, Writer
+from imgconv.stored.codec import APART, MERGED, Codec, Coder, TableReader, TableWriter
 
 SCHEMA = Schema.of("""
 table Text { name: string; text: string; }
@@ -77,14 +77,14 @@ def codec_of(columns: Mapping[tuple[type, str], str] = COLUMNS, **checks: Any) -
 
 
 def packed(value: Whole) -> dict[str, Any]:
-    writer = Writer(codec_of(), BlobWriter())
+    writer = TableWriter(codec_of(), BlobWriter())
     values = writer.values(Whole, "Whole", value)
     return values | {"parts": writer.entries[Tree]}
 
 
 def read(values: dict[str, Any], codec: Codec) -> Any:
     table = SCHEMA.read(SCHEMA.pack(values))
-    reader = Reader(codec, lambda number: b"")
+    reader = TableReader(codec, lambda number: b"")
     reader.read_pool(Tree, table.parts)
     return reader.value(Whole, "Whole", table)
 
@@ -131,9 +131,9 @@ def test_a_field_without_a_column_is_named() -> None:
 def test_a_type_may_have_a_way_of_its_own() -> None:
     doubled = Coder(lambda writer, text: text * 2, lambda reader, text: text[: len(text) // 2])
     codec = Codec(SCHEMA, {}, {str: doubled}, {}, {})
-    assert Writer(codec, BlobWriter()).values(Leaf, "Part", Leaf("ab")) == {"letter": "abab"}
+    assert TableWriter(codec, BlobWriter()).values(Leaf, "Part", Leaf("ab")) == {"letter": "abab"}
     table = SCHEMA.read(SCHEMA.pack({"only": {"letter": "abab"}})).only
-    assert Reader(codec, lambda number: b"").value(Leaf, "Part", table) == Leaf("ab")
+    assert TableReader(codec, lambda number: b"").value(Leaf, "Part", table) == Leaf("ab")
 
 
 def test_numbers_of_numpy_are_stored() -> None:
