@@ -1,4 +1,4 @@
-"""What the tests of native/ share: one run by Python and by the player, whose bits must be equal."""
+"""Shared by the tests of native/: one run by Python and by the player, whose bits must be equal."""
 
 from __future__ import annotations
 

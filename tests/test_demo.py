@@ -54,7 +54,7 @@ def noise(batch: int, height: int, width: int) -> Any:
 
 
 def gain(original: Image.Image, enlarged: Image.Image) -> float:
-    """How much better than bicubic, in dB."""
+    """The gain over bicubic, in dB."""
     bicubic = downscale(original).resize(original.size, Image.Resampling.BICUBIC)
     truth = numpy.asarray(original)
     return psnr(numpy.asarray(enlarged), truth) - psnr(numpy.asarray(bicubic), truth)

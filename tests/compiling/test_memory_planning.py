@@ -1,4 +1,4 @@
-"""Which memory textures share: slots of images, regions of one buffer. No device is needed."""
+"""The memory that textures share: slots of images, regions of one buffer. No device is needed."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_memory_is_known_from_the_plan() -> None:
 
 
 def test_the_gaps_between_rows_of_a_narrow_texture_take_no_memory() -> None:
-    """What 2000 computed indices choose is one texel wide, and rows begin at every 64th."""
+    """Elements that 2000 computed indices choose are one texel wide, and rows begin at every 64th."""
     chosen = rows(image(64, 3), image(2000, name="index").apply("floor"))
     shared = replace(target(), images_in_buffers=Alignment(64, 64, 1 << 30))
     graph = run_passes(build_graph({"y": chosen.sum([1]), "z": chosen.sum([0])}))

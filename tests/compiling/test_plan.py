@@ -365,7 +365,7 @@ def test_a_tensor_that_no_image_holds_is_named() -> None:
 def test_kernels_of_a_plan_in_half_serve_one_that_keeps_some_values_in_float(
     name: str, first: int, native: bool, in_buffers: bool
 ) -> None:
-    """Where textures are images: reads and writes of them are the same for half and float, and so are sigmoids.
+    """Reads and writes of images are the same for half and float, and so are sigmoids.
 
     Textures that share images are folded alike in both, if images are no parts of buffers.
     """

@@ -1,4 +1,4 @@
-"""Which convolutions are known to read small values only."""
+"""Convolutions that are known to read small values only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHAPE = (1, 4, 6, 6)
 
 
 def small(make: Callable[[Tensor], Tensor], dtype: str = "float32", largest: float = 100) -> bool:
-    """Whether a convolution of make(x) is known to read small values, before the passes and after them."""
+    """Returns whether a convolution of make(x) is known to read small values, before the passes and after them."""
     x = Tensor.input("x", SHAPE, dtype)
     graph = build_graph({"y": make(x).conv2d(WEIGHTS)}, [x])
     found = {"y" in convolutions_of_small(each, largest) for each in (graph, run_passes(graph))}

@@ -1,4 +1,4 @@
-"""Which reads of a convolution's kernel go through the sampler, whose border is zero."""
+"""Reads of a convolution's kernel that go through the sampler, whose border is zero."""
 
 from __future__ import annotations
 

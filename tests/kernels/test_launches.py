@@ -1,4 +1,4 @@
-"""How many launches, of what kind, small networks take: a pass that stops fusing fails here."""
+"""Numbers and kinds of the launches of small networks: a pass that stops fusing fails here."""
 
 from __future__ import annotations
 

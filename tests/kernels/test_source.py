@@ -1,4 +1,4 @@
-"""Which kernel texts make a program."""
+"""The kernel texts of each program."""
 
 from __future__ import annotations
 

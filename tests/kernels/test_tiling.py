@@ -27,7 +27,7 @@ def texture(tiling: Tiling, dtype: DType = FLOAT32) -> Texture:
 
 
 def places(tiling: Tiling) -> list[tuple[int, int, int]]:
-    """Where each texel of the grid is, row by row: (x, y, layer)."""
+    """The place (x, y, layer) of each texel of the grid, row by row."""
     values = {"x": numpy.arange(tiling.width)[None, :], "y": numpy.arange(tiling.height)[:, None]}
     shape = (tiling.height, tiling.width)
     found = [numpy.broadcast_to(e.evaluate(values), shape).ravel().tolist() for e in tiling.texel]

@@ -1,4 +1,4 @@
-"""What Fourier transforms make is exact where it is 0."""
+"""Results of Fourier transforms are exact where they are 0."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ X = numpy.linspace(-3, 3, 12, dtype=numpy.float32).reshape(1, 3, 4)
 
 @pytest.fixture(autouse=True)
 def table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test registers is gone after it."""
+    """Removes what a test registers."""
     monkeypatch.setattr(registry, "_OPERATORS", dict(registry._OPERATORS))
 
 

@@ -1,4 +1,4 @@
-"""What is refused when a model is read: what imgconv does not do, and what ONNX does not allow."""
+"""Refusals when a model is read: what imgconv does not do, and what ONNX does not allow."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_products_of_padded_and_sliced_operands() -> None:
 
 
 def test_products_of_operands_with_other_fill_values() -> None:
-    """What is padded before the factor has it too, also behind the product; what is padded after it has not."""
+    """Padding before the factor is multiplied too, also after the product; padding after it is not."""
     x, z = matrix(3, 5), matrix(6, 4, name="z")
     after = pushed(graph_of(x, z, y=(x * 0.25).pad([0, 0], [0, 1], 1.0) @ z))
     unchanged(scale_products, after)
