@@ -6,7 +6,6 @@ textures.py          layouts and textures, and which of them are half
 choose.py            chooses each step's specialisation
 emit.py              kernel texts and packed weights
 lower.py             runs place, choose and emit in order
-plain.py             convolutions and products as reductions, where a driver computes their kernels wrongly
 plan.py              Plan and Launch, the result
 memory_planning.py   lifetimes of textures, and which textures share memory
 packings.py          plans for several input shapes share packed weights

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from imgconv.compiling.choose import Chooser, CostModel, Excluding
 from imgconv.compiling.lower import lower
-from imgconv.compiling.plain import with_plain_sums
+from imgconv.passes.plain_sums import with_plain_sums
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.dtype import FLOAT16, FLOAT32

@@ -52,7 +52,8 @@ def split_moved(graph: Graph, states: Mapping[str, str]) -> tuple[Graph, Graph |
     names = tuple(name for name in graph.outputs if name in moved and name not in states)
     if not names:
         return graph, None
-    rest, host = (_of_outputs(graph, n) for n in (tuple(n for n in graph.outputs if n not in names), names))
+    plain = replace(graph, host_partition=None)
+    rest, host = plain.of_outputs(n for n in graph.outputs if n not in names), plain.of_outputs(names)
     read = {name for node in host.nodes for name in node.reads} | {*names}
     return rest, replace(host, inputs=tuple(v for v in graph.inputs if v.name in read))
 
@@ -100,13 +101,3 @@ def _chooses(graph: Graph) -> bool:
         if not made.isdisjoint(node.reads):
             made.add(node.output.name)
     return False
-
-
-def _of_outputs(graph: Graph, names: tuple[str, ...]) -> Graph:
-    needed, kept = set(names), []
-    for node in reversed(graph.nodes):
-        if node.output.name in needed:
-            kept.append(node)
-            needed |= node.reads
-    constants = {name: array for name, array in graph.constants.items() if name in needed}
-    return replace(graph, outputs=names, nodes=tuple(reversed(kept)), constants=constants, host_partition=None)

@@ -10,7 +10,7 @@ are frozen; a pass returns a new one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from textwrap import indent
@@ -137,6 +137,17 @@ class Graph:
         while name in self.values:
             name += "_"
         return name
+
+    def of_outputs(self, names: Iterable[str]) -> Graph:
+        """The graph with these outputs, without nodes and constants that none of them needs."""
+        outputs = tuple(names)
+        needed, kept = set(outputs), []
+        for node in reversed(self.nodes):
+            if node.output.name in needed:
+                kept.append(node)
+                needed |= node.reads
+        constants = {name: array for name, array in self.constants.items() if name in needed}
+        return replace(self, outputs=outputs, nodes=tuple(reversed(kept)), constants=constants)
 
     def validate(self) -> Graph:
         """The graph itself, if names, order and shapes are consistent. Else a GraphError names the node."""

@@ -9,7 +9,7 @@ from typing import Union
 
 import numpy
 
-from imgconv.graph.expression import Apply, Argument, Expression, Literal, apply, parts
+from imgconv.graph.expression import Apply, Argument, Expression, apply, fold
 from imgconv.ops.registry import Call, operator
 from imgconv.tensor import Tensor, concatenate, elementwise, less, recurrence, where
 
@@ -286,17 +286,14 @@ def _gate(x: Tensor, number: int, hidden: int) -> Tensor:
 
 def _value(expression: Expression, arguments: Sequence[Tensor]) -> Tensor:
     """The expression of tensors."""
-    done: dict[Expression, Tensor | float] = {}
-    for part in parts(expression):
-        if isinstance(part, Literal):
-            done[part] = part.value
-        elif isinstance(part, Argument):
-            done[part] = arguments[part.number]
-        else:
-            assert isinstance(part, Apply)
-            done[part] = elementwise(part.operation, *(done[a] for a in part.arguments))
-    made = done[expression]
-    assert isinstance(made, Tensor)
+    given: Sequence[Tensor | float] = arguments
+
+    def applied(part: Apply, values: Sequence[Tensor | float]) -> Tensor | float:
+        return elementwise(part.operation, *values)
+
+    made = fold(expression, float, given, applied)
+    if not isinstance(made, Tensor):
+        raise TypeError(f"{expression} is the same at every step")
     return made
 
 

@@ -12,7 +12,7 @@ from imgconv.passes.channel_orders import order_channels
 from imgconv.passes.concatenations import place_concatenations
 from imgconv.passes.constants import fold_constants
 from imgconv.passes.dead_code import remove_dead_code
-from imgconv.passes.dynamic_weights import reduce_dynamic_weights
+from imgconv.passes.plain_sums import reduce_dynamic_weights
 from imgconv.passes.elementwise import merge_elementwise
 from imgconv.passes.epilogues import fuse_epilogues
 from imgconv.passes.exact_integers import guard_integers

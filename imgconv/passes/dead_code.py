@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from imgconv.graph.nodes import Graph
 
 
@@ -13,11 +11,4 @@ def remove_dead_code(graph: Graph) -> Graph:
     Given:   a = load(x) then exp($0);  b = load(x) then relu;  output b
     Result:  b = load(x) then relu;  output b
     """
-    needed = set(graph.outputs)
-    kept = []
-    for node in reversed(graph.nodes):
-        if node.output.name in needed:
-            kept.append(node)
-            needed |= node.reads
-    constants = {name: array for name, array in graph.constants.items() if name in needed}
-    return replace(graph, nodes=tuple(reversed(kept)), constants=constants)
+    return graph.of_outputs(graph.outputs)

@@ -1,4 +1,4 @@
-"""imgconv.compiling.plain: convolutions and products as reductions give the same numbers."""
+"""imgconv.passes.plain_sums: convolutions and products as reductions give the same numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from graphs import target
 
 from imgconv.compiling.compiler import Prepared, prepare
-from imgconv.compiling.plain import plain_sum, with_plain_sums
+from imgconv.passes.plain_sums import plain_sum, with_plain_sums
 from imgconv.config import Config
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Convolution, Graph, Node, Reduction, Value, plain

@@ -1,6 +1,7 @@
 """Convolutions and products as plain reductions, which generated kernels compute: one output quad a work item.
 
-A driver may compute conv.cl or matmul.cl wrongly, in all their specialisations. The reductions are slow, and right.
+Slow, and right. conv.cl takes only packed constants as weights, and a driver may compute conv.cl or matmul.cl wrongly,
+in all their specialisations.
 """
 
 from __future__ import annotations
@@ -10,8 +11,32 @@ from dataclasses import replace
 
 from imgconv.graph.expression import Argument, apply
 from imgconv.graph.index import Index
-from imgconv.graph.nodes import Convolution, Graph, Node, Operand, Product, Reduction
+from imgconv.graph.nodes import Convolution, Graph, Load, Node, Operand, Product, Reduction, Value, plain
 from imgconv.graph.view import Bound, View, axis_variables, needed, window_reaching
+
+
+def reduce_dynamic_weights(graph: Graph) -> Graph:
+    """Write a convolution with computed weights as a sum of products, since conv.cl takes only packed constants.
+
+    Given:   y = convolution(x, w)                                 w an input or computed
+    Result:  y = sum of multiply($0, $1)(x[i0, i4, i2 + i5, i3 + i6], w[i1, i4, i5, i6])
+    """
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if not isinstance(node.operation, Convolution) or node.operands[1].value in graph.constants:
+            nodes.append(node)
+            continue
+        operands = []
+        for number, operand in enumerate(node.operands):
+            if _is_filled(operand):
+                # The reduction pads with zero, so an operand with another fill value becomes a tensor first.
+                name = graph.unused(f"{node.output.name}.operand{number}")
+                padded = Value(name, operand.view.shape, graph.values[operand.value].dtype)
+                nodes.append(Node(padded, Load(), (operand,), origin=node.origin))
+                operand = plain(padded)
+            operands.append(operand)
+        nodes.append(plain_sum(replace(node, operands=tuple(operands))))
+    return replace(graph, nodes=tuple(nodes))
 
 
 def with_plain_sums(graph: Graph, names: Collection[str]) -> Graph:
@@ -29,16 +54,21 @@ def plain_sum(node: Node) -> Node:
         views = [([*lead, row, inner], []), ([*lead, inner, column], [])]
     else:
         return node
-    if any(operand.fill for operand in node.operands):
+    if any(map(_is_filled, node.operands)):
         return node
     shape = (*node.output.shape, *_window(node))
     operands = tuple(
-        _through(operand, View(shape, operand.view.shape, tuple(index), needed(bounds)))
+        Operand(operand.value, View(shape, operand.view.shape, tuple(index), needed(bounds)).over(operand.view))
         for operand, (index, bounds) in zip(node.operands, views, strict=True)
     )
     body = apply("multiply", Argument(0), Argument(1))
     body = apply("multiply", body, Argument(2)) if len(operands) > 2 else body
     return replace(node, operation=Reduction("sum", body), operands=operands)
+
+
+def _is_filled(operand: Operand) -> bool:
+    """Returns whether an operand reads another number than zero outside of its view's bounds."""
+    return bool(operand.view.bounds) and operand.fill != 0
 
 
 def _window(node: Node) -> tuple[int, ...]:
@@ -69,8 +99,3 @@ def _convolution_views(node: Node, operation: Convolution) -> list[tuple[list[In
     weights = [channel, filter_ % filters, ky, kx] if operation.transposed else [filter_, c, ky, kx]
     zero = image * 0
     return [([image, channel, *where], bounds), (weights, []), *(([image, channel, zero, zero], []) for _ in factors)]
-
-
-def _through(operand: Operand, view: View) -> Operand:
-    """The operand read through a further view, which reads zeros outside of it."""
-    return replace(operand, view=view.over(operand.view))
