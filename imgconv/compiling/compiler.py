@@ -37,13 +37,14 @@ class Prepared:
     def plan(self, config: Config | None = None, states: Mapping[str, str] | None = None) -> Plan:
         """The plan with the given settings, by default self.config. states: see `lower`. Raises what `lower` raises.
 
-        In place of a refused kernel comes another specialisation, then the plainest form: see `with_plain_sums`.
+        In place of a refused kernel comes another specialisation, then the plainest form: a plain sum, see
+        `with_plain_sums`, and exact functions.
         """
         excluded, plain = frozenset[tuple[Problem, Specialisation]](), frozenset[str]()
         while True:
             chooser = Excluding(self.chooser, excluded) if excluded else self.chooser
             graph = with_plain_sums(self.graph, plain) if plain else self.graph
-            plan = lower(graph, config or self.config, self.target, states, chooser)
+            plan = lower(graph, config or self.config, self.target, states, chooser, plain)
             launches = [launch for launch in plan.launches if self.refused and launch.source.key in self.refused]
             found = {(each.choice.problem, each.choice.specialisation) for each in launches if each.choice}
             before = {problem for problem, _ in excluded}

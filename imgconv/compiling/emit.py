@@ -47,12 +47,14 @@ class Content(Mapping[Storage, Array]):
 class LaunchEmitter:
     """Makes the launches of steps. Templates see it as imgconv.kernels.step.Emitting.
 
-    folded: the textures whose tiling changed after placing, and the same textures with their new tiling.
+    exact: values whose kernels use no native functions. folded: the textures whose tiling changed after placing, and
+    the same textures with their new tiling.
     """
 
     placed: Placed
     config: Config
     target: Target
+    exact: frozenset[str] = frozenset()
     folded: Mapping[Texture, Texture] = field(default_factory=dict)
     storages: dict[Hashable, Storage] = field(default_factory=dict)
     waiting: dict[Storage, Packed] = field(default_factory=dict)
@@ -105,13 +107,19 @@ class LaunchEmitter:
         step = chosen.step
         places = {name: self.where(place) for name, place in step.places.items()}
         placed = replace(step, output=self.where(step.output), places=places)
-        source = step.template.kernel(placed, chosen.choice.specialisation, self)
+        emitting = self if self.exact.isdisjoint(step.values) else self._with_exact_functions()
+        source = step.template.kernel(placed, chosen.choice.specialisation, emitting)
         self._check(step, source)
         multiply_adds = step.problem.multiply_adds if step.multiply_adds is None else step.multiply_adds
         return Launch(
             step.name, step.kind, source, step.description, step.origin, multiply_adds, step.reason,
             step.operation, self._moved_bytes(step, source), step.values, chosen.choice, chosen.rejected,
         )
+
+    def _with_exact_functions(self) -> LaunchEmitter:
+        """This emitter, whose kernels use no native functions."""
+        config, target = replace(self.config, native_explog=False), replace(self.target, native_functions=False)
+        return replace(self, config=config, target=target)
 
     def _check(self, step: AnyStep, source: KernelSource) -> None:
         shape = step.nodes[-1].output.shape

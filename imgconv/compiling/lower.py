@@ -18,16 +18,16 @@ from imgconv.kernels.target import Target
 
 def lower(
     graph: Graph, config: Config, target: Target, states: Mapping[str, str] | None = None,
-    chooser: Chooser = CostModel(),
+    chooser: Chooser = CostModel(), exact: frozenset[str] = frozenset(),
 ) -> Plan:
     """The Plan of a graph after the passes. Raises UnsupportedError or ResourceError.
 
     states: outputs that stay on the device and become inputs of the next run. ``{"h_out": "h_in"}`` feeds output h_out
-    to input h_in.
+    to input h_in. exact: values whose kernels use no native functions.
     """
     computed, moved = split_moved(graph, states or {})
     placed = place(computed, config, target, states or {})
-    emitter = LaunchEmitter(placed, config, target)
+    emitter = LaunchEmitter(placed, config, target, exact)
     steps = choose(placed.steps, chooser, target, config)
     launches = list(map(emitter.launch, steps))
     lasting, alignment = frozenset(placed.states), target.workspace

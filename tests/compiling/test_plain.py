@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy
 import pytest
 from graphs import target
 
 from imgconv.compiling.compiler import Prepared, prepare
+from imgconv.compiling.plan import Launch
 from imgconv.passes.plain_sums import plain_sum, with_plain_sums
 from imgconv.config import Config
 from imgconv.graph.evaluate import evaluate_graph
@@ -56,16 +59,15 @@ def test_other_nodes_stay() -> None:
     assert with_plain_sums(graph, {"y"}) is graph
 
 
-def refused(prepared: Prepared, rounds: int) -> list[tuple[str, str]]:
-    """Template and specialisation of the kernels that follow each other if each is refused in turn."""
-    keys, shown = frozenset[str](), []
+def refused(prepared: Prepared, rounds: int) -> list[Launch]:
+    """The launches of "y" that follow each other if the kernel of each is refused in turn."""
+    keys, made = frozenset[str](), list[Launch]()
     for _ in range(rounds):
-        made = Prepared(prepared.graph, prepared.config, prepared.target, prepared.chooser, keys).plan()
-        (launch,) = (each for each in made.launches if each.values == ("y",))
-        assert launch.choice is not None
-        shown.append((launch.choice.template, launch.specialisation))
-        keys |= {launch.source.key}
-    return shown
+        plan = replace(prepared, refused=keys).plan()
+        made += [launch for launch in plan.launches if launch.values == ("y",)]
+        keys |= {made[-1].source.key}
+    assert len(made) == rounds
+    return made
 
 
 def test_what_takes_the_place_of_a_refused_kernel() -> None:
@@ -73,5 +75,20 @@ def test_what_takes_the_place_of_a_refused_kernel() -> None:
     x = Tensor.input("x", (1, 8, 12, 12))
     graph = build_graph({"y": x.conv2d(Tensor.constant(drawn(8, 8, 3, 3)), padding=1)}, [x])
     first, second, *others = refused(prepare(graph, Config(), target()), 4)
-    assert first != second and first[0] == second[0] == "convolution"
-    assert all(template != "convolution" for template, _ in others)
+    assert first.specialisation != second.specialisation
+    templates = [launch.choice.template for launch in (first, second, *others) if launch.choice]
+    assert templates[:2] == ["convolution"] * 2 and "convolution" not in templates[2:] and len(templates) == 4
+
+
+@pytest.mark.parametrize("name", ["convolution", "generated"])
+def test_exact_functions_take_the_place_of_native_ones(name: str) -> None:
+    x = Tensor.input("x", (1, 8, 12, 12))
+    before = x.conv2d(Tensor.constant(drawn(8, 8, 3, 3)), padding=1) if name == "convolution" else x
+    graph = build_graph({"y": before.sigmoid(), "other": (x * 2.0).exp()}, [x])
+    prepared = prepare(graph, Config(native_explog=True), target())
+    first, *_, last = (launch.source.text for launch in refused(prepared, 4))
+    assert "native_exp(" in first and "native_" not in last and "exp_of(" in last
+    (other,) = (each for each in prepared.plan().launches if each.values == ("other",))
+    keys = frozenset(launch.source.key for launch in refused(prepared, 3))
+    (kept,) = (each for each in replace(prepared, refused=keys).plan().launches if each.values == ("other",))
+    assert kept.source.text == other.source.text and "native_exp(" in kept.source.text
