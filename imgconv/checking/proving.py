@@ -123,18 +123,21 @@ def prove(running: Running, started: float) -> None:
 def _replace(running: Running, wrong: Sequence[tuple[int, Finding]]) -> NoReturn:
     """Notes the kernels of wrong launches: other plans do without them. Raises WrongResultError, DeviceError."""
     info, subjects = running.context.info, subjects_of(running.plan, running.graph, running.states)
-    about = f"{info.name}, driver {info.driver_version}"
+    about, refused = f"{info.name}, driver {info.driver_version}", refused_kernels(info)
+    noted: set[str] = set()  # several launches may have one kernel
     for number, found in wrong:
         launch = running.plan.launches[number]
         what = f"launch {called(launch)}, kernel {found.kernel}: {found.text}"
         if found.again:
             raise DeviceError(f"{what}. Launched again, it is right: {about} loses launches. {ADVICE}")
         parts = [running.plan.launches[n] for n in (number, *subjects[number].parts)]
-        refused = refused_kernels(info)
         left = [part for part in parts if part.source.key not in refused]
         if not left:
             raise DeviceError(f"{what}. {about} computes it wrongly, and all other kernels for it. {ADVICE}")
         for part in left:
+            if part.source.key in noted:
+                continue
+            noted.add(part.source.key)
             kernel = BuiltKernel("", part.source.key, part.source.path, called(part))
             note_wrong(info, kernel, f"its result is wrong: {found.text}")
     raise WrongResultError(f"{about} computes {len(wrong)} launches wrongly")

@@ -125,6 +125,25 @@ def test_a_wrong_kernel_is_replaced_and_remembered(device: DeviceInfo, monkeypat
     assert [launch.source for launch in again.plan.launches] == [launch.source for launch in model.plan.launches]
 
 
+def test_launches_of_one_wrong_kernel_are_replaced(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second launch does not count as one for which the first one's kernel was tried in vain."""
+    x, random = Tensor.input("x", X.shape), numpy.random.default_rng(0)
+    made = [x.conv2d(Tensor.constant(random.uniform(-1, 1, (8, 8, 3, 3)).astype(numpy.float32))) for _ in range(2)]
+    graph = build_graph({"y": made[0] * 2.0, "z": made[1] * 2.0}, [x])
+    before = imgconv.load(graph, device=device, check=False)
+    (text,) = {launch.source.text for launch in before.plan.launches if launch.multiply_adds}
+
+    def check(running: Running, *_: object) -> Iterator[tuple[int, Finding]]:
+        for number, found in check_launches(running):
+            is_wrong = running.plan.launches[number].source.text == text
+            yield number, replace(found, verdict="wrong", text="1 is wrong") if is_wrong else found
+
+    monkeypatch.setattr(proving, "check_launches", check)
+    with pytest.warns(RuntimeWarning, match="its result is wrong: 1 is wrong"):
+        model = imgconv.load(graph, device=device)
+    assert text not in {launch.source.text for launch in model.plan.launches}
+
+
 def test_a_driver_that_was_wrong_is_checked_whole(
     device: DeviceInfo, checked: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
