@@ -4,6 +4,7 @@
 # make package build the source distribution and the wheel into dist, and check them with twine
 # make docs    build the documentation into build/site, and fail at the first warning
 # make fuzz    attack it with drawn models, files, pictures, networks and killed processes
+# make adreno  every form of kernel and ten networks as Adreno machine code in a simulator; needs Mesa's compiler; an hour
 # make oclgrind  every form of kernel under a simulator that reports reads outside of memory; over an hour
 # make faults  plant known faults one at a time, and see whether the tests notice; hours
 # make native  build libimgconv and imgconv-run into build/installed, with CMake; see docs/native.md
@@ -19,6 +20,7 @@ PYTHON ?= python3
 PYTEST ?=
 FUZZ ?= --minutes 10
 FAULTS ?=
+ADRENO ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,7 +31,7 @@ ALONE = $(PYTHON) -c 'import fcntl, subprocess, sys; file = open("setup.cfg", "r
 # With it set, each of the hundred processes that the tests start compiles imgconv's modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test bench fuzz oclgrind faults docs package native demo-native native-models native-check native-arm64 lint clean
+.PHONY: demo test bench fuzz adreno oclgrind faults docs package native demo-native native-models native-check native-arm64 lint clean
 
 demo: $(VENV)/installed-cpu
 	$(BIN)/python -m examples.demo
@@ -60,6 +62,10 @@ FUZZ_KINDS := kills models files pictures graphs streams plans cuttings
 fuzz: $(FUZZ_KINDS:%=fuzz-%)
 $(FUZZ_KINDS:%=fuzz-%): fuzz-%: $(VENV)/installed-cpu $(VENV)/installed-test
 	$(BIN)/python -m tests.tools.fuzz $* $(FUZZ)
+
+# ADRENO: make adreno ADRENO='forms --gpu 630,650,740 --float16 1'. Without a build of Mesa it says which one is needed.
+adreno: $(VENV)/installed-cpu $(VENV)/installed-test
+	$(BIN)/python -m benchmarks.adreno_simulator $(ADRENO)
 
 oclgrind: $(VENV)/installed-cpu $(VENV)/installed-test
 	$(BIN)/python -m tests.tools.oclgrind

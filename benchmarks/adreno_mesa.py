@@ -50,6 +50,14 @@ for path in sys.stdin.read().split("\\n"):
 
 
 @dataclass(frozen=True)
+class Kernel:
+    """A kernel's machine code. listing: as Mesa's disassembler prints it."""
+
+    statistics: Mapping[str, Any]
+    listing: str
+
+
+@dataclass(frozen=True)
 class Mesa:
     """A build of Mesa. integer_coordinates: whether reads take integer coordinates."""
 
@@ -77,24 +85,12 @@ class Mesa:
                 interrupted.set()
                 raise
 
-    def machine_code(self, text: str, gpu: int) -> str:
-        """Mesa's disassembly of a kernel, as it prints it. Raises Error if it does not compile."""
+    def kernel(self, text: str, gpu: int) -> Kernel:
+        """A kernel's machine code. Raises Error if it does not compile."""
         statistics = self.compile([text], [gpu])[gpu][text]
         if "error" in statistics:
             raise Error(statistics["error"])
-        file = self._cache_file(text, gpu).with_suffix(".ir3")
-        if not file.exists():
-            with tempfile.TemporaryDirectory(prefix="imgconv-adreno-") as folder:
-                path = Path(folder, "k.cl")
-                path.write_text(_whole(text, "k"), encoding="utf-8")
-                child = subprocess.run(
-                    [sys.executable, "-c", CHILD], input=str(path), capture_output=True, text=True,
-                    env=self._environment(gpu, Path(folder, "statistics.json")) | {"IR3_SHADER_DEBUG": "cs"},
-                )
-            variants = child.stderr.replace("MESA: info: ", "").split("Native code for ")
-            code = next(each for each in variants if f"sha1 {statistics['sha1']}" in each.partition("\n")[0])
-            _write(file, code.partition("\nNIR ")[0])
-        return file.read_text()
+        return Kernel(statistics, self._cache_file(text, gpu).with_suffix(".ir3").read_text())
 
     def _cache_file(self, text: str, gpu: int) -> Path:
         library = (self.folder / "lib" / "libRusticlOpenCL.so.1").stat()
@@ -104,7 +100,8 @@ class Mesa:
 
     def _known(self, texts: Sequence[str], gpu: int) -> dict[str, Mapping[str, Any]]:
         files = {text: self._cache_file(text, gpu) for text in texts}
-        return {text: json.loads(file.read_text()) for text, file in files.items() if file.exists()}
+        found = {text: json.loads(file.read_text()) for text, file in files.items() if file.exists()}
+        return {t: each for t, each in found.items() if "error" in each or files[t].with_suffix(".ir3").exists()}
 
     def _compile(self, texts: Sequence[str], gpu: int) -> dict[str, Mapping[str, Any]]:
         """Compiles texts until the compiler crashes or all are done; at least one has a result then."""
@@ -121,6 +118,7 @@ class Mesa:
             answers = child.stdout.splitlines()
             lines = statistics.read_text().splitlines() if statistics.exists() else []
             variants = [json.loads(line) for line in lines]
+            listings = _listings(child.stderr)
         if child.returncode and not answers and "rusticl" not in child.stderr and child.returncode > 0:
             raise Error(f"Mesa in {self.folder} does not start: {child.stderr.strip()[-600:]}")
         for number, text in enumerate(texts[: len(answers) + bool(child.returncode)]):
@@ -128,7 +126,10 @@ class Mesa:
             # One variant takes any global offset; if there are two, the second is for the usual launch.
             made = [v for v in variants if v["kernel"] in (f"k{number}", f"__wrapped_k{number}") and not v["internal"]]
             found[text] = made[:2][-1] if answer == "built" and made else {"error": answer.removeprefix("failed ")}
-            _write(self._cache_file(text, gpu), json.dumps(found[text]))
+            file = self._cache_file(text, gpu)
+            if "error" not in found[text]:
+                _write(file.with_suffix(".ir3"), listings[found[text]["sha1"]])
+            _write(file, json.dumps(found[text]))
         return found
 
     def _environment(self, gpu: int, statistics: Path) -> dict[str, str]:
@@ -136,7 +137,7 @@ class Mesa:
             **os.environ, "OCL_ICD_VENDORS": str(self.folder / "icd"), "RUSTICL_ENABLE": "freedreno",
             "FD_GPU_ID": str(gpu), "LD_PRELOAD": str(self.folder / "lib" / "libfreedreno_noop_drm_shim.so"),
             "IR3_STATS_FILE": str(statistics), "MESA_SHADER_CACHE_DISABLE": "true", "PYOPENCL_NO_CACHE": "1",
-            "RUSTICL_FEATURES": "fp16",
+            "RUSTICL_FEATURES": "fp16", "IR3_SHADER_DEBUG": "cs",
         }
         made.pop(INTEGER_COORDINATES, None)
         return made | ({INTEGER_COORDINATES: "1"} if self.integer_coordinates else {})
@@ -149,6 +150,12 @@ def find_mesa(integer_coordinates: bool) -> Mesa:
     if not all((folder / name).exists() for name in wanted):
         raise Error(HOW_TO.format(folder=folder))
     return Mesa(folder, integer_coordinates)
+
+
+def _listings(printed: str) -> dict[str, str]:
+    """The machine code that Mesa printed, by its SHA-1."""
+    variants = printed.replace("MESA: info: ", "").split("Native code for ")[1:]
+    return {each.partition("sha1 ")[2][:40]: each.partition("\nNIR ")[0] for each in variants}
 
 
 def _write(file: Path, content: str) -> None:

@@ -1,4 +1,4 @@
-// neighbours.ir3 is what Mesa 25.0.7 makes of this for an a630, with coordinates of reads as whole numbers:
+// neighbours_a630.ir3 and neighbours_a740.ir3 are what Mesa 25.0.7 makes of this, with whole coordinates of reads:
 // local memory behind a barrier, a loop whose rounds differ by lane, a branch, and a read outside of the image.
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 

@@ -1,4 +1,4 @@
-"""Runs a plan's launches as Adreno machine code, on numpy arrays."""
+"""Runs kernels and the launches of a plan as Adreno machine code, on numpy arrays."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any, Literal
 
 import numpy
 
-from adreno.ir3 import SHARED, Code, Fault, Memory, Wave, parse
+from benchmarks.adreno_mesa import Mesa
+from benchmarks.adreno_simulator.listing import Code, parse
+from benchmarks.adreno_simulator.memory import Fault, Memory
+from benchmarks.adreno_simulator.waves import SHARED, Wave
 from imgconv.compiling.plan import Launch, Plan, Storage
 from imgconv.kernels.layout import Placement, Texture
 
@@ -18,6 +21,8 @@ LOCAL_BYTES = 32 << 10
 MOST_LANES = 1 << 17  # of work groups that are run at once
 LARGEST_UNKNOWN_GROUP = 64  # work items, where the plan leaves the size to the driver
 CONSTANTS, NEVER_SET = 1 << 11, 0xD0D0D0D0  # words
+ARGUMENTS = 64  # words, at most
+LOCAL_SIZE = 8  # of the driver's parameters, the words before; the number of work groups is first
 NORMALISED = {"uint8": 255.0, "int8": 127.0}  # images of bytes are read as parts of one
 
 
@@ -31,24 +36,40 @@ class Argument:
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts of a launch. slots: in which waves issue instructions, all waves together. reads: of texels, by lanes."""
+    """Counts of a launch.
+
+    slots: in which waves issue instructions, all waves together. reads: texels, by lanes; outside: of them, those
+    outside of their image. trips: how often waves came to each instruction behind the preamble. waves: of the launch.
+    """
 
     slots: int
     reads: int
+    outside: int
+    trips: tuple[int, ...]
+    waves: int
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A kernel as the compiler made it. width: lanes of a wave."""
+
+    code: Code
+    width: int
 
 
 class Simulator:
     """A plan's memory, and its launches as machine code.
 
-    code_of: Mesa's text for a kernel's source. width: lanes of a wave. backwards: whether the waves of a group run in
-    the opposite order.
+    compiled: the machine code of a kernel's source. backwards: whether the waves of a group run in the opposite order.
     """
 
-    def __init__(self, plan: Plan, code_of: Callable[[str], str], width: int = 128, backwards: bool = False) -> None:
-        self.plan, self.code_of, self.width, self.backwards = plan, code_of, width, backwards
+    def __init__(self, plan: Plan, compiled: Callable[[str], Binary], backwards: bool = False) -> None:
+        self.plan, self.compiled, self.backwards = plan, compiled, backwards
         self.memory: dict[Storage, Array] = {}
         for storage, content in plan.content.items():
             self.memory[storage] = content.reshape(_shape(storage)).copy()
+        for state in plan.states:
+            self.memory[state] = numpy.zeros(_shape(state), state.dtype)
 
     def run(self, inputs: Mapping[str, Array]) -> Iterator[tuple[Launch, Counts]]:
         """Runs the launches in order; yields each one after it ran. Raises Fault, naming the launch."""
@@ -74,6 +95,10 @@ class Simulator:
         index[axis] = slice(place.channel_offset, place.channel_offset + place.shape[axis])
         return whole[tuple(index)]
 
+    def output(self, name: str) -> Array:
+        """An output as the host reads it."""
+        return self._stored(self.plan.output_buffers[name])
+
     def _stored(self, storage: Storage) -> Array:
         """A storage's memory, at first full of NaN, or of what a kernel cannot mean."""
         if storage not in self.memory:
@@ -91,36 +116,38 @@ class Simulator:
             elif each.written:
                 arguments.append(Argument(stored, "written"))
             else:
-                scale = NORMALISED.get(each.storage.dtype)
+                scale = NORMALISED.get(str(each.storage.dtype))
                 texels = stored if scale is None else numpy.maximum(stored / numpy.float32(scale), -1)
                 arguments.append(Argument(texels, "read"))
-        local = source.local_size or _local_size(source.global_size)
-        code = parse(self.code_of(source.text))
-        return run_kernel(code, arguments, source.global_size, local, self.width, self.backwards)
+        local = source.local_size or local_size(source.global_size)
+        return run_kernel(self.compiled(source.text), arguments, source.global_size, local, self.backwards)
 
 
 def run_kernel(
-    code: Code, arguments: Sequence[Argument], global_size: tuple[int, ...], local_size: tuple[int, ...],
-    width: int = 128, backwards: bool = False,
+    binary: Binary, arguments: Sequence[Argument], global_size: tuple[int, ...], local_size: tuple[int, ...],
+    backwards: bool = False,
 ) -> Counts:
-    """Runs all work groups. width, backwards: as in Simulator. Raises Fault."""
+    """Runs all work groups. backwards: as in Simulator. Raises Fault."""
+    code, width = binary.code, binary.width
     local = (*local_size, 1, 1)[:3]
     groups = [ceil(size / of) for size, of in zip((*global_size, 1, 1)[:3], local, strict=True)]
-    memory = _bound(code, arguments)
+    memory, group_waves = _bound(code, arguments), ceil(prod(local) / width)
     if "driver_params" in code.places:
         start = code.places["driver_params"]
-        memory.constants[start : start + 3], memory.constants[start + 8 : start + 11] = groups, local
-    step = max(1, MOST_LANES // (ceil(prod(local) / width) * width))
+        memory.constants[start : start + 3] = groups
+        memory.constants[start + LOCAL_SIZE : start + LOCAL_SIZE + 3] = local
+    trips = numpy.zeros(len(code.instructions), numpy.int64)
+    step = max(1, MOST_LANES // (group_waves * width))
     for first in range(0, prod(groups), step):
         numbers = numpy.arange(first, min(first + step, prod(groups)))
         memory.local = numpy.full((len(numbers), LOCAL_BYTES), 0xFF, numpy.uint8)
-        waves = [
-            _wave(code, memory, number, numbers, groups, local, width) for number in range(ceil(prod(local) / width))
-        ]
-        _run_to_end(waves[::-1] if backwards else waves)
-    if any((written > 1).any() for written in memory.written):
-        raise Fault("two work items write one texel")
-    return Counts(memory.slots, memory.reads)
+        waves = [_wave(code, memory, number, numbers, groups, local, width) for number in range(group_waves)]
+        _run_to_end([wave.run() for wave in (waves[::-1] if backwards else waves)])
+        trips += numpy.sum([wave.trips for wave in waves], 0)
+    memory.check_writes()
+    trips[: code.start] = 0
+    slots = sum(int(count) * each.slots for count, each in zip(trips, code.instructions, strict=True))
+    return Counts(slots, memory.reads, memory.outside, tuple(map(int, trips)), prod(groups) * group_waves)
 
 
 def _run_to_end(waves: Sequence[Iterator[None]]) -> None:
@@ -134,13 +161,13 @@ def _run_to_end(waves: Sequence[Iterator[None]]) -> None:
 
 def _wave(
     code: Code, memory: Memory, number: int, which: Array, groups: Sequence[int], local: Sequence[int], width: int
-) -> Iterator[None]:
+) -> Wave:
     """The waves with a number of some work groups: r0.xyz has a work item's place in its group, r48.xyz the group's."""
     group = numpy.repeat(numpy.arange(len(which)), width)
     item = numpy.tile(numpy.arange(number * width, (number + 1) * width), len(which))
     registers = dict(enumerate(_place(item, local)))
     registers |= {SHARED + n: array for n, array in enumerate(_place(which[group], groups))}
-    return Wave(code, memory, registers, group, width, item < prod(local)).run()
+    return Wave(code, memory, registers, group, width, item < prod(local))
 
 
 def _place(number: Array, sizes: Sequence[int]) -> tuple[Array, Array, Array]:
@@ -148,19 +175,30 @@ def _place(number: Array, sizes: Sequence[int]) -> tuple[Array, Array, Array]:
 
 
 def _bound(code: Code, arguments: Sequence[Argument]) -> Memory:
-    """The memory of a launch. In the constants a buffer's address takes 8 bytes, and so does an image that is read."""
+    """The memory of a launch. In its arguments a buffer's address takes 8 bytes, and so does an image that is read."""
     constants = numpy.full(CONSTANTS, NEVER_SET, numpy.uint32)
     for number, word in code.constants.items():
         constants[number] = word
-    place, buffers = code.places.get("ubo_ranges", 0), dict[int, Array]()
+    words, place, buffers = numpy.full(ARGUMENTS, NEVER_SET, numpy.uint32), 0, dict[int, Array]()
     for argument in arguments:
         if argument.use == "buffer":
             number = len(buffers) + 1
             buffers[number] = argument.array.reshape(-1).view(numpy.uint8)
-            constants[place : place + 2] = 0, number
+            words[place : place + 2] = 0, number
         place += 0 if argument.use == "written" else 2
+    if "ubo_ranges" in code.places and not code.loads_arguments:
+        start = code.places["ubo_ranges"]
+        constants[start : start + place] = words[:place]
     images, written = ([each.array for each in arguments if each.use == use] for use in ("read", "written"))
-    return Memory(constants, images, written, buffers, numpy.empty((0, 0), numpy.uint8))
+    return Memory(constants, words, images, written, buffers, numpy.empty((0, 0), numpy.uint8))
+
+
+def compiled_by(mesa: Mesa, gpu: int) -> Callable[[str], Binary]:
+    """The machine code that a build of Mesa makes for a GPU."""
+    def binary(text: str) -> Binary:
+        kernel = mesa.kernel(text, gpu)
+        return Binary(parse(kernel.listing), kernel.statistics["subgroup"])
+    return binary
 
 
 def _shape(storage: Storage) -> tuple[int, ...]:
@@ -170,7 +208,7 @@ def _shape(storage: Storage) -> tuple[int, ...]:
     return form.layers, form.height, form.width, 4
 
 
-def _local_size(sizes: tuple[int, ...]) -> tuple[int, ...]:
+def local_size(sizes: tuple[int, ...]) -> tuple[int, ...]:
     """A work group for a driver that chooses it: of whole parts of the sizes."""
     made, left = [], LARGEST_UNKNOWN_GROUP
     for size in sizes:

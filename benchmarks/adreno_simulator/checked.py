@@ -1,0 +1,130 @@
+"""Runs graphs as Adreno machine code in the simulator, and checks each launch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy
+
+from benchmarks.adreno_mesa import Mesa
+from benchmarks.adreno_simulator.launches import Counts, Simulator, compiled_by
+from benchmarks.adreno_simulator.memory import Fault
+from imgconv.compiling.compiler import Prepared
+from imgconv.compiling.plan import Launch
+from imgconv.graph.evaluate import evaluate_node
+from imgconv.graph.nodes import Graph
+
+Array = Any
+# The largest difference in parts of the largest value, by FLOAT16. Float: sums of up to 4608 products in another order.
+# 1: values and weights are rounded to half, by 2^-11 each. 2: sums too, in runs or from end to end.
+TOLERANCES = {0: 1e-5, 1: 4e-3, 2: 3e-2}
+
+
+@dataclass(frozen=True)
+class CheckedLaunch:
+    """A launch that ran. error: of what it completes, in parts of the largest value; None if it completes nothing."""
+
+    launch: Launch
+    counts: Counts
+    error: float | None
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A graph that ran. worst: the largest error of a launch. wrong: what is over the tolerance, or cannot run."""
+
+    name: str
+    gpu: int
+    float16: int
+    launches: tuple[CheckedLaunch, ...]
+    wrong: tuple[str, ...]
+    seconds: float
+
+    @property
+    def worst(self) -> float:
+        return max((each.error for each in self.launches if each.error is not None), default=0.0)
+
+    @property
+    def slots(self) -> int:
+        return sum(each.counts.slots for each in self.launches)
+
+    @property
+    def reads(self) -> int:
+        return sum(each.counts.reads for each in self.launches)
+
+    @property
+    def outside(self) -> int:
+        return sum(each.counts.outside for each in self.launches)
+
+
+def check(name: str, prepared: Prepared, mesa: Mesa, gpu: int, backwards: bool = False) -> Checked:
+    """Runs a graph's plan launch by launch. float16 is that of `prepared`."""
+    float16, began, plan = prepared.config.float16, perf_counter(), prepared.plan()
+    mesa.compile([launch.source.text for launch in plan.launches], [gpu])
+    launches, wrong = list[CheckedLaunch](), list[str]()
+    try:
+        for each in check_launches(prepared, Simulator(plan, compiled_by(mesa, gpu), backwards)):
+            launches.append(each)
+            if each.error is not None and not each.error < TOLERANCES[float16]:
+                wrong.append(f"{each.launch}: {each.error:.1e} off")
+    except (Fault, NotImplementedError) as error:
+        wrong.append(str(error))
+    return Checked(name, gpu, float16, tuple(launches), tuple(wrong), perf_counter() - began)
+
+
+def check_launches(prepared: Prepared, simulator: Simulator) -> Iterator[CheckedLaunch]:
+    """Each launch, after it ran.
+
+    What it completes is compared with the graph's evaluation in float64, of the values that the simulator holds then:
+    rounding does not add up from launch to launch, so that each has one tolerance.
+    """
+    plan, graph = simulator.plan, prepared.graph
+    inputs = draw_inputs(prepared.graph)
+    held: dict[str, Array] = {**graph.constants, **inputs}
+    for number, (launch, counts) in enumerate(simulator.run(inputs)):
+        error, name = None, plan.made.get(number)
+        if name is not None:
+            found = simulator.value(plan.placements[name])
+            error = _error(found, _evaluated(name, graph, held))
+            held[name] = found
+        elif launch.kind == "unpack":
+            found, wanted = simulator.output(launch.name), _evaluated(launch.name, graph, held)
+            error = _error(found.reshape(wanted.shape), wanted)
+        yield CheckedLaunch(launch, counts, error)
+
+
+def draw_inputs(graph: Graph) -> dict[str, Array]:
+    """Numbers from -1 to 1, or from 0 to 200 for bytes; the same ones each time."""
+    random = numpy.random.default_rng(0)
+    return {
+        each.name: random.uniform(-1, 1, each.shape).astype(each.dtype) if each.dtype.startswith("float")
+        else random.integers(0, 200 if each.dtype == "uint8" else 2, each.shape).astype(each.dtype)
+        for each in graph.inputs
+    }
+
+
+def _evaluated(name: str, graph: Graph, held: Mapping[str, Array]) -> Array:
+    """A value, evaluated from those that are held."""
+    if name in held:
+        return held[name]
+    wanted, values = [name], dict(held)
+    while wanted:
+        node = graph.producers[wanted[-1]]
+        missing = [each.value for each in node.all_operands if each.value not in values]
+        wanted += missing
+        if not missing:
+            values[wanted.pop()] = evaluate_node(node, values)
+    return values[name]
+
+
+def _error(found: Array, wanted: Array) -> float:
+    """The largest difference in parts of the largest value; NaN where a value was not written."""
+    if not wanted.size:
+        return 0.0
+    wide = wanted.astype(numpy.float64)
+    with numpy.errstate(all="ignore"):
+        difference = numpy.where(found == wide, 0, abs(found - wide))
+    return float(difference.max() / (abs(wide[numpy.isfinite(wide)]).max(initial=0.0) or 1.0))
