@@ -14,6 +14,7 @@ from imgconv.dtype import FLOAT16, FLOAT32
 from imgconv.errors import DeviceError
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import ImageLimits
+from imgconv.kernels.source import KernelSource
 from imgconv.kernels.step import Problem, Specialisation
 from imgconv.kernels.target import Target
 from imgconv.passes import run_passes
@@ -33,6 +34,8 @@ class Prepared:
     chooser: Chooser = CostModel()
     refused: frozenset[str] = frozenset()
     """The keys of kernels that the driver cannot build, which plans do without where they can: KernelSource.key."""
+    bad_forms: tuple[str, ...] = ()
+    """Further ones: see KernelSource.has_form and cl/bad_compilers.py."""
 
     def plan(self, config: Config | None = None, states: Mapping[str, str] | None = None) -> Plan:
         """The plan with the given settings, by default self.config. states: see `lower`. Raises what `lower` raises.
@@ -45,13 +48,17 @@ class Prepared:
             chooser = Excluding(self.chooser, excluded) if excluded else self.chooser
             graph = with_plain_sums(self.graph, plain) if plain else self.graph
             plan = lower(graph, config or self.config, self.target, states, chooser, plain)
-            launches = [launch for launch in plan.launches if self.refused and launch.source.key in self.refused]
+            launches = [launch for launch in plan.launches if self._refuses(launch.source)]
             found = {(each.choice.problem, each.choice.specialisation) for each in launches if each.choice}
             before = {problem for problem, _ in excluded}
             again = {n for each in launches if each.choice and each.choice.problem in before for n in each.values}
             if found <= excluded and again <= plain:
                 return plan
             excluded, plain = excluded | found, plain | again
+
+    def _refuses(self, source: KernelSource) -> bool:
+        """Returns whether plans do without a kernel where they can."""
+        return bool(self.refused) and source.key in self.refused or source.has_form(self.bad_forms)
 
 
 def prepare(graph: Graph, config: Config, target: Target, chooser: Chooser = CostModel()) -> Prepared:

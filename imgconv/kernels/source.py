@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,6 +34,13 @@ class KernelSource:
     def key(self) -> str:
         """A hash of the text."""
         return hashlib.blake2b(self.text.encode(), digest_size=16).hexdigest()
+
+    def has_form(self, forms: Sequence[str]) -> bool:
+        """Returns whether one of the regular expressions is found in the path and the text, a line break between them.
+
+        "^conv.cl$" finds all kernels of that template; see cl/bad_compilers.py.
+        """
+        return any(re.search(form, f"{self.path}\n{self.text}", re.MULTILINE) for form in forms)
 
 
 def group_attribute(local_size: tuple[int, ...] | None) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from imgconv.arrays import Arrays, Declared, Shapes
 from imgconv.checking.proving import Running, is_proved, prove
+from imgconv.cl.bad_compilers import bad_forms
 from imgconv.cl.building.crashes import refused_kernels
 from imgconv.cl.device_info import DeviceInfo
 from imgconv.compiling.choose import Chooser, CostModel
@@ -64,7 +65,8 @@ def prepare_for(
         chooser = Tuned(tuning, info.key, chooser)
     if packings is not None:
         chooser = SharedPackings(chooser, packings)
-    return replace(prepare(graph, config, target_of(info, native_functions), chooser), refused=refused_kernels(info))
+    prepared = prepare(graph, config, target_of(info, native_functions), chooser)
+    return replace(prepared, refused=refused_kernels(info), bad_forms=bad_forms(info))
 
 
 def _chooser(info: DeviceInfo, tuning: Database | None) -> Chooser:
@@ -169,7 +171,8 @@ def plans_for(
     plans = []
     for info in devices:
         target = limited(target_of(info), config)
-        plans.append(PlanFor(Prepared(graph, config, target, _chooser(info, tuning)).plan(), info.key, target))
+        prepared = Prepared(graph, config, target, _chooser(info, tuning), bad_forms=bad_forms(info))
+        plans.append(PlanFor(prepared.plan(), info.key, target))
     return plans
 
 
@@ -376,13 +379,15 @@ class SavedSource:
         with spending(self.limits), saved.naming():
             target = limited(target_of(self.info), saved.config)
             found = saved.plan_for(self.info.key, target) if self.trusted and not states else None
-            refused = refused_kernels(self.info)
-            if refused and found and any(launch.source.key in refused for launch in found.plan.launches):
+            refused, bad = refused_kernels(self.info), bad_forms(self.info)
+            sources = [launch.source for launch in found.plan.launches] if found else []
+            if any(source.key in refused or source.has_form(bad) for source in sources if refused or bad):
                 found = None
             if found is None:
                 target = replace(target, native_functions=native_functions_fit(self.context, saved.config))
                 target = target if self.trusted else replace(target, linear=None)
-                plan = Prepared(saved.read_graph(), saved.config, target, refused=refused).plan(states=states)
+                prepared = Prepared(saved.read_graph(), saved.config, target, refused=refused, bad_forms=bad)
+                plan = prepared.plan(states=states)
             else:
                 plan = found.plan
             session = Session(plan, self.context, self.progress, share_with, found.binaries if found else ())

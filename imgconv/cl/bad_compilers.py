@@ -1,0 +1,32 @@
+"""Kernels that known compilers get wrong: plans for their devices do without. docs/check.md says how to add one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from imgconv.cl.device_info import DeviceInfo
+
+
+@dataclass(frozen=True)
+class BadCompiler:
+    """A compiler that gets a form of kernel wrong.
+
+    platform: DeviceInfo.platform. versions: a regular expression, searched for in DeviceInfo.key, which has the
+    driver's version and its compiler's. form: one for KernelSource.has_form. source: the report.
+    """
+
+    platform: str
+    versions: str
+    form: str
+    source: str
+
+
+# Public reports are of other engines' kernels; none of imgconv's is known to fail.
+BAD_COMPILERS: tuple[BadCompiler, ...] = ()
+
+
+def bad_forms(info: DeviceInfo) -> tuple[str, ...]:
+    """The forms of kernels that plans for a device do without."""
+    entries = [entry for entry in BAD_COMPILERS if entry.platform == info.platform]
+    return tuple(entry.form for entry in entries if re.search(entry.versions, info.key))
