@@ -14,13 +14,16 @@ from imgconv.kernels.source import COMMON, kernel_name, program_text, programs_o
 from imgconv.runtime.device import Device, Program
 
 Progress = Callable[[int, int, str], None]
+# Of a plan's kernels, the part from which on it takes those that other plans have: below, it builds the programs that
+# it builds in a later process too, which then finds all of them in the cache.
+WORTH_SHARING = 0.25
 
 
 class Programs:
     """The programs of a plan. kernels: program and name of every distinct kernel text; several make one program."""
 
     def __init__(self, plan: Plan, context: Device, share_with: Sequence[Programs] = ()) -> None:
-        """Takes the kernels that others have; `building` makes those that are missing."""
+        """Takes the kernels that others have, if they are many; `building` makes those that are missing."""
         offered = {text: kernel for each in share_with for text, kernel in each.kernels.items()}
         self._launches: dict[str, Launch] = {}  # the first of each kernel text
         for launch in plan.launches:
@@ -28,7 +31,9 @@ class Programs:
         self._numbers = {text: number for number, text in enumerate(self._launches)}
         self._context = context
         self._programs: list[Program] = []
-        self.kernels: dict[str, tuple[Program, str]] = {t: offered[t] for t in self._launches if t in offered}
+        taken = {text: offered[text] for text in self._launches if text in offered}
+        is_worth_it = len(taken) >= WORTH_SHARING * len(self._launches)
+        self.kernels: dict[str, tuple[Program, str]] = taken if is_worth_it else {}
         self.are_shared = bool(self.kernels)
         self._known: Known = {}
 

@@ -34,6 +34,7 @@ from imgconv.precision.choose import BOUND, choose_precision, ends_in_softmax
 from imgconv.precision.inputs import synthetic_inputs
 from imgconv.precision.loss import relative_error
 from imgconv.precision.share import UNDECIDED
+from imgconv.runtime.programs import Programs
 from imgconv.runtime.session import Session
 from imgconv.stored.precision_file import choice_key, read_choice, write_choice
 from imgconv.tensor import Tensor, build_graph, concatenate
@@ -208,6 +209,21 @@ def test_no_kernel_is_compiled_twice(device: DeviceInfo, context: Context, monke
     monkeypatch.setattr("imgconv.runtime.programs.programs_of", recorded)
     choice = choose_precision(prepared_of(offset_model(), device), context, None, [{"x": picture()}])
     assert choice.precision.storage and len(compiled) == len(set(compiled))
+
+
+@pytest.mark.parametrize("offered", (1, 5))
+def test_few_kernels_of_others_are_not_taken(context: Context, offered: int) -> None:
+    """A plan that takes any has programs that a later process cannot find in the cache."""
+    x = Tensor.input("x", (1, 1, 4, 4))
+    parts = [(x * (number + 2.5)).tanh() for number in range(8)]
+    graphs = [build_graph({f"y{n}": part for n, part in enumerate(made)}) for made in (parts, parts[:offered])]
+    plans = [lower(run_passes(graph), Config(), target_of(context.info)) for graph in graphs]
+    texts = [{launch.source.text for launch in plan.launches} for plan in plans]
+    assert len(texts[0] & texts[1]) == offered and len(texts[0]) == len(parts)
+    lender = Programs(plans[1], context)
+    with lender.building():
+        pass
+    assert len(Programs(plans[0], context, [lender]).kernels) == (0 if offered == 1 else offered)
 
 
 def test_the_session_has_its_own_weights_again(device: DeviceInfo, context: Context) -> None:
