@@ -5,5 +5,6 @@
     positions.py    the positions of an output that are compared
     subjects.py     what each launch of a plan computes, by the graph
     comparing.py    what a launch wrote next to what it should have written
+    shrinking.py    a wrong convolution or product alone, at the smallest sizes that are wrong
     proving.py      a plan run launch by launch on its device; what is known to be right there
 """

@@ -139,7 +139,7 @@ def _replace(running: Running, wrong: Sequence[tuple[int, Finding]]) -> NoReturn
                 continue
             noted.add(part.source.key)
             kernel = BuiltKernel("", part.source.key, part.source.path, called(part))
-            note_wrong(info, kernel, f"its result is wrong: {found.text}")
+            note_wrong(info, kernel, found.text)
     raise WrongResultError(f"{about} computes {len(wrong)} launches wrongly")
 
 

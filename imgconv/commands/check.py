@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,15 @@ from typing import Any
 from imgconv.checking.comparing import Finding
 from imgconv.checking.forms import forms
 from imgconv.checking.proving import Running, check_session
+from imgconv.checking.shrinking import smallest_failing
+from imgconv.cl.building.crashes import wrong_kernels_tried_again
 from imgconv.cl.device import DeviceInfo, open_device, select
 from imgconv.commands.arguments import add_device_argument, named, read_shapes
 from imgconv.commands.inputs import declared_of
 from imgconv.compiling.plan import Plan
-from imgconv.config import Config, read_config
-from imgconv.errors import DeviceError
+from imgconv.config import Config, Precision, read_config
+from imgconv.errors import DeviceError, Error
+from imgconv.graph.nodes import Graph
 from imgconv.files.disk import check_folder, written_whole
 from imgconv.loading.compiled import prepare_for
 from imgconv.loading.native_functions import native_functions_fit
@@ -48,12 +51,15 @@ FORMS = (Column("form of kernel", text=True), Column("FLOAT16"), Column("verdict
 
 @dataclass(frozen=True)
 class Checked:
-    """The verdicts on a plan's launches. about: the model, or the form of kernel. text: of each launch's kernel."""
+    """The verdicts on a plan's launches. about: the model, or the form of kernel. graph: after the passes."""
 
     about: str
-    float16: int
+    graph: Graph
+    config: Config
     findings: dict[int, Finding]
     plan: Plan
+    load_seconds: float
+    check_seconds: float
 
     @property
     def wrong(self) -> dict[int, Finding]:
@@ -79,7 +85,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> None:
     """Prints the verdicts. Raises DeviceError if a launch is wrong, and what imgconv.load raises."""
     check_folder(options.report)
-    with terminal.Progress(f"reading {options.model}" if options.model else "building kernels") as progress:
+    about = f"reading {options.model}" if options.model else "building kernels"
+    with terminal.Progress(about) as progress, wrong_kernels_tried_again():
         if options.model:
             info, plans, left = *_model(options, progress), 0
         else:
@@ -94,8 +101,9 @@ def execute(options: argparse.Namespace) -> None:
         print_forms(info, plans, left)
     wrong = sum(len(each.wrong) for each in plans)
     if options.report:
+        smaller = [each for plan in plans if options.model for each in smallest(info, plan)]
         with written_whole(options.report) as file:
-            file.write(report(info, plans).encode())
+            file.write(report(info, [*plans, *smaller]).encode())
     if wrong:
         raise DeviceError(f"{info.name}, driver {info.driver_version}: {wrong} launches are wrong{_advice(options)}")
 
@@ -107,8 +115,13 @@ def _advice(options: argparse.Namespace) -> str:
 def _model(options: argparse.Namespace, progress: terminal.Progress) -> tuple[DeviceInfo, list[Checked]]:
     """Loads the model and checks its launches."""
     shapes = read_shapes(options.shape, declared_of(options.model)) if options.shape else {}
+    begun = time.perf_counter()
     model = load(options.model, options.device, options.float16, shapes=shapes, progress=progress, check=False)
-    return model.device, [Checked(Path(options.model).name, model.config.float16, checked(model), model.plan)]
+    loaded = time.perf_counter()
+    findings = checked(model)
+    seconds = loaded - begun, time.perf_counter() - loaded
+    name = Path(options.model).name
+    return model.device, [Checked(name, model.graph, model.config, findings, model.plan, *seconds)]
 
 
 def checked_forms(info: DeviceInfo, context: Device, progress: terminal.Progress) -> tuple[list[Checked], int]:
@@ -117,24 +130,53 @@ def checked_forms(info: DeviceInfo, context: Device, progress: terminal.Progress
     configs += [Config(float16=1)] if info.half_images else []
     configs += [Config(float16=2)] if info.half_images and info.fp16_arithmetic else []
     wanted = [(graph, config) for config in configs for graph in forms()]
-    end = time.monotonic() + SECONDS
+    end = time.perf_counter() + SECONDS
     made: list[Checked] = []
     for number, (graph, config) in enumerate(wanted):
-        if time.monotonic() > end:
+        if time.perf_counter() > end:
             return made, len(wanted) - number
         progress(number, len(wanted), graph.name)
-        native = native_functions_fit(context, config)
-        prepared = prepare_for(info, graph, config, native_functions=native)
-        session = Session(prepared.plan(), context)
-        findings = check_session(Running(session, prepared.graph, config))
-        made.append(Checked(graph.name, config.float16, findings, session.plan))
+        made.append(_checked(info, context, graph, config))
     return made, 0
+
+
+def _checked(info: DeviceInfo, context: Device, graph: Graph, config: Config) -> Checked:
+    """Plans a graph and checks its launches."""
+    begun = time.perf_counter()
+    prepared = prepare_for(info, graph, config, native_functions=native_functions_fit(context, config))
+    session = Session(prepared.plan(), context)
+    loaded = time.perf_counter()
+    findings = check_session(Running(session, prepared.graph, config))
+    seconds = loaded - begun, time.perf_counter() - loaded
+    return Checked(graph.name, prepared.graph, config, findings, session.plan, *seconds)
+
+
+def smallest(info: DeviceInfo, model: Checked) -> Iterator[Checked]:
+    """The smallest graph of one node that is wrong too, for each file of wrong kernels that has any."""
+    config, context, done = replace(model.config, precision=Precision()), open_device(info), set[str]()
+
+    def failure(graph: Graph) -> Checked | None:
+        try:
+            made = _checked(info, context, graph, config)
+        except Error:
+            return None
+        return made if made.wrong else None
+
+    for number in sorted(model.wrong, key=lambda n: _work(model.plan, n)):
+        launch = model.plan.launches[number]
+        nodes = [model.graph.producers[name] for name in launch.values if name in model.graph.producers]
+        if launch.source.path not in done:
+            found = filter(None, (smallest_failing(node, model.graph, failure) for node in nodes))
+            if (made := next(found, None)) is not None:
+                done.add(launch.source.path)
+                yield made
 
 
 def as_json(info: DeviceInfo, plans: Sequence[Checked], left: int) -> dict[str, Any]:
     """Everything that is printed, as plain data."""
     checked_plans = [
-        {"about": each.about, "float16": each.float16,
+        {"about": each.about, "float16": each.config.float16, "load_seconds": each.load_seconds,
+         "check_seconds": each.check_seconds,
          "launches": [{"number": number, **asdict(found)} for number, found in each.findings.items()]}
         for each in plans
     ]
@@ -148,7 +190,7 @@ def as_json(info: DeviceInfo, plans: Sequence[Checked], left: int) -> dict[str, 
 def print_launches(info: DeviceInfo, made: Checked) -> None:
     """Prints a model's launches with their verdicts."""
     console = terminal.console()
-    console.print(f"{made.about} on {info}, FLOAT16={made.float16}", style="bold")
+    console.print(f"{made.about} on {info}, FLOAT16={made.config.float16}", style="bold")
     rows = [
         (str(number), found.launch, found.kernel, found.verdict, str(found.samples), found.text)
         for number, found in made.findings.items()
@@ -172,7 +214,7 @@ def print_forms(info: DeviceInfo, plans: Sequence[Checked], left: int) -> None:
     rows, styles = [], []
     for each in plans:
         worst = min(each.findings.values(), key=lambda f: ("wrong", "not covered", "right").index(f.verdict))
-        rows.append((each.about, str(each.float16), worst.verdict, worst.text))
+        rows.append((each.about, str(each.config.float16), worst.verdict, worst.text))
         styles.append(_style(worst))
     print_table(console, FORMS, rows, styles=styles)
     right = sum(not each.wrong for each in plans)
@@ -202,7 +244,7 @@ def _work(plan: Plan, number: int) -> int:
 def _of_launch(each: Checked, number: int, wrong: Finding) -> Iterator[str]:
     launch = each.plan.launches[number]
     yield ""
-    yield f"{each.about}, FLOAT16={each.float16}, launch {number} {launch.name!r}: {launch.description}"
+    yield f"{each.about}, FLOAT16={each.config.float16}, launch {number} {launch.name!r}: {launch.description}"
     yield f"kernel: {wrong.kernel}, global size {launch.source.global_size}, local size {launch.source.local_size}"
     yield f"found: {wrong.text}" + ("; launched again it was right" if wrong.again else "")
     if launch.choice is not None:

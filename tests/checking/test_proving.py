@@ -151,7 +151,7 @@ def test_a_driver_that_was_wrong_is_checked_whole(
     monkeypatch.setattr(proving, "PART", 0.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        crashes.note_wrong(device, BuiltKernel("k0", "other", "conv.cl"), "its result is wrong")
+        crashes.note_wrong(device, BuiltKernel("k0", "other", "conv.cl"), "1 is wrong")
     model = imgconv.load(network(), device=device)
     assert checked == list(range(len(model.plan.launches)))
 

@@ -14,6 +14,8 @@ import imgconv as engine
 from imgconv.checking import proving
 from imgconv.checking.comparing import Finding
 from imgconv.checking.proving import Running, check_launches
+from imgconv.cl.building import crashes
+from imgconv.cl.building.source import BuiltKernel
 from imgconv.cl.device import DeviceInfo
 from imgconv.commands import check
 
@@ -57,8 +59,26 @@ def test_a_wrong_launch(imgconv: Command, device: DeviceInfo, wrong_convolutions
     text = Path("report.txt").read_text(encoding="utf-8")
     for words in (device.name, device.driver_version, "found: 1 is wrong", "conv.cl", "__kernel void NAME"):
         assert words in text, words
+    assert "wrong launches: 2\n" in text
+    smallest, own = (line for line in text.splitlines() if ", launch " in line)
+    assert "alone, of (1, 1, 1, 1), gives" in smallest and own.startswith("conv.onnx")
     status, out, _ = imgconv("check", "conv.onnx", *options, "--json")
     assert status == 1 and json.loads(out)["wrong"] == 1
+
+
+def test_kernels_that_were_wrong_are_tried_again(imgconv: Command, device: DeviceInfo) -> None:
+    """A report is about them, though plans do without them. What is known of them stays."""
+    write_convolution()
+    launches = engine.load("conv.onnx", device=device, shapes={"x": (1, 3, 12, 10)}).plan.launches
+    (key,) = (launch.source.key for launch in launches if launch.source.path == "conv.cl")
+    with pytest.warns(RuntimeWarning, match="1 is wrong"):
+        crashes.note_wrong(device, BuiltKernel("k0", key, "conv.cl"), "1 is wrong")
+    before = crashes.refused_kernels(device)
+    status, out, _ = imgconv("check", "conv.onnx", *SHAPE, "--device", device.index, "--json")
+    kernels = [launch["kernel"] for launch in json.loads(out)["plans"][0]["launches"]]
+    specialisation = next(launch.specialisation for launch in launches if launch.source.key == key)
+    assert status == 0 and f"conv.cl {specialisation}" in kernels
+    assert crashes.refused_kernels(device) == before and key in before
 
 
 def test_forms(imgconv: Command, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from imgconv.files.marks import abandoned, marked
 LOG = logging.getLogger("imgconv")
 CRASHES = DiskCache("crashes", 2**20)
 WITHOUT_OPTIMISATION = "-cl-opt-disable"
+WRONG = "its result is wrong"
 
 Known = dict[str, tuple[str, str]]
 """By a kernel's key: its file and launch, and how its build ended; that is empty for a suspect."""
@@ -47,7 +48,21 @@ def known_kernels(info: DeviceInfo) -> Known:
         with suppress(AttributeError, KeyError, TypeError, ValueError):  # somebody else's file
             mark = json.loads(content)
             _take(str(mark["driver"]), {str(key): str(about) for key, about in mark["kernels"].items()})
-    return _read(info.key)
+    known = _read(info.key)
+    if not _wrong_ones_count:
+        return {key: (about, how) for key, (about, how) in known.items() if not how.startswith(WRONG)}
+    return known
+
+
+@contextmanager
+def wrong_kernels_tried_again() -> Iterator[None]:
+    """Kernels whose results were wrong are not refused inside, for a report about them."""
+    global _wrong_ones_count
+    _wrong_ones_count = False
+    try:
+        yield
+    finally:
+        _wrong_ones_count = True
 
 
 def refused_kernels(info: DeviceInfo) -> frozenset[str]:
@@ -83,8 +98,9 @@ def refuse(info: DeviceInfo, kernel: BuiltKernel, options: Sequence[str], how: s
     raise RefusedError(kernel.path, how, launch=kernel.launch)
 
 
-def note_wrong(info: DeviceInfo, kernel: BuiltKernel, how: str) -> None:
+def note_wrong(info: DeviceInfo, kernel: BuiltKernel, text: str) -> None:
     """Notes that the kernel gives wrong results: it is refused as one that cannot be built. Warns of it."""
+    how = f"{WRONG}: {text}"
     with _changed(info.key) as known:
         known[kernel.key] = str(kernel), how
     _warn(info.key, str(kernel), how)
@@ -111,6 +127,7 @@ def _warn(driver: str, about: str, how: str) -> None:
 
 
 _lock = Lock()
+_wrong_ones_count = True
 _seen: dict[str, Known] = {}  # by this process, which may have no folder to write to
 
 
