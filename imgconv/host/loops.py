@@ -4,9 +4,9 @@ A state that the body passes through is read from outside. What depends on no ot
 own, the attribute `first`, whose outputs are further inputs of the body:
 
     h, w = Loop(trips, go, h0, W)                      h = Loop(trips, go, h0)      w = Identity(W)
-      body: number, goes, h1, w1                         first: turned = Transpose(W)
-        turned = Transpose(w1)             becomes       body: number, goes, h1, turned
-        h2 = MatMul(h1, turned)                            h2 = MatMul(h1, turned)
+      body: number, goes, h1, w1                         first: t = Transpose(W)
+        t = Transpose(w1)                  becomes       body: number, goes, h1, t
+        h2 = MatMul(h1, t)                                 h2 = MatMul(h1, t)
         goes, h2, w1                                       goes, h2
 """
 

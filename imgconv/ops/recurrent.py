@@ -250,8 +250,8 @@ def _states(
 
 def _product_of(r: Tensor, product: Product | None) -> Callable[[Tensor], Tensor]:
     """The product of a state and r. The transpose is one tensor for all steps: each one is computed at load."""
-    turned = r.transpose(1, 0)
-    return (lambda state: state.matmul(turned)) if product is None else lambda state: product(state, r)
+    transposed = r.transpose(1, 0)
+    return (lambda state: state.matmul(transposed)) if product is None else lambda state: product(state, r)
 
 
 def _unrolled(

@@ -8,7 +8,7 @@ import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from problems.product import ProductProblem, product_problems, product_specialisations, staged_specialisations
+from problems.product import ProductProblem, product_problems, product_specialisations, tiled_specialisations
 from running import Choose, check, choosing, device_settings, run_tensors, target
 
 from imgconv.cl.context import Context
@@ -101,11 +101,11 @@ TILED = [
 @pytest.mark.parametrize("seed", range(3))
 def test_tiles_in_local_memory(context: Context, seed: int) -> None:
     """What a large GPU does: ends of rows, columns and sums that no tile divides, and each way to read."""
-    wanted = choosing(target(context, "gpu"), product=Choose(staged_specialisations, seed))
+    wanted = choosing(target(context, "gpu"), product=Choose(tiled_specialisations, seed))
     plan = check([*TILED, *VECTORS[4:6], *VIEWS[5:]], context, Config(float16=seed % 2), wanted)
     assert sum("staged" in launch.specialisation for launch in plan.launches) > len(TILED)
-    turned = [launch for launch in plan.launches if "B_TURNED 1" in launch.source.text]
-    assert len(turned) == 3, "tiles are made of a transposed operand without a copy"
+    transposed = [launch for launch in plan.launches if "B_TRANSPOSED 1" in launch.source.text]
+    assert len(transposed) == 3, "tiles are made of a transposed operand without a copy"
 
 
 @device_settings(max_examples=3)

@@ -24,7 +24,7 @@ LAYERS = [
     P(4, 3, 8, (True,), "reset"),
     P(5, 2, 7, (False, True), "reset", constant=False),
     P(6, 2, 5, (True, False), "stopped"),
-    P(2, 1, 6, (True,), "gated", constant=False, turned=True),
+    P(2, 1, 6, (True,), "gated", constant=False, transposed=True),
     P(1, 1, 1),
 ]
 TANH = [apply("tanh", apply("add", Argument(0), Argument(1)))]

@@ -83,8 +83,8 @@ def test_layers_that_share_weights_share_their_packing() -> None:
         return [storage.name for storage in planned(**outputs).content if storage.name.endswith(".weights")]
 
     assert packings(a=x.conv2d(w, padding=1), b=z.conv2d(w, padding=1).relu()) == ["a.weights"]
-    turned = convolution(z, w, [1, 1], [1, 1, 1, 1], [1, 1], output=[8, 8], transposed=True)
-    assert len(packings(a=x.conv2d(w), b=turned)) == 2
+    deconvolved = convolution(z, w, [1, 1], [1, 1, 1, 1], [1, 1], output=[8, 8], transposed=True)
+    assert len(packings(a=x.conv2d(w), b=deconvolved)) == 2
     assert len(packings(a=x.conv2d(w), b=z.conv2d(const(8, 8, 3, 3, seed=1)))) == 2
 
 

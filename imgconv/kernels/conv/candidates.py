@@ -10,7 +10,7 @@ from math import ceil, prod
 
 from imgconv.dtype import FLOAT16
 from imgconv.kernels.conv.problem import Keep, Problem, Specialisation, kept_size, work_items
-from imgconv.kernels.conv.staging import WINOGRAD_TILES, groups_of, staged_candidates, staging_group
+from imgconv.kernels.conv.staging import WINOGRAD_TILES, groups_of, staging_group, tiled_candidates
 from imgconv.kernels.conv.work import predicted_seconds
 from imgconv.kernels.device_model.adreno import WAVE
 from imgconv.kernels.layout import LANES
@@ -160,7 +160,7 @@ def _on_gpu(problem: Problem) -> Iterator[Specialisation]:
         yield replace(made, local_size=_work_group(problem, made), weights="buffer")
         yield from _alone_and_shared(problem, made)
     if not problem.depthwise and problem.phase_size[1] > 1:
-        yield from staged_candidates(problem)
+        yield from tiled_candidates(problem)
 
 
 def _on_small_gpu(problem: Problem) -> Iterator[Specialisation]:

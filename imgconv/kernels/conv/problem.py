@@ -188,7 +188,7 @@ class Specialisation:
         return self.weights != "local" or (
             one_block and one_image and self.keep in ("texel", "line") and not problem.depthwise
             and problem.products != FLOAT16
-            and staged_texels(problem, self) * LANES * 4 <= LOCAL_BYTES
+            and local_texels(problem, self) * LANES * 4 <= LOCAL_BYTES
         )
 
     def _transforms(self, problem: Problem) -> bool:
@@ -268,12 +268,12 @@ def by_taps(problem: Problem, chosen: Specialisation) -> bool:
     return chosen.weights == "local" and chosen.keep == "texel" and problem.window[1] > 1
 
 
-def staged_quads(problem: Problem, chosen: Specialisation) -> int:
+def local_quads(problem: Problem, chosen: Specialisation) -> int:
     """Input quads whose weights a work group copies at once; 0 if it copies none."""
     if chosen.weights != "local":
         return 0
     room = min(MOST_FETCHED * chosen.items, LOCAL_BYTES // (LANES * 4))
-    most = max(1, room // staged_texels(problem, chosen))
+    most = max(1, room // local_texels(problem, chosen))
     quads = problem.group_input_quads * (prod(problem.window) if by_taps(problem, chosen) else 1)
     return max(n for n in range(1, min(most, 8) + 1) if quads % n == 0)
 
@@ -284,13 +284,13 @@ def kept_size(problem: Problem, chosen: Specialisation) -> tuple[int, int]:
     return rows, chosen.block_columns // chosen.winograd * (chosen.winograd + 2) if chosen.winograd else columns
 
 
-def staged_texels(problem: Problem, chosen: Specialisation) -> int:
+def local_texels(problem: Problem, chosen: Specialisation) -> int:
     """Texels of local memory that one input quad takes, with its weights."""
-    return staged_by(chosen.local_size or (1, 1, 1), problem, chosen)
+    return local_texels_of(chosen.local_size or (1, 1, 1), problem, chosen)
 
 
-def staged_by(local_size: tuple[int, int, int], problem: Problem, chosen: Specialisation) -> int:
-    """`staged_texels` with a work group of another size."""
+def local_texels_of(local_size: tuple[int, int, int], problem: Problem, chosen: Specialisation) -> int:
+    """`local_texels` with a work group of another size."""
     single = by_taps(problem, chosen)
     taps, strides = (1, (1, 1)) if single else (taps_of(problem, chosen), problem.strides)
     # One more for each row of quad blocks, as conv.cl has for all input quads together.

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 from math import prod
 
-from imgconv.kernels.conv.problem import Keep, Problem, Specialisation, staged_by, work_items
+from imgconv.kernels.conv.problem import Keep, Problem, Specialisation, local_texels_of, work_items
 from imgconv.kernels.source import round_up
 
 # Blocks of work groups that stage weights and input in local memory, by what they keep of the input there.
@@ -21,7 +21,7 @@ WINOGRAD_TILES = (2, 4)
 FAR_APART = 4
 
 
-def staged_candidates(problem: Problem) -> Iterator[Specialisation]:
+def tiled_candidates(problem: Problem) -> Iterator[Specialisation]:
     """Candidates whose work groups stage weights and input in local memory."""
     keep: Keep = "texel" if problem.window[1] == 1 else "line"
     tiles = (0, *WINOGRAD_TILES) if problem.window[1] == 3 else (0,)
@@ -51,14 +51,14 @@ def staging_group(problem: Problem, chosen: Specialisation, items: int = 128) ->
         return prod(round_up(n, size) for n, size in zip(blocks, group, strict=True))
 
     def rank(group: tuple[int, int, int]) -> tuple[int, ...]:
-        staged = staged_by(group, problem, chosen)
+        texels = local_texels_of(group, problem, chosen)
         if chosen.keep == "texel":
             # Local memory serves items that read the same address at once. In a wave two items wide, these are reads
             # of texels and of weights. Weights come from a buffer, faster than texels. A tenth more items, or half a
             # texel more for each item, matter less.
-            return 10 * started(group) // fewest, staged // 64, abs(group[0] - 2), -group[1]
+            return 10 * started(group) // fewest, texels // 64, abs(group[0] - 2), -group[1]
         # In narrower groups, several rows read the same bank of local memory.
-        return started(group), group[0] < 4, staged // 8, abs(group[0] - 8)
+        return started(group), group[0] < 4, texels // 8, abs(group[0] - 8)
 
     longest = 32 if chosen.keep == "texel" else 16
     groups = groups_of(items, longest, longest)

@@ -13,7 +13,7 @@ from imgconv.graph.nodes import Convolution, Node, Operand
 from imgconv.kernels.codegen.access import LANE, SHORT_LIMIT, KernelArgument, image_type, index_text, read_text
 from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
 from imgconv.kernels.conv.problem import (
-    BYTE_SCALE, KEEP, Problem, Specialisation, by_taps, read_step, staged_quads, together_of, work_items,
+    BYTE_SCALE, KEEP, Problem, Specialisation, by_taps, local_quads, read_step, together_of, work_items,
 )
 from imgconv.kernels.layout import LANES, HostBuffer, Placement, Texture, Tiling
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
@@ -116,7 +116,7 @@ def _block(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
 def _tiled(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
     """The constants of conv_tiled.cl alone."""
     return {
-        "LOCAL_QUADS": staged_quads(problem, chosen), "BY_TAPS": int(by_taps(problem, chosen)),
+        "LOCAL_QUADS": local_quads(problem, chosen), "BY_TAPS": int(by_taps(problem, chosen)),
         "INPUT_WIDTH": problem.input_size[1],
         # Of the phases of a transposed convolution there is one.
         "PAD_X": problem.pads[1] - problem.phase_shift[1], "PAD_Y": problem.pads[0] - problem.phase_shift[0],

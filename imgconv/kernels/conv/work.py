@@ -7,7 +7,7 @@ from math import ceil, prod
 
 from imgconv.kernels.conv import mobile
 from imgconv.kernels.conv.problem import (
-    Problem, Specialisation, by_taps, groups_of, kept_size, multiply_adds_of, staged_quads, staged_texels, sums_of,
+    Problem, Specialisation, by_taps, groups_of, kept_size, local_quads, local_texels, multiply_adds_of, sums_of,
     taps_of, texel_reads, weight_reads, work_items,
 )
 from imgconv.kernels.device_model.cpu import TEXEL_BYTES
@@ -70,7 +70,7 @@ def _staging(problem: Problem, chosen: Specialisation, work: LaunchWork) -> Laun
     """The work of a launch whose work items read local memory, into which their group copies input and weights."""
     assert chosen.local_size is not None
     quads, local = problem.group_input_quads, float(work.reads)
-    stages, fetched = quads / staged_quads(problem, chosen), work.fetched
+    stages, fetched = quads / local_quads(problem, chosen), work.fetched
     outputs = chosen.block_rows * chosen.block_columns
     if by_taps(problem, chosen):  # each position of the window is copied by itself
         taps = prod(problem.window)
@@ -81,7 +81,7 @@ def _staging(problem: Problem, chosen: Specialisation, work: LaunchWork) -> Laun
         local = quads * prod(problem.window) * LANES * (outputs / LANES + chosen.block_quads)
     return replace(
         work, reads=0, scattered=0, steps=0, local=local, barriers=stages, fetched=fetched,
-        local_bytes=TEXEL_BYTES * staged_quads(problem, chosen) * staged_texels(problem, chosen),
+        local_bytes=TEXEL_BYTES * local_quads(problem, chosen) * local_texels(problem, chosen),
     )
 
 

@@ -36,7 +36,7 @@ LOCAL_TEXELS = (1 << 15) // 16
 LARGEST_GROUP = 256  # work items
 GROUP = 128  # work items of a group that the driver chooses on a GPU; assumed
 B_NAMES = "B_X(batch, inner, quad)", "B_Y(batch, inner, quad)"
-TURNED_NAMES = "B_X(batch, row, quad)", "B_Y(batch, row, quad)"
+TRANSPOSED_NAMES = "B_X(batch, row, quad)", "B_Y(batch, row, quad)"
 # With fewer rows, tiles have nothing to share of a constant matrix.
 FEWEST_ROWS = 8
 
@@ -45,15 +45,15 @@ FEWEST_ROWS = 8
 class Problem:
     """The sizes of `batch` products of (rows x inner) by (inner x columns).
 
-    turned: a texel of the right operand holds four of k, as one of the left does. Only tiles can be made of it.
-    `turned` is left out of repr, because measurements are filed under that text; `allowed` tells the two apart.
+    transposed: a texel of the right operand holds four of k, as one of the left does. Only tiles can be made of it.
+    `transposed` is left out of repr, because measurements are filed under that text; `allowed` tells the two apart.
     """
 
     batch: int
     rows: int
     inner: int
     columns: int
-    turned: bool = field(default=False, repr=False)
+    transposed: bool = field(default=False, repr=False)
 
     @property
     def output_quads(self) -> int:
@@ -117,8 +117,8 @@ def candidates(
     problem: Problem, kind: TargetKind, compute_units: int = 1, max_work_group: int = LARGEST_GROUP
 ) -> list[Specialisation]:
     """The specialisations worth measuring for a problem. kind: 'cpu' or 'gpu'. max_work_group: work items."""
-    if problem.turned:
-        return list(_staged(problem, max_work_group))
+    if problem.transposed:
+        return list(_tiles(problem, max_work_group))
     blocks = dict.fromkeys(
         (min(rows, problem.rows), min(quads, problem.output_quads))
         for rows, quads in ((1, 1), (1, 2), (2, 2), (4, 1), (4, 2), (8, 2), (4, 4))
@@ -133,11 +133,11 @@ def candidates(
             if parts <= most and parts * columns <= max_work_group
         ]
     if kind == "gpu" and compute_units >= LARGE_GPU:
-        made += _staged(problem, max_work_group)
+        made += _tiles(problem, max_work_group)
     return list(dict.fromkeys(made))
 
 
-def _staged(problem: Problem, max_work_group: int) -> Iterator[Specialisation]:
+def _tiles(problem: Problem, max_work_group: int) -> Iterator[Specialisation]:
     """Candidates whose work groups stage tiles of both operands in local memory: groups of 64 to 256 items."""
     most = min(LARGEST_GROUP, max_work_group)
     for (rows, quads), parts, items, columns, staged in itertools.product(
@@ -217,7 +217,7 @@ def _address(operand: Operand, placement: Placement, which: Literal["a", "b"]) -
     return placement.address([e.substitute(axes) for e in operand.view.index])
 
 
-def _turned(operand: Operand) -> Operand:
+def _transposed(operand: Operand) -> Operand:
     """The operand with its last two axes exchanged."""
     rank = len(operand.view.shape)
     order = [*range(rank - 2), rank - 1, rank - 2]
@@ -258,7 +258,7 @@ def product_kernel(
     a, b = (placements[o.value] for o in node.operands)
     left, right = node.operands
     where_a = _address(left, a, "a")[:2]
-    where_b = (_address(_turned(right), b, "a") if problem.turned else _address(right, b, "b"))[:2]
+    where_b = (_address(_transposed(right), b, "a") if problem.transposed else _address(right, b, "b"))[:2]
     epilogue = build_epilogue(node, output, placements, forms)
     helpers: list[str] = []
     inside = (False, False)
@@ -283,8 +283,8 @@ def product_kernel(
         "A_IMAGE": image_type(a.texture), "READ_A(x, y)": read_text("a", a.texture, helpers, past=inside),
         "A_X(batch, row, quad)": a_x, "A_Y(batch, row, quad)": a_y,
         "B_IMAGE": image_type(b.texture), "READ_B(x, y)": read_text("b", b.texture, helpers, past=inside),
-        **dict(zip(TURNED_NAMES if problem.turned else B_NAMES, (b_x, b_y), strict=True)),
-        "B_TURNED": int(problem.turned),
+        **dict(zip(TRANSPOSED_NAMES if problem.transposed else B_NAMES, (b_x, b_y), strict=True)),
+        "B_TRANSPOSED": int(problem.transposed),
         "WORK_GROUP": group_attribute(local),
     }
     constants |= output_constants(output, problem.columns, epilogue, helpers)
@@ -313,7 +313,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> AnyStep:
             return conv_template.step_of(placing, convolved, as_convolution(problem), Convolution(), weights)
         made_b, padded = _padded_matrix(placing, node, b, array), True
     elif _can_turn(placing, problem, b):
-        made_b, problem = b, replace(problem, turned=True)
+        made_b, problem = b, replace(problem, transposed=True)
     else:
         made_b = _readable(placing, b, "b")
     node = replace(node, operands=(made_a, made_b))
@@ -331,7 +331,7 @@ def _tiles_pay(problem: Problem, target: Target) -> bool:
     """Returns whether a product with a constant matrix is expected to be faster in tiles than as a convolution."""
     if target.kind == "cpu" or target.is_mobile or problem.rows < FEWEST_ROWS:
         return False
-    tiles = [TEMPLATE.seconds(problem, c, target) for c in _staged(problem, target.max_work_group)]
+    tiles = [TEMPLATE.seconds(problem, c, target) for c in _tiles(problem, target.max_work_group)]
     return min(tiles, default=inf) < conv_template.TEMPLATE.least_seconds(as_convolution(problem), target)
 
 
@@ -357,9 +357,9 @@ def _can_turn(placing: Placing, problem: Problem, b: Operand) -> bool:
     target, place = placing.target, placing.placements[b.value]
     if target.kind == "cpu" or target.is_mobile:
         return False
-    if next(_staged(problem, target.max_work_group), None) is None:
+    if next(_tiles(problem, target.max_work_group), None) is None:
         return False
-    return texel_of(b, place, "b") is None and texel_of(_turned(b), place, "a") is not None
+    return texel_of(b, place, "b") is None and texel_of(_transposed(b), place, "a") is not None
 
 
 def _padded_matrix(placing: Placing, node: Node, operand: Operand, array: Array) -> Operand:
@@ -382,7 +382,7 @@ def kernel(step: Step[Problem, bool], chosen: Specialisation, emitting: Emitting
 
 TEMPLATE = Template(
     "product", "matmul.cl", Problem, Specialisation,
-    allowed=lambda problem, chosen: chosen.staged > 0 or not problem.turned,
+    allowed=lambda problem, chosen: chosen.staged > 0 or not problem.transposed,
     candidates=lambda problem, target: candidates(
         problem, target.kind, target.compute_units, target.max_work_group
     ),

@@ -7,7 +7,7 @@
 //
 // The sum is cut in PARTS, and PART_ITEMS items make each: STAGED quads of k at a time, fetched into registers while
 // those before them are used. Item (r, c) of a part makes rows r * BLOCK_ROWS + 0, 1, ... of the tile, and its quads
-// c, c + WORK_GROUP_COLUMNS, ..., so that neighbours read neighbours. If B_TURNED, texels of B are taken apart on the way.
+// c, c + WORK_GROUP_COLUMNS, ..., so that neighbours read neighbours. If B_TRANSPOSED, texels of B are taken apart.
 
 #pragma once
 #include "kernels/lib/output.cl"
@@ -60,8 +60,8 @@
 #ifndef B_Y
 #define B_Y(batch, inner, quad) (inner)  // texel y of B
 #endif
-#ifndef B_TURNED
-#define B_TURNED 0                      // 1: a texel of B has four of k, as those of A, and B_X and B_Y are as A_X, A_Y
+#ifndef B_TRANSPOSED
+#define B_TRANSPOSED 0                  // 1: a texel of B has four of k, as those of A, and B_X and B_Y are as A_X, A_Y
 #endif
 
 #define INNER_QUADS ((INNER + 3) / 4)
@@ -102,7 +102,7 @@ inline void put_left(__local float4 *left, const float4 *fetched, int item) {
   }
 }
 
-#if B_TURNED
+#if B_TRANSPOSED
 #define TILE_COLUMNS (4 * TILE_QUADS)
 #define LAST_COLUMN (4 * (OUTPUT_QUADS - 1) + LAST_LANES - 1)
 

@@ -95,16 +95,16 @@ def product_problems() -> st.SearchStrategy[ProductProblem]:
 def product_specialisations(problem: product_kernel.Problem) -> list[product_kernel.Specialisation]:
     """The candidates of both kinds of device, and blocks and tiles that divide nothing."""
     made = [c for kind in ("cpu", "gpu") for c in product_kernel.candidates(problem, kind)]
-    made += staged_specialisations(problem)
+    made += tiled_specialisations(problem)
     made += [
         product_kernel.Specialisation(rows, quads, parts, columns)
         for rows, quads, parts, columns in itertools.product((1, 2, 3), (1, 2, 3), (1, 2, 16), (1, 4))
         if parts > 1 or columns == 1
     ]
-    return [each for each in made if each.staged or not problem.turned]
+    return [each for each in made if each.staged or not problem.transposed]
 
 
-def staged_specialisations(problem: product_kernel.Problem) -> list[product_kernel.Specialisation]:
+def tiled_specialisations(problem: product_kernel.Problem) -> list[product_kernel.Specialisation]:
     """Tiles in local memory: the candidates of a large GPU, and small ones that divide nothing."""
     made = [c for c in product_kernel.candidates(problem, "gpu", LARGE_GPU) if c.staged]
     made += [

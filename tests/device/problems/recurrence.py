@@ -23,7 +23,7 @@ class RecurrenceProblem:
 
     kind: 'plain', h = tanh(x + h r). 'gated', two states: c = 0.5 c + sigmoid(x0 + h r0) / 2, h = p c + tanh(x1 + h r1)
     / 4, with another operand p. 'reset': the last gate multiplies another state, as in GRU. 'stopped': the state stays
-    as it is from step p on. constant: whether the weights are known. turned: x is (G, H) transposed.
+    as it is from step p on. constant: whether the weights are known. transposed: x is (G, H) transposed.
     """
 
     steps: int
@@ -32,14 +32,14 @@ class RecurrenceProblem:
     reverse: tuple[bool, ...] = (False,)
     kind: Kind = "plain"
     constant: bool = True
-    turned: bool = False
+    transposed: bool = False
 
     def instance(self) -> Instance:
         gates, count, n, h = GATES[self.kind], len(self.reverse), self.batch, self.hidden
         inputs: dict[str, Array] = {}
-        seen = (self.steps, n, count, h, gates) if self.turned else (self.steps, n, count, gates, h)
+        seen = (self.steps, n, count, h, gates) if self.transposed else (self.steps, n, count, gates, h)
         x, given = source(seen, inputs, "x")
-        if self.turned:
+        if self.transposed:
             x, given = x.transpose(0, 1, 2, 4, 3), given.swapaxes(3, 4)
         shape = (count, h, gates, h)
         if self.constant:
