@@ -147,7 +147,7 @@ def print_boundary(partition: HostPartition, plan: Plan) -> None:
 
 def _cells(launch: Launch, why_float: str) -> tuple[str, ...]:
     operation = launch.description
-    operation += " sums in half" if launch.sums == "half" else ""
+    operation += " sums in half" if launch.sums_in_half else ""
     operation += f" because {launch.reason}" if launch.reason else ""
     operation += f", float: {why_float}" if why_float else ""
     multiply_adds = f"{launch.multiply_adds / 1e6:.2f}" if launch.multiply_adds else ""

@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import Literal
 
 from imgconv.arrays import Array, Arrays
-from imgconv.config import Sums
+from imgconv.config import ACCUMULATORS, Sums
+from imgconv.dtype import FLOAT16
 from imgconv.graph.moved import WIDE
 from imgconv.graph.nodes import Graph, Value
 from imgconv.kernels.conv import problem as conv
@@ -54,6 +55,12 @@ class Launch:
         return ""
 
     @property
+    def sums_in_half(self) -> bool:
+        """Returns whether the launch's convolutions sum in half from end to end."""
+        sums = self.sums
+        return sums != "" and ACCUMULATORS[sums] == FLOAT16
+
+    @property
     def specialisation(self) -> str:
         """The chosen specialisation as text. Empty for a kernel without free constants."""
         return str(self.choice.specialisation) if self.choice else ""
@@ -69,7 +76,7 @@ class Launch:
     def __str__(self) -> str:
         text = f"{self.kind:8} {self.name}: {self.description}"
         text += f"  [{self.specialisation}]" if self.specialisation else ""
-        text += "  sums in half" if self.sums == "half" else ""
+        text += "  sums in half" if self.sums_in_half else ""
         return text + (f"  because {self.reason}" if self.reason else "")
 
 

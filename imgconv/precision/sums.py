@@ -67,7 +67,7 @@ class Sums:
     def sizes(self) -> dict[str, int]:
         """The multiply-adds of the launches that can sum in half, by each value that they compute."""
         launches = self.trial(NONE, NONE)[0].plan.launches
-        return {name: each.multiply_adds for each in launches if each.sums == "half" for name in each.values}
+        return {name: each.multiply_adds for each in launches if each.sums_in_half for name in each.values}
 
     @cached_property
     def judged(self) -> list[Judged]:
