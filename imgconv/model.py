@@ -77,8 +77,7 @@ class Model:
 
     @property
     def _last(self) -> Compiled:
-        if not self._plans:
-            assert self._missing is not None
+        if self._missing is not None and not self._plans:
             raise self._missing
         return next(reversed(self._plans.values()))
 

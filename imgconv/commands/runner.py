@@ -171,26 +171,25 @@ class Pictures:
 
     def prepare(self, item: Item) -> tuple[Sample, Iterable[Run]]:
         """Reads a picture and makes runs of it: one, several if it is in tiles, none if it cannot be read."""
-        given = self.line.given
-        if item.read is None:
+        given, target = self.line.given, self.line.given.target
+        if item.read is None or target is None:
             return Sample(item), [given.arrays]
         try:
             picture = item.read()
         except InputError as error:
             return Sample(item, error=str(error)), []
-        assert given.target is not None
-        size = given.target.picture_size(picture.size)
+        size = target.picture_size(picture.size)
         tiling = self._tiling(picture.size, size)
         if tiling is None:
             placement = PicturePlacement.of(picture.size, size, self._preparation)
-            made = pixels_or_array(picture, given.target, self._preparation, self.on_device)
-            return Sample(item, picture, placement), [self._inputs(made)]
-        last = given.target.channels_last
-        whole = replace(given.target, dimensions=(1, "", "", given.target.channels or 3) if last else (1, 3, "", ""))
+            made = pixels_or_array(picture, target, self._preparation, self.on_device)
+            return Sample(item, picture, placement), [{**given.arrays, target.name: made}]
+        last = target.channels_last
+        whole = replace(target, dimensions=(1, "", "", target.channels or 3) if last else (1, 3, "", ""))
         array = input_array(picture, whole, self._preparation)
         placement = PicturePlacement.of(picture.size, picture.size, self._preparation)
-        runs = map(self._inputs, tiling.cut(array, (2, 1) if last else (3, 2)))
-        return Sample(item, picture, placement, tiling), runs
+        tiles = tiling.cut(array, (2, 1) if last else (3, 2))
+        return Sample(item, picture, placement, tiling), ({**given.arrays, target.name: tile} for tile in tiles)
 
     def _tiling(self, picture: Size, size: Size) -> PictureTiling | None:
         """The tiles of a picture: if they are asked for, or an image network takes another size."""
@@ -200,10 +199,6 @@ class Pictures:
         if self._preparation.resize != "stretch":
             raise InputError(f"--tile takes the picture at its own size: leave out resize {self._preparation.resize!r}")
         return PictureTiling(picture, size, usual_overlap(size) if overlap in (None, -1) else overlap)
-
-    def _inputs(self, made: Array | Pixels) -> Run:
-        assert self.line.given.target is not None
-        return {**self.line.given.arrays, self.line.given.target.name: made}
 
     def finish(self, sample: Sample, runs: Sequence[Arrays]) -> Outcome:
         """Decodes the outputs of its runs and writes the files. Raises InputError."""

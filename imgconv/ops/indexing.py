@@ -142,11 +142,10 @@ def scatter_nd(call: Call) -> Tensor:
     chosen, rows = x.shape[:count], prod(indices.shape[:-1])
     if prod(chosen) > EXACT:
         raise call.unsupported(f"{prod(chosen)} positions, more than 2**24: indices are floats on a device")
-    flat: Tensor | None = None
-    for number, size in enumerate(chosen):
-        part = counted_from_front(call, _component(indices, number), size)
-        flat = part if flat is None else flat * size + part
-    assert flat is not None
+    parts = [counted_from_front(call, _component(indices, n), size) for n, size in enumerate(chosen)]
+    flat = parts[0]
+    for part, size in zip(parts[1:], chosen[1:]):
+        flat = flat * size + part
     rest = prod(x.shape[count:])
     made = _scattered(call, x.reshape(prod(chosen), rest), flat.reshape(rows, 1), updates.reshape(rows, rest))
     return known(made.reshape(*x.shape), *((_component(indices, n), size) for n, size in enumerate(chosen)))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy
 
 from imgconv.ops.registry import NARROW, Call, operator
-from imgconv.tensor import Tensor, TensorLike, elementwise, less, where
+from imgconv.tensor import Tensor, elementwise, less, where
 
 _BITWISE = {"BitwiseAnd": "bit_and", "BitwiseOr": "bit_or", "BitwiseXor": "bit_xor"}
 EXPONENT_BITS = 5  # |base| >= 2 has powers up to 2**24
@@ -45,14 +47,12 @@ def integer_power(call: Call, base: Tensor, exponent: Tensor) -> Tensor:
     size = exponent.apply("absolute")
     # If the exponent is above 24, only 0, 1 and -1 have exact powers, which depend on whether it is odd.
     size = where(less(24, size), size.apply("modulo", 2) + 24, size)
-    power: TensorLike = 1
-    square = base
+    factors, square = list[Tensor](), base
     for bit in range(EXPONENT_BITS):
         odd = size.apply("shift_right", bit).apply("modulo", 2).apply("equal", 1, dtype="bool")
-        factor = where(odd, square, Tensor.constant(numpy.array(1, base.dtype)))
-        power = factor if bit == 0 else factor * power
+        factors.append(where(odd, square, Tensor.constant(numpy.array(1, base.dtype))))
         square = square * square
-    assert isinstance(power, Tensor)
+    power = reduce(lambda power, factor: factor * power, factors)
     if exponent.is_constant and numpy.all(exponent.numpy() >= 0):
         return power
     unit = base.apply("absolute").apply("equal", 1, dtype="bool").apply("or", less(exponent, 0).apply("not"))

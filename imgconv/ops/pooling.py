@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from math import prod
+from operator import add
 
 import numpy
 
@@ -30,16 +32,15 @@ def _places(call: Call, x: Tensor, window: Window) -> Tensor:
     spatial, count = x.shape[2:], len(window.kernel)
     steps = [prod(spatial[:i]) if call.flag("storage_order") else prod(spatial[i + 1 :]) for i in range(count)]
     tap = x.pool("argmax", window.kernel, window.strides, window.pads, window.dilations, window.sizes)
-    place: Tensor | None = None
+    places = list[Tensor]()
     for i in reversed(range(count)):
         size = window.kernel[i]
         begins = numpy.arange(window.sizes[i]) * window.strides[i] - window.pads[i]
         begin = Tensor.constant(begins.reshape([-1 if a == i else 1 for a in range(count)]) * steps[i])
-        along = tap.apply("modulo", size) * (window.dilations[i] * steps[i]) + begin
-        place, tap = along if place is None else place + along, tap.apply("quotient", size)
-    assert place is not None
+        places.append(tap.apply("modulo", size) * (window.dilations[i] * steps[i]) + begin)
+        tap = tap.apply("quotient", size)
     channels = numpy.arange(prod(x.shape[:2])).reshape(*x.shape[:2], *[1] * count) * prod(spatial)
-    return place + Tensor.constant(channels)
+    return reduce(add, places) + Tensor.constant(channels)
 
 
 @operator("AveragePool")

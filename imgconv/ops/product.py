@@ -34,12 +34,12 @@ def _determinant(x: Tensor) -> Tensor:
     rows, columns, size = x.rank - 2, x.rank - 1, x.shape[-1]
     if size == 1:
         return x
-    total: Tensor | None = None
-    for column in range(size):
-        minor = x.take(rows, range(1, size)).take(columns, [c for c in range(size) if c != column])
-        part = x.slice(rows, 0, 1).slice(columns, column, column + 1) * _determinant(minor)
-        total = part if total is None else total - part if column % 2 else total + part
-    assert total is not None
+    below = x.take(rows, range(1, size))
+    minors = [below.take(columns, [c for c in range(size) if c != column]) for column in range(size)]
+    parts = [x.slice(rows, 0, 1).slice(columns, c, c + 1) * _determinant(minor) for c, minor in enumerate(minors)]
+    total = parts[0]
+    for column in range(1, size):
+        total = total - parts[column] if column % 2 else total + parts[column]
     return total
 
 

@@ -26,14 +26,13 @@ def place_concatenations(graph: Graph) -> Graph:
     """
     nodes: list[Node] = []
     for node in graph.nodes:
-        nodes += _rewrite(graph, node) if isinstance(node.operation, Concatenation) else [node]
+        operation = node.operation
+        nodes += _rewrite(graph, node, operation.axis) if isinstance(operation, Concatenation) else [node]
     return replace(graph, nodes=tuple(nodes))
 
 
-def _rewrite(graph: Graph, node: Node) -> list[Node]:
-    assert isinstance(node.operation, Concatenation)
-    axis, rank = node.operation.axis, len(node.output.shape)
-    in_place = axis == 1 and rank in (2, 4, 5)
+def _rewrite(graph: Graph, node: Node, axis: int) -> list[Node]:
+    in_place = axis == 1 and len(node.output.shape) in (2, 4, 5)
     segments: list[list[Operand]] = [[]]
     made: list[Node] = []
     offset = 0

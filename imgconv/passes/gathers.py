@@ -24,17 +24,16 @@ def join_gathers(graph: Graph) -> Graph:
     for node in graph.nodes:
         if isinstance(node.operation, Gather):
             for reader in editing.consumers[node.output.name]:
-                joined = _joined(editing, node, reader)
+                joined = _joined(editing, node, node.operation, reader)
                 if joined is not None:
                     editing.merge(node.output.name, {reader.output.name: joined})
     return editing.graph()
 
 
-def _joined(graph: Editing, gather: Node, reader: Node) -> Node | None:
+def _joined(graph: Editing, gather: Node, operation: Gather, reader: Node) -> Node | None:
     """The reader that chooses elements itself; None if that is not possible or repeats work."""
     name, reduction = gather.output.name, reader.operation
-    assert isinstance(gather.operation, Gather)
-    if gather.operation.reduction is not None or gather.epilogue != IDENTITY or name in graph.outputs:
+    if operation.reduction is not None or gather.epilogue != IDENTITY or name in graph.outputs:
         return None
     if not isinstance(reduction, Reduction) or graph.consumers[name] != (reader,):
         return None

@@ -64,8 +64,8 @@ def _join(graph: Graph, node: Node, terms: Sum, constants: dict[str, Array]) -> 
     first = next((each for operand in terms if operand and (each := _convolution(graph, operand))), None)
     if first is None:
         return ()
-    x = first.operands[0]
-    branches = {operand: made for operand in terms if operand and (made := _branch(graph, node, operand, first))}
+    x, steps = first[0], replace(first[1].operation, pads=(0, 0), dilations=(1, 1))
+    branches = {operand: made for operand in terms if operand and (made := _branch(graph, node, operand, x, steps))}
     if len(branches) < 2:  # most sums: their weights, which may be large, are not touched
         return ()
     largest = max(branches.values(), key=lambda branch: branch.taps)
@@ -92,14 +92,16 @@ def _join(graph: Graph, node: Node, terms: Sum, constants: dict[str, Array]) -> 
     )
 
 
-def _convolution(graph: Graph, operand: Operand) -> Node | None:
-    """The ordinary convolution of floats by constant weights whose result an operand is, if nothing else reads it."""
+def _convolution(graph: Graph, operand: Operand) -> tuple[Operand, Branch] | None:
+    """The ordinary convolution by constant weights of floats that an operand is if nothing else reads it: x, and it."""
     node = graph.producers.get(operand.value)
     if node is None or not isinstance(node.operation, Convolution) or node.operation.transposed:
         return None
     known, view = graph.constants.get(node.operands[1].value), node.operands[1].view
-    floats = known is not None and known.dtype.kind == "f" and view.is_identity and len(node.operands) == 2
-    return node if floats and node.epilogue == IDENTITY and _is_inside(graph, operand) else None
+    if known is None or known.dtype.kind != "f" or not view.is_identity or len(node.operands) != 2:
+        return None
+    is_branch = node.epilogue == IDENTITY and _is_inside(graph, operand)
+    return (node.operands[0], Branch(node.operation, known, node.origin)) if is_branch else None
 
 
 def _is_inside(graph: Graph, operand: Operand) -> bool:
@@ -108,18 +110,14 @@ def _is_inside(graph: Graph, operand: Operand) -> bool:
     return alone and operand.view.is_identity and graph.values[operand.value].dtype.startswith("float")
 
 
-def _branch(graph: Graph, node: Node, operand: Operand, first: Node) -> Branch | None:
-    """An operand as a convolution of the tensor that the first one reads, with equal strides and groups."""
-    assert isinstance(first.operation, Convolution)
-    plain_steps = replace(first.operation, pads=(0, 0), dilations=(1, 1))
-    if operand == first.operands[0]:
-        same = operand.view.shape == node.output.shape and plain_steps.strides == (1, 1)
-        return _ones(plain_steps, operand.view.shape[1]) if same else None
-    made = _convolution(graph, operand)
-    if made is None or made.operands[0] != first.operands[0] or not isinstance(made.operation, Convolution):
-        return None
-    same = replace(made.operation, pads=(0, 0), dilations=(1, 1)) == plain_steps
-    return Branch(made.operation, graph.constants[made.operands[1].value], made.origin) if same else None
+def _branch(graph: Graph, node: Node, operand: Operand, x: Operand, steps: Convolution) -> Branch | None:
+    """An operand as a convolution of x, with the strides and groups of `steps`."""
+    if operand == x:
+        same = operand.view.shape == node.output.shape and steps.strides == (1, 1)
+        return _ones(steps, operand.view.shape[1]) if same else None
+    read, made = _convolution(graph, operand) or (None, None)
+    is_like = made is not None and replace(made.operation, pads=(0, 0), dilations=(1, 1)) == steps
+    return made if is_like and read == x else None
 
 
 def _ones(operation: Convolution, channels: int) -> Branch:

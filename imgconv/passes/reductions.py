@@ -26,16 +26,15 @@ def split_reductions(graph: Graph) -> Graph:
     together = long_moments(graph, LONG)
     nodes: list[Node] = []
     for node in graph.nodes:
-        splits = isinstance(node.operation, Reduction) and node.output.name not in together
-        nodes += _split(graph, node) if splits else [node]
+        alone = node.output.name not in together
+        nodes += _split(graph, node, node.operation) if isinstance(node.operation, Reduction) and alone else [node]
     return replace(graph, nodes=tuple(nodes))
 
 
-def _split(graph: Graph, node: Node) -> list[Node]:
-    assert isinstance(node.operation, Reduction)
+def _split(graph: Graph, node: Node, reduction: Reduction) -> list[Node]:
     shape, rank = node.output.shape, len(node.output.shape)
     window = node.operands[0].view.shape[rank:]
-    if node.operation.kind == "argmax":  # the position in the whole window does not follow from positions in parts
+    if reduction.kind == "argmax":  # the position in the whole window does not follow from positions in parts
         return [node]
     if prod(window) < LONG or node.output.size > MOST_OUTPUTS or max(window) == prod(window):
         return [node]
@@ -48,7 +47,7 @@ def _split(graph: Graph, node: Node) -> list[Node]:
         epilogue=Argument(0), epilogue_operands=(),
     )
     second = replace(
-        node, operation=Reduction(node.operation.kind, Argument(0)),
+        node, operation=Reduction(reduction.kind, Argument(0)),
         operands=(Operand(partial.name, identity(partial.shape)),),
     )
     return [first, second]

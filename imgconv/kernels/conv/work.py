@@ -63,20 +63,19 @@ def _on_gpu(problem: Problem, chosen: Specialisation) -> LaunchWork:
         writes=ceil(sums_of(chosen) / chosen.parts), registers=prod(kept_size(problem, chosen)) + sums_of(chosen),
         fetched=_fetched(problem, chosen, local),
     )
-    return _staging(problem, chosen, work) if chosen.weights == "local" else work
+    return _tiled(problem, chosen, work, local) if chosen.weights == "local" else work
 
 
-def _staging(problem: Problem, chosen: Specialisation, work: LaunchWork) -> LaunchWork:
+def _tiled(problem: Problem, chosen: Specialisation, work: LaunchWork, group: tuple[int, int, int]) -> LaunchWork:
     """The work of a launch whose work items read local memory, into which their group copies input and weights."""
-    assert chosen.local_size is not None
     quads, local = problem.group_input_quads, float(work.reads)
     stages, fetched = quads / local_quads(problem, chosen), work.fetched
     outputs = chosen.block_rows * chosen.block_columns
     if by_taps(problem, chosen):  # each position of the window is copied by itself
         taps = prod(problem.window)
         stages *= taps
-        tile = chosen.local_size[0] * chosen.block_columns * chosen.local_size[2] * chosen.block_rows
-        fetched = quads * taps * (tile + LANES * chosen.block_quads * chosen.local_size[1])
+        tile = group[0] * chosen.block_columns * group[2] * chosen.block_rows
+        fetched = quads * taps * (tile + LANES * chosen.block_quads * group[1])
     if chosen.keep == "texel":  # items of a wave read four channels of a texel at once
         local = quads * prod(problem.window) * LANES * (outputs / LANES + chosen.block_quads)
     return replace(
