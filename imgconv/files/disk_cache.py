@@ -17,11 +17,14 @@ import os
 import stat
 import tempfile
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
+
+from imgconv.files.disk import lock
 
 MAGIC = b"imgconv1"
 HEAD = len(MAGIC) + 32
@@ -116,6 +119,15 @@ def own_folder(name: str) -> Path:
     if not folder.is_absolute():  # the same, in older versions of platformdirs: "~"
         raise OSError(f"there is no folder {folder.parts[0]}")
     return private_folder(folder)
+
+
+@contextmanager
+def one_process(name: str) -> Iterator[None]:
+    """Lets this user's processes into the `with` block one after another; all at once where no file can be locked."""
+    with ExitStack() as opened:
+        with suppress(OSError):
+            lock(opened.enter_context((own_folder("locks") / name).open("ab")), wait=True)
+        yield
 
 
 def private_folder(folder: Path) -> Path:

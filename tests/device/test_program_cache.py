@@ -20,6 +20,7 @@ from support import HANG_TIMEOUT
 from imgconv.cl.building import program, program_cache
 from imgconv.cl.context import Context
 from imgconv.cl.device import DeviceInfo
+from imgconv.cl.quirks import quirks_of
 from imgconv.cl.building.program_cache import program_key, read_binary, write_binary
 from imgconv.files import disk_cache
 from imgconv.files.disk_cache import DiskCache
@@ -215,6 +216,8 @@ def test_what_was_used_longest_ago_goes_first(folder: Path, monkeypatch: pytest.
 @pytest.fixture
 def compiled(context: Context, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The sources that the driver compiled."""
+    if quirks_of(context.info.platform).caches_programs:
+        pytest.skip("the driver itself keeps what it compiled")
     found: list[str] = []
     original = program.compile_text
     monkeypatch.setattr(
@@ -306,7 +309,8 @@ def test_eight_processes_with_an_empty_cache(device: DeviceInfo, context: Contex
     assert [warnings_of(process) for process in running] == [0] * 8
     names = {path.name for path in tmp_path.glob("cache/*")}
     assert not names & {"pyopencl", "pytools"}, "pickles"
-    assert len(stored(tmp_path / "cache" / "imgconv" / "programs")) == 1
+    kept = 0 if quirks_of(device.platform).caches_programs else 1
+    assert len(stored(tmp_path / "cache" / "imgconv" / "programs")) == kept
 
 
 @pytest.mark.parametrize("before", ["", "import pyopencl\n"], ids=["", "pyopencl is there before"])
@@ -341,9 +345,10 @@ os.environ.pop("XDG_CACHE_HOME")
 @pytest.mark.parametrize("before", [FULL, NO_HOME], ids=["full disk", "no home"])
 def test_load_without_room_or_home(device: DeviceInfo, context: Context, tmp_path: Path, before: str) -> None:
     """The operating system refuses: a part of an entry was written, or the user has no home."""
-    assert warnings_of(start(device, tmp_path, before=before)) == 1
+    written = before != FULL or not quirks_of(device.platform).caches_programs
+    assert warnings_of(start(device, tmp_path, before=before)) == written
     assert not (tmp_path / "~").exists()
-    assert not [path for path in tmp_path.rglob("imgconv/*/*") if path.is_file()]
+    assert not [path for path in tmp_path.rglob("imgconv/*/*") if path.is_file() and path.stat().st_size]
 
 
 def test_load_with_a_read_only_home(device: DeviceInfo, context: Context, tmp_path: Path) -> None:

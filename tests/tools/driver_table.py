@@ -44,6 +44,13 @@ ROWS = (
         '"builds collide", in many tries',
     ),
     Row(
+        "PoCL 3.1",
+        "processes that share its cache of programs and build at once crash as they read a binary, or fail to build",
+        "one process builds after another, and no binaries are kept: `cl/quirks.py`, `caches_programs`",
+        "`test_eight_processes_with_an_empty_cache` in `tests/device/test_program_cache.py` fails without it, once in "
+        "30 times",
+    ),
+    Row(
         "Intel 2026.22, NVIDIA 580",
         "a process compiles one program at a time, on one core: NVIDIA's takes 3.0 s for MobileNetV2's by 16 threads, "
         "0.7 s by 8 processes",

@@ -8,7 +8,7 @@ import re
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
@@ -28,6 +28,7 @@ from imgconv.cl.quirks import quirks_of
 from imgconv.cl.building.program_cache import program_key, read_binary, write_binary
 from imgconv.cl.watchdog import TIMEOUT, Calls, Overdue
 from imgconv.errors import BuildError, DeviceError, Error
+from imgconv.files.disk_cache import one_process
 
 LINES_AROUND_ERROR = 2
 BUILD_SECONDS = TIMEOUT  # in which at least one program has to be built
@@ -132,8 +133,14 @@ def programs_at_once(context: Context, kernels: int) -> int:
 _compiler = Lock()
 
 
-def _turn(context: Context) -> AbstractContextManager[object]:
-    return _compiler if quirks_of(context.info.platform).one_build_at_a_time else nullcontext()
+@contextmanager
+def _turn(context: Context) -> Iterator[None]:
+    quirks = quirks_of(context.info.platform)
+    with (
+        _compiler if quirks.one_build_at_a_time else nullcontext(),
+        one_process("build") if quirks.caches_programs else nullcontext(),
+    ):
+        yield
 
 
 # By the context and the program's key.
@@ -168,7 +175,7 @@ def _build(context: Context, part: Part, workers: int) -> Program:
             if len(part.kernels) > 1:  # each of them is built alone next time, without this attempt
                 write_binary(key, REFUSED)
             raise
-        if content := binary(made):
+        if not quirks_of(context.info.platform).caches_programs and (content := binary(made)):
             write_binary(key, content)
     return made
 
