@@ -15,7 +15,7 @@ import numpy
 from imgconv.arrays import Array, Declared, Shapes
 from imgconv.errors import InputError
 
-Format = Literal["rgb", "rgba", "grey", "nv12"]
+Format = Literal["rgb", "rgba", "bgr", "grey", "nv12", "nv21", "i420", "yuyv", "p010"]
 Resize = Literal["stretch", "crop", "letterbox"]
 Filter = Literal["antialias", "area", "bicubic", "bilinear"]
 Order = Literal["rgb", "bgr", "y"]

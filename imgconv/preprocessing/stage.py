@@ -1,6 +1,6 @@
 """Pictures prepared on the device: from the bytes of a picture to a model's input, as a graph before the model's own.
 
-A picture is a uint8 array (see `array_shape`), which is uploaded as it is. The graph resizes it, first its rows, then
+A picture is an array (see `array_shape`), which is uploaded as it is. The graph resizes it, first its rows, then
 its columns, converts its colors, pads and normalises it. Passes fuse parts of this into the model's first layers.
 
 The result equals that of `host.to_array` up to the rounding of float sums. Before normalisation it differs from
@@ -27,36 +27,47 @@ from imgconv.preprocessing.preparation import (
 from imgconv.tensor import Tensor, build_graph, origin
 
 PICTURE = "picture"  # the input that takes the picture
-_SHAPES = {
-    "rgb": "(height, width, 3)", "rgba": "(height, width, 4)", "grey": "(height, width)",
-    "nv12": "(height * 3/2, width), both even",
-}
-_CHANNELS = {"rgb": 3, "rgba": 4, "grey": 1}
+YUV = ("nv12", "nv21", "i420", "yuyv", "p010")
+_CHANNELS = {"rgb": 3, "rgba": 4, "bgr": 3, "grey": 1, "yuyv": 2}  # bytes of a pixel of those that are interleaved
 
 
 def array_shape(format: Format, size: Size) -> tuple[int, ...]:
-    """The shape of the uint8 array of a picture of this width and height.
+    """The shape of the array of a picture of this width and height, of uint8, or uint16 for 'p010'.
 
-    (height, width, 3) for 'rgb', (height, width, 4) for 'rgba', (height, width) for 'grey', (height * 3/2, width) for
-    'nv12': rows of Y, then rows of alternating U and V, one pair for 2x2 pixels. Raises InputError if the format is
-    'nv12' and the width or height is odd. Example: array_shape("nv12", (640, 480)) is (720, 640).
+    (height, width, 3) for 'rgb' and 'bgr', (height, width, 4) for 'rgba', (height, width) for 'grey', (height, width,
+    2) for 'yuyv'. (height * 3/2, width) for 'nv12', 'nv21', 'i420' and 'p010': rows of Y, then the colors of 2x2
+    pixels: pairs U, V ('nv12', 'p010') or V, U ('nv21'), or all of U, then all of V ('i420'). Raises InputError if
+    pixels that share a color are no whole number. Example: array_shape("nv12", (640, 480)) is (720, 640).
     """
     width, height = size
-    if format != "nv12":
-        return (height, width, *([] if format == "grey" else [_CHANNELS[format]]))
-    if width % 2 or height % 2:
-        raise InputError(f"nv12 has one color for 2x2 pixels, so that a picture cannot have {width}x{height}")
-    return height * 3 // 2, width
+    shared = _shared(format)
+    if width % shared[0] or height % shared[1]:
+        raise InputError(
+            f"{format} has one color for {shared[0]}x{shared[1]} pixels, so that a picture cannot have {width}x{height}"
+        )
+    if shared[1] == 2:
+        return height * 3 // 2, width
+    return (height, width) if format == "grey" else (height, width, _CHANNELS[format])
+
+
+def _shared(format: Format) -> Size:
+    """The pixels beside and above each other that share a color."""
+    return (1, 1) if format not in YUV else (2, 1) if format == "yuyv" else (2, 2)
 
 
 def size_of_array(format: Format, shape: Sequence[int]) -> Size:
     """Width and height of the picture in an array of this shape. Raises InputError if the format has no such shape."""
-    height, width = (*shape, 0, 0)[:2]
-    size = width, height // 3 * 2 if format == "nv12" else height
-    even = format != "nv12" or not (height % 3 or width % 2)
-    if min(size) < 1 or not even or array_shape(format, size) != tuple(shape):
-        raise InputError(f"an array of {list(shape)} is no {format} picture; its shape is {_SHAPES[format]}")
+    rows, width = (*shape, 0, 0)[:2]
+    size = width, rows // 3 * 2 if _shared(format)[1] == 2 else rows
+    if min(size) < 1 or size[0] % _shared(format)[0] or array_shape(format, size) != tuple(shape):
+        example = array_shape(format, (640, 480))
+        raise InputError(f"an array of {list(shape)} is no {format} picture; one of 640x480 is {list(example)}")
     return size
+
+
+def array_dtype(format: Format) -> str:
+    """The dtype of the array of a picture."""
+    return "uint16" if format == "p010" else "uint8"
 
 
 @dataclass(frozen=True)
@@ -73,7 +84,7 @@ class PictureStage:
         return others | {self.target.name: self.target.shape(own, self.how.channels)}
 
     def before(self, model: Graph, shapes: Shapes) -> Graph:
-        """The model's graph with a uint8 input "picture" of the given shape in place of its own.
+        """The model's graph with an input "picture" of the given shape in place of its own.
 
         Raises InputError if the format has no such shape, or if another input or an output is called "picture".
         """
@@ -84,7 +95,7 @@ class PictureStage:
         model, name = renamed(model, names), names.get(target.name, target.name)
         value = model.values[name]
         height, width = value.shape[1:3] if target.channels_last else value.shape[2:]
-        picture = Tensor.input(PICTURE, _picture_shape(shapes), "uint8")
+        picture = Tensor.input(PICTURE, _picture_shape(shapes), array_dtype(self.how.format))
         with origin(PICTURE):
             made = prepared(picture, (width, height), self.how)
             made = made.transpose(0, 2, 3, 1) if target.channels_last else made
@@ -128,12 +139,14 @@ def picture_stage(
 
 
 def prepared(picture: Tensor, size: Size, how: Preparation) -> Tensor:
-    """The float32 input (1, C, height, width) that a uint8 picture becomes; C is 3, or 1 for order 'y'."""
+    """The float32 input (1, C, height, width) that a picture becomes; C is 3, or 1 for order 'y'."""
     own = size_of_array(how.format, picture.shape)
     inner, box = placed(own, size, how.resize, how.crop)
     pixels = picture.cast("float32")
-    if how.format == "nv12":
-        planes = _from_nv12(pixels, own, inner, box, how)
+    if how.format == "p010":  # 10 bits at the upper end of 16; BT.2100-2, table 9, has the ranges
+        pixels = pixels * (255 / 65472 if how.colors.endswith("-full") else 1 / 256)
+    if how.format in YUV:
+        planes = _from_yuv(pixels, own, inner, box, how)
     else:
         planes = _from_channels(pixels, own, inner, box, how)
     margin = [0, 0, size[1] - inner[1], size[0] - inner[0]]
@@ -142,37 +155,59 @@ def prepared(picture: Tensor, size: Size, how: Preparation) -> Tensor:
 
 
 def _from_channels(pixels: Tensor, own: Size, size: Size, box: Box, how: Preparation) -> Tensor:
-    """(1, C, height, width) from a picture with interleaved channels: 'rgb', 'rgba' or 'grey'."""
+    """(1, C, height, width) from a picture with interleaved channels: 'rgb', 'bgr', 'rgba' or 'grey'."""
     count, is_luma = _CHANNELS[how.format], how.order == "y"
-    wanted = [2, 1, 0] if how.order == "bgr" else [0, 1, 2]
+    wanted = [2, 1, 0] if (how.order == "bgr") != (how.format == "bgr") else [0, 1, 2]
     if count == 1:
         wanted = [0] * how.channels
     planes = _scaled(pixels.reshape(own[1], own[0], count), wanted, size, box, how.filter)
     return (planes * _column(luma_weights())).sum([1], keepdims=True) if is_luma and count > 1 else planes
 
 
-def _from_nv12(pixels: Tensor, own: Size, size: Size, box: Box, how: Preparation) -> Tensor:
-    """(1, C, height, width) from NV12. A color sample lies in the middle of its 2x2 pixels; Y and UV are resized apart.
+def _from_yuv(pixels: Tensor, own: Size, size: Size, box: Box, how: Preparation) -> Tensor:
+    """(1, C, height, width) from Y and fewer U and V, which lie in the middle of their pixels and are resized apart.
 
-    R = Y + 2(1 - Kr)V, B = Y + 2(1 - Kb)U, and G follows from Y = Kr R + Kg G + Kb B; BT.601-7, 2.5.1. As bytes, Y is
-    16 .. 235 and U and V are 128 - 112 .. 128 + 112; in full range 0 .. 255 and 128 - 127.5 .. 128 + 127.5.
+    R = Y + 2(1 - Kr)V, B = Y + 2(1 - Kb)U, and G follows from Y = Kr R + Kg G + Kb B; BT.601-7, 2.5.1.
     """
-    low, luma_gain, color_gain = (0, 1.0, 1.0) if how.colors.endswith("-full") else (16, 255 / 219, 255 / 224)
-    width, height = own
-    luma = pixels.slice(0, 0, height).reshape(height, width, 1)
+    low, middle, luma_gain, color_gain = _levels(how)
+    luma, colors = _luma_and_colors(pixels, own, how.format)
+    if how.order == "y":
+        return ((_scaled(luma, [0], size, box, how.filter) - low) * luma_gain).clip(0, 255)
     red, green, blue = luma_weights(how.colors)
     rows = {"r": (0, 2 - 2 * red), "b": (2 - 2 * blue, 0)}
     rows["g"] = (-blue * rows["b"][0] / green, -red * rows["r"][1] / green)
-    if how.order == "y":
-        return ((_scaled(luma, [0], size, box, how.filter) - low) * luma_gain).clip(0, 255)
     gains = numpy.array([rows[name] for name in how.order]) * color_gain
-    colors = pixels.slice(0, height, height * 3 // 2).reshape(height // 2, width // 2, 2)
-    half = tuple(edge / 2 for edge in box)
-    u_and_v = _scaled(colors, [0, 1], size, (half[0], half[1], half[2], half[3]), how.filter)
-    parts = [u_and_v.slice(1, n, n + 1) * _column(gains[:, n]) for n in range(2)]
-    offset = _column(-low * luma_gain - 128 * gains.sum(axis=1))
+    left, top, right, bottom = box
+    across, down = _shared(how.format)
+    u_and_v = [1, 0] if how.format == "nv21" else [0, 1]
+    planes = _scaled(colors, u_and_v, size, (left / across, top / down, right / across, bottom / down), how.filter)
+    parts = [planes.slice(1, n, n + 1) * _column(gains[:, n]) for n in range(2)]
+    offset = _column(-low * luma_gain - middle * gains.sum(axis=1))
     # Each channel resizes Y again, so that adding the colors becomes the epilogue of that sum.
     return (_scaled(luma, [0, 0, 0], size, box, how.filter) * luma_gain + parts[0] + parts[1] + offset).clip(0, 255)
+
+
+def _luma_and_colors(pixels: Tensor, own: Size, format: Format) -> tuple[Tensor, Tensor]:
+    """Y as (height, width, 1), and U and V of the pixels that share them as (rows, columns, 2)."""
+    width, height = own
+    if format == "yuyv":
+        pairs = pixels.reshape(height, width // 2, 4)
+        return pairs.take(2, [0, 2]).reshape(height, width, 1), pairs.take(2, [1, 3])
+    luma, rest = (pixels.slice(0, *rows) for rows in ((0, height), (height, height * 3 // 2)))
+    rows, columns = height // 2, width // 2
+    if format == "i420":
+        return luma.reshape(height, width, 1), rest.reshape(2, rows, columns).transpose(1, 2, 0)
+    return luma.reshape(height, width, 1), rest.reshape(rows, columns, 2)
+
+
+def _levels(how: Preparation) -> tuple[float, float, float, float]:
+    """Black, the middle of U and V, and the factors that make 255 of Y's range and of U's and V's.
+
+    Y is 16 .. 235 and U and V are 128 - 112 .. 128 + 112; in full range 0 .. 255. BT.601-7, 2.5.3.
+    """
+    if how.colors.endswith("-full"):
+        return 0, 512 * 255 / 1023 if how.format == "p010" else 128, 1.0, 1.0
+    return 16, 128, 255 / 219, 255 / 224
 
 
 def _normalised(planes: Tensor, how: Preparation) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy
 
 import imgconv
-from imgconv.preprocessing.stage import array_shape
+from imgconv.preprocessing.stage import YUV, array_dtype, array_shape
 from imgconv.preprocess import Preparation
 from imgconv.tensor import Tensor, build_graph
 
@@ -23,6 +23,8 @@ def passing(width: int, height: int, channels: int = 3) -> imgconv.graph.nodes.G
 def draw(format: str, size: Size, low: int = 0, high: int = 255) -> Any:
     """Noise, the same for the same size."""
     random = numpy.random.default_rng(size)
+    if format == "p010":
+        return (random.integers(4 * low, 4 * high + 4, array_shape(format, size)) * 64).astype(array_dtype(format))
     return random.integers(low, high + 1, array_shape(format, size), numpy.uint8)
 
 
@@ -51,12 +53,8 @@ def resize_matrix(before: int, after: int, start: float, stop: float, name: str)
 def reference(array: Any, size: Size, how: Preparation) -> Any:
     """The model's input (1, C, H, W) in float64."""
     a = array.astype(numpy.float64)
-    if how.format == "nv12":
-        height, width = a.shape[0] * 2 // 3, a.shape[1]
-        planes = [a[:height], a[height:, 0::2], a[height:, 1::2]]
-    else:
-        height, width = a.shape[:2]
-        planes = [a] if a.ndim == 2 else [a[..., 0], a[..., 1], a[..., 2]]
+    planes = planes_of(a, how)
+    height, width = planes[0].shape
     left, top, right, bottom, (w, h) = 0.0, 0.0, float(width), float(height), size
     if how.resize == "letterbox":
         ratio = min(w / width, h / height)
@@ -72,12 +70,14 @@ def reference(array: Any, size: Size, how: Preparation) -> Any:
         rows, columns = plane.shape[0] / height, plane.shape[1] / width
         down = resize_matrix(plane.shape[0], h, top * rows, bottom * rows, how.filter)
         across = resize_matrix(plane.shape[1], w, left * columns, right * columns, how.filter)
-        made.append((down @ plane @ across.T).clip(0, 255))
-    rgb = to_rgb(made, how.colors) if how.format == "nv12" else made * (4 - len(made)) if len(made) == 1 else made
+        scaled = down @ plane @ across.T
+        made.append(scaled.clip(0, 255) if how.filter == "bicubic" else scaled)
+    middle = 512 * 255 / 1023 if how.format == "p010" and how.colors.endswith("full") else 128
+    rgb = to_rgb(made, how.colors, middle) if how.format in YUV else made * (4 - len(made)) if len(made) == 1 else made
     if how.order == "y":
         standard = (0.2126, 0.7152, 0.0722) if how.colors.startswith("bt709") else (0.299, 0.587, 0.114)
         channels = [made[0]] if how.format == "grey" else [sum(k * c for k, c in zip(standard, rgb))]
-        if how.format == "nv12":
+        if how.format in YUV:
             channels = [made[0] if how.colors.endswith("full") else ((made[0] - 16) / 219 * 255).clip(0, 255)]
     else:
         channels = list(reversed(rgb)) if how.order == "bgr" else list(rgb)
@@ -88,9 +88,28 @@ def reference(array: Any, size: Size, how: Preparation) -> Any:
     return (boxed * how.scale - columns_of[0]) / columns_of[1]
 
 
-def to_rgb(planes: list[Any], colors: str) -> list[Any]:
+def planes_of(a: Any, how: Preparation) -> list[Any]:
+    """Y, U and V, or red, green and blue, or grey alone, as bytes would have them."""
+    if how.format == "yuyv":
+        return [a[..., 0], a[:, 0::2, 1], a[:, 1::2, 1]]
+    if how.format not in YUV:
+        planes = [a] if a.ndim == 2 else [a[..., 0], a[..., 1], a[..., 2]]
+        return planes[::-1] if how.format == "bgr" else planes
+    height, width = a.shape[0] * 2 // 3, a.shape[1]
+    if how.format == "i420":
+        u, v = a[height:].reshape(2, height // 2, width // 2)
+    else:
+        u, v = a[height:, 0::2], a[height:, 1::2]
+    if how.format == "p010":  # ten bits at the upper end; white of full range is 1023, and the middle of colors 512
+        if how.colors.endswith("full"):
+            return [plane / 64 * 255 / 1023 for plane in (a[:height], u, v)]
+        return [a[:height] / 256, u / 256, v / 256]
+    return [a[:height], v, u] if how.format == "nv21" else [a[:height], u, v]
+
+
+def to_rgb(planes: list[Any], colors: str, middle: float) -> list[Any]:
     """The matrices as their standards print them, to four digits and better."""
-    y, u, v = planes[0], planes[1] - 128, planes[2] - 128
+    y, u, v = planes[0], planes[1] - middle, planes[2] - middle
     if not colors.endswith("full"):
         y, u, v = (y - 16) * 255 / 219, u * 255 / 224, v * 255 / 224
     if colors.startswith("bt709"):

@@ -20,7 +20,8 @@ import imgconv
 from imgconv.cl.device import DeviceInfo
 from imgconv.kernels.layout import HostBuffer, Texture
 from imgconv.preprocessing.preparation import placed
-from imgconv.preprocess import FILTERS, RESIZES, Preparation, to_array
+from imgconv.preprocess import FILTERS, FORMATS, RESIZES, Preparation, to_array
+from imgconv.preprocessing.stage import YUV
 
 ROUNDED, HALF = 1.0 + 1e-3, 4 / 16 * 2.1
 CUBIC = ROUNDED + 0.125
@@ -61,13 +62,13 @@ COLORS = cycle(["bt601", "bt709", "bt601-full", "bt709-full", "bt601"])
 def drawn_cases() -> list[Any]:
     """Each format with each way to resize and each filter, and some of the other settings each."""
     cases = []
-    for format in ("rgb", "rgba", "grey", "nv12"):
+    for format in FORMATS:
         for number, (resize, filter) in enumerate((r, f) for r in RESIZES for f in FILTERS):
-            own, size = (EVEN if format == "nv12" else SIZES)[number % 5]
+            own, size = (EVEN if format in YUV else SIZES)[number % 5]
             order, numbers = next(ORDERS), dict(next(NUMBERS))
             if order == "y":
                 numbers = {key: (value[:1] if isinstance(value, tuple) else value) for key, value in numbers.items()}
-            colors = next(COLORS) if format == "nv12" else "bt601"
+            colors = next(COLORS) if format in YUV else "bt601"
             how = Preparation(resize, filter, order, **numbers, format=format, colors=colors)
             cases.append(pytest.param(own, size, how, id=f"{format}-{resize}-{filter}-{order}-{number % 5}"))
     return cases
