@@ -178,10 +178,11 @@ class Model:
             seen.run({"picture": frame})                    # frame: uint8 (1620, 1920); the outputs of the model
 
         x = (pixel * scale - mean) / std, with pixels from 0 to 255; see imgconv.preprocess.Preparation for crop,
-        resize, filter, order, mean, std and pad. The picture is a uint8 array: (height, width, 3) for format 'rgb',
-        (height, width, 4) for 'rgba' (alpha is ignored), (height, width) for 'grey', (height * 3/2, width) for 'nv12',
-        the rows of Y, then rows of U and V interleaved. colors: the standard of nv12's colors, 'bt601', 'bt601-full',
-        'bt709' or 'bt709-full'; full: black is 0 and white 255, not 16 and 235.
+        resize, filter, order, mean, std and pad. The picture is a uint8 array: (height, width, 3) for format 'rgb' and
+        'bgr', (height, width, 4) for 'rgba' (alpha is ignored), (height, width) for 'grey', (height * 3/2, width) for
+        'nv12', 'nv21', 'i420' and, of uint16, 'p010', (height, width, 2) for 'yuyv'; see preprocessing.stage,
+        array_shape. colors: the standard of the last five, 'bt601', 'bt601-full', 'bt709' or 'bt709-full'; full: black
+        is 0 and white 255, not 16 and 235.
 
         size: height and width of the picture; for any other size the model is compiled at the first run with it. order:
         by default 'rgb', or 'y' if the model takes one channel. input: the name of the input, if several can take a

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from imgconv.arrays import Declared, Shapes
 from imgconv.cl.device import DeviceInfo
 from imgconv.commands.arguments import add_model_arguments, add_precision_argument, add_strict_argument
 from imgconv.commands.arguments import add_picture_arguments, check_sizes, read_shapes
-from imgconv.commands.inputs import description_of
+from imgconv.commands.inputs import description_of, find_target, read_preparation
 from imgconv.commands.tune import chosen_precision
-from imgconv.errors import ConfigError, DeviceError
+from imgconv.errors import ConfigError, DeviceError, InputError
 from imgconv.files.disk import check_folder
+from imgconv.loading.compiled import Source
 from imgconv.loading.description import known_devices, read_description
 from imgconv.loading.targets import save_for_devices
 from imgconv.model import Model, Settings, open_source, read_settings
-from imgconv.reports import terminal
 from imgconv.precision.choose import BOUND
+from imgconv.preprocessing.preparation import COLORS, FORMATS, Size
+from imgconv.preprocessing.stage import PICTURE, PictureStage, array_shape
+from imgconv.reports import terminal
 from imgconv.stored.compiled_file import SavedModel
+from imgconv.stored.description_file import description_beside
+from imgconv.tasks import find_task
 
 SUFFIX = ".imgconv"
 WITHOUT = "without one, give --precision FILE, which imgconv tune --precision makes where there is a device"
@@ -31,7 +38,11 @@ name with the suffix {SUFFIX}. imgconv.load, run, inspect and profile take that 
 and driver it loads without reading ONNX, planning, packing or compiling; another device plans and compiles it
 again. With --target it is planned for a device that is not at hand; this machine then needs no OpenCL driver, except to
 measure what can be half for --float16. --pictures measures that on pictures of yours and to the end, as imgconv tune
---precision does; without them a load measures it on synthetic pictures in little time."""
+--precision does; without them a load measures it on synthetic pictures in little time.
+
+With --picture the file takes a camera's frames: its input "picture" is an array of their bytes, and the device resizes,
+converts and normalises them. The settings are those that imgconv run would take of MODEL.task.json, the outputs'
+shapes and the command line."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pictures", nargs="+", default=[], metavar="PICTURE", help="measure on these what can be half (FLOAT16=1, 2)"
     )
     add_picture_arguments(parser)
+    parser.add_argument(
+        "--picture", nargs=2, metavar=("FORMAT", "SIZE"),
+        help=f"put the preparation of such frames into the file: nv12 640x480; formats: {', '.join(FORMATS)}",
+    )
+    parser.add_argument("--colors", choices=COLORS, help="the standard of a frame's colors (default: bt601)")
     add_strict_argument(parser)
     parser.add_argument(
         "--target", action="append", default=[], metavar="FILE",
@@ -80,7 +96,8 @@ def _write(
 
     declared = declared_inputs(options.model)
     shapes = read_shapes(options.shape, declared)
-    check_sizes(declared, shapes)
+    if not options.picture:
+        check_sizes(declared, shapes)
     settings = Settings(
         options.device, options.float16, options.native_explog, shapes, options.max_image, progress, options.precision,
         strict=options.strict,
@@ -91,14 +108,57 @@ def _write(
         _, _, file = chosen_precision(options, BOUND, progress)
         settings = replace(settings, precision=file, float16=None)
     config, precision = read_settings(settings)
+    stage, description = None, description_beside(options.model)
+    if options.picture:
+        stage, shapes, description = read_frames(options, declared, shapes)
     if devices and (precision or not config.float16):
-        save_for_devices(path, options.model, devices, config, shapes, precision, options.strict)
+        save_for_devices(path, options.model, devices, config, shapes, precision, options.strict, stage, description)
         return devices[0]
     try:
-        model = Model(open_source(options.model, settings))
+        source = open_source(options.model, settings)
+        assert isinstance(source, Source)
+        model = Model(replace(source, shapes=shapes, picture=stage, description=description))
     except DeviceError as error:
         if not devices:
             raise
         raise DeviceError(f"{error}\nWith --float16 a device here measures what can be half; {WITHOUT}") from error
     model.save(path, devices)
     return model.device
+
+
+def read_frames(
+    options: argparse.Namespace, declared: Declared, shapes: Shapes
+) -> tuple[PictureStage, Shapes, str]:
+    """The preparation of --picture, all shapes with the frame's, and the description that the file keeps.
+
+    The settings are those of `imgconv run`. Raises InputError.
+    """
+    from imgconv.onnx_import import import_onnx
+
+    format, size = options.picture[0], read_size(options.picture[1])
+    if format not in FORMATS:
+        raise InputError(f"--picture {format}: use {', '.join(FORMATS)}")
+    target, described = find_target(declared, shapes, {}), description_of(options.model)
+    network = target.picture_size(size)
+    channels = target.channels or 3
+    graph = import_onnx(options.model, {**shapes, target.name: target.shape(size, channels)})
+    made = {name: (graph.values[name].dtype, graph.values[name].shape) for name in graph.outputs}
+    task = find_task(made, network, described)
+    settings = {**(task.description if task else described).preparation, "format": format}
+    if options.colors:
+        settings["colors"] = options.colors
+    how = read_preparation(options, target, settings)
+    text = json.loads(description_beside(options.model) or "{}")
+    if task:
+        text.setdefault("head", task.head)
+    about = {"preparation": vars(how), "picture": {"size": size, "model": network}}
+    shapes = {name: shape for name, shape in shapes.items() if name != target.name}
+    return PictureStage(target, how), {**shapes, PICTURE: array_shape(format, size)}, json.dumps({**text, **about})
+
+
+def read_size(text: str) -> Size:
+    """Width and height of WIDTHxHEIGHT. Raises InputError."""
+    width, _, height = text.partition("x")
+    if not (width.isdecimal() and height.isdecimal()):
+        raise InputError(f"--picture {text}: a frame's size is WIDTHxHEIGHT, such as 640x480")
+    return int(width), int(height)

@@ -17,8 +17,10 @@ from imgconv.errors import InputError
 from imgconv.files.container import is_container
 from imgconv.files.disk import check_regular
 from imgconv.model import Model, load
-from imgconv.preprocessing.preparation import PictureInput, Preparation, picture_inputs
+from imgconv.preprocessing.preparation import PictureInput, Preparation, Size, picture_inputs
 from imgconv.preprocess import input_array, read_picture
+from imgconv.preprocessing.stage import PICTURE
+from imgconv.pictures.frames import frame_of
 from imgconv.runtime.programs import Progress
 from imgconv.stored.compiled_file import SavedModel
 from imgconv.stored.description_file import description_beside, description_path
@@ -32,7 +34,8 @@ class GivenInputs:
     """The inputs of the command line, checked as far as possible without compiling the model.
 
     target: the input that takes the pictures; preparation: that of the description and the command line; arrays and
-    shapes: those of the other inputs; missing: the inputs that have neither; description: the model's.
+    shapes: those of the other inputs; missing: the inputs that have neither; description: the model's; frame: width and
+    height of the frames that the file takes in place of the network's input; None if it takes none.
     """
 
     target: PictureInput | None
@@ -41,11 +44,14 @@ class GivenInputs:
     shapes: Shapes
     missing: Declared
     description: Description
+    frame: Size | None = None
 
     def with_picture(self, picture: Image.Image | None) -> tuple[dict[str, Array], Shapes]:
         """Returns all arrays, the picture prepared on the host, and the shapes to load the model with."""
         arrays, shapes = dict(self.arrays), dict(self.shapes)
-        if self.target and picture:
+        if self.frame and picture:
+            arrays[PICTURE] = frame_of(picture, self.frame, self.preparation)
+        elif self.target and picture:
             arrays[self.target.name] = input_array(picture, self.target, self.preparation)
             shapes[self.target.name] = arrays[self.target.name].shape
         return arrays, shapes
@@ -87,12 +93,16 @@ def read_given(options: argparse.Namespace) -> GivenInputs:
     stated = read_shapes(options.shape, declared)
     found = {name: arrays[name].shape for name in arrays if name not in stated and not is_fixed(declared[name][1])}
     shapes: Shapes = {**stated, **found}
-    target = find_target(declared, shapes, arrays) if options.pictures else None
-    given = {*arrays, *([target.name] if target else [])}
-    missing = {name: declaration for name, declaration in declared.items() if name not in given}
     description = description_of(options.model)
+    frame = description.picture.get("size")
+    if frame:
+        target: PictureInput | None = frame_target(options, description)
+    else:
+        target = find_target(declared, shapes, arrays) if options.pictures else None
+    given = {*arrays, *([target.name] if target and options.pictures else [])}
+    missing = {name: declaration for name, declaration in declared.items() if name not in given}
     preparation = read_preparation(options, target, description.preparation)
-    return GivenInputs(target, preparation, arrays, shapes, missing, description)
+    return GivenInputs(target, preparation, arrays, shapes, missing, description, frame)
 
 
 def read_cases(options: argparse.Namespace, case: str | None = None) -> tuple[list[dict[str, Array]], Shapes]:
@@ -152,6 +162,15 @@ def find_target(declared: Declared, shapes: Shapes, arrays: Arrays) -> PictureIn
     listed = ", ".join(f"{name} {shown(dimensions)}" for name, (_, dimensions) in declared.items())
     problem = "several inputs could take the picture" if found else "no input takes one picture of 1 or 3 channels"
     raise InputError(f"{problem}: {listed}; give the others as arrays, with --input NAME=FILE.npy")
+
+
+def frame_target(options: argparse.Namespace, description: Description) -> PictureInput:
+    """The network's input that a file makes of frames by itself. Raises InputError for options that it fixed."""
+    asked = [name for name in ASKED if getattr(options, name) is not None]
+    if asked:
+        raise InputError(f"--{asked[0]}: {options.model!r} prepares pictures as it was compiled to: compile it again")
+    width, height = description.picture["model"]
+    return PictureInput(PICTURE, "float32", (1, 1 if description.preparation.get("order") == "y" else 3, height, width))
 
 
 def read_preparation(

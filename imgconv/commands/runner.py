@@ -19,6 +19,7 @@ from imgconv.commands.outcome import Outcome, drawn, is_folder, path_for, save_a
 from imgconv.commands.recognizer import Recognizer
 from imgconv.errors import InputError, ModelError
 from imgconv.model import Model, prepares_pictures
+from imgconv.pictures.frames import frame_of
 from imgconv.pictures.host import input_array, pixels_or_array, resized
 from imgconv.preprocessing.pixels import Pixels
 from imgconv.preprocessing.preparation import PictureInput, Preparation, Size
@@ -126,7 +127,7 @@ def _loaded(line: CommandLine, size: Size | None, progress: Progress) -> tuple[M
     which networks need that halve their maps five times. Raises what imgconv.load raises.
     """
     options, given = line.options, line.given
-    if given.target is None or size is None:
+    if given.target is None or size is None or given.frame:
         return load_model(options, given.shapes, progress), given.target
     rounded = -(-size[0] // MULTIPLE) * MULTIPLE, -(-size[1] // MULTIPLE) * MULTIPLE
     shape, other = (given.target.shape(each, given.preparation.channels) for each in (size, rounded))
@@ -166,6 +167,8 @@ class Pictures:
     @property
     def may_tile(self) -> bool:
         """Returns whether a picture may take several runs: --tile, or an image network's own size is kept."""
+        if self.line.given.frame:
+            return False
         options, is_image = self.line.options, self.task is not None and self.task.name == "image"
         return options.tile is not None or (is_image and self._preparation.resize == "stretch" and not options.resize)
 
@@ -178,11 +181,16 @@ class Pictures:
             picture = item.read()
         except InputError as error:
             return Sample(item, error=str(error)), []
+        if given.frame:
+            picture = picture.resize(given.frame)
         size = target.picture_size(picture.size)
         tiling = self._tiling(picture.size, size)
         if tiling is None:
             placement = PicturePlacement.of(picture.size, size, self._preparation)
-            made = pixels_or_array(picture, target, self._preparation, self.on_device)
+            if given.frame:
+                made: Array | Pixels = frame_of(picture, given.frame, self._preparation)
+            else:
+                made = pixels_or_array(picture, target, self._preparation, self.on_device)
             return Sample(item, picture, placement), [{**given.arrays, target.name: made}]
         last = target.channels_last
         whole = replace(target, dimensions=(1, "", "", target.channels or 3) if last else (1, 3, "", ""))
@@ -250,7 +258,7 @@ class Runner(Pictures):
 
     def __init__(self, line: CommandLine, model: Model, task: Task | None, preparation: Preparation) -> None:
         target = line.given.target
-        on_device = target is not None and prepares_pictures(model, target.name)
+        on_device = target is not None and not line.given.frame and prepares_pictures(model, target.name)
         recognizer = Recognizer.load(line.options) if line.options.recognizer else None
         super().__init__(line, task, preparation, recognizer, on_device)
         self.model = model

@@ -12,6 +12,7 @@ from imgconv.config import Config
 from imgconv.dtype import FLOAT32
 from imgconv.limits import Limits, spending
 from imgconv.passes import run_passes
+from imgconv.preprocessing.stage import PictureStage
 from imgconv.loading.compiled import plans_for, say_what_is_half
 from imgconv.runtime.host_fallback import HostFallback, strict_error
 from imgconv.stored.compiled_file import save_model
@@ -23,27 +24,29 @@ from imgconv.stored.description_file import description_beside
 def save_for_devices(
     path: str | os.PathLike[str], model: str | os.PathLike[str], devices: Sequence[DeviceInfo], config: Config,
     shapes: Shapes | None = None, precision: PrecisionFile | None = None, strict: bool = False,
+    picture: PictureStage | None = None, description: str | None = None,
 ) -> None:
     """Writes the file of `load(model).save(path, devices)`. It opens no device, so that there may be none.
 
         save_for_devices("m.imgconv", "m.onnx", [read_description("adreno_740")], Config())
 
     model: an ONNX file. precision: needed if config.float16 is not 0, because `load` measures on a device what is half.
-    shapes, strict: as `load` takes them. Raises what `load` and `Model.save` raise.
+    shapes, strict: as `load` takes them. picture: the preparation of a picture before the model, whose shape is among
+    shapes. description: by default that beside the model. Raises what `load` and `Model.save` raise.
     """
     from imgconv.onnx_import import import_onnx
 
     if config.storage != FLOAT32 and not precision:
         raise ValueError("float16 takes a precision file")
     with spending(Limits()):
-        imported = import_onnx(model, shapes)
+        imported = import_onnx(model, picture.shapes_after(shapes or {}) if picture else shapes)
         if strict and imported.host_partition:
             raise strict_error(imported.host_partition, os.fspath(model))
-        graph = run_passes(imported)
+        graph = run_passes(picture.before(imported, shapes or {}) if picture else imported)
         HostFallback.of(graph.host_partition, graph.inputs, graph.outputs)  # raises for what the host does not compute
         if precision:
             config = replace(config, precision=precision.precision_of(graph))
         plans = plans_for(graph, config, devices, open_beside(model))
     for each in plans:
         say_what_is_half(each.plan, graph, config)
-    save_model(path, graph, config, plans, description_beside(model))
+    save_model(path, graph, config, plans, description_beside(model) if description is None else description)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from imgconv.errors import InputError
-from imgconv.preprocessing.preparation import Preparation
+from imgconv.preprocessing.preparation import Preparation, Size
 
 TASKS = ("classify", "detect", "segment", "pose", "depth", "image", "text")
 
@@ -28,7 +28,8 @@ class Description:
     task: one of TASKS; head: how the outputs are laid out, see imgconv.tasks.HEADS; labels: the names of the classes;
     preparation: fields of a Preparation; score: the least of a detection; overlap: the most of two detections, as
     intersection over union; top: how many classes. anchors: those of an anchor head, for each level {"stride": pixels,
-    "sizes": [[width, height], ...]}; variances: of anchor heads, of centres and of sizes.
+    "sizes": [[width, height], ...]}; variances: of anchor heads, of centres and of sizes. picture: of a file that takes
+    frames, see `imgconv compile --picture`: "size", the frame's width and height, and "model", the network's.
     """
 
     task: str = ""
@@ -40,6 +41,7 @@ class Description:
     top: int = 5
     anchors: tuple[Mapping[str, Any], ...] = ()
     variances: tuple[float, float] = (0.1, 0.2)
+    picture: Mapping[str, Size] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises InputError for an unknown task or field of a preparation."""
@@ -73,7 +75,9 @@ def read_description(text: str, where: str = "") -> Description:
         labels = content.get("labels", ())
         tuples = {name: tuple(content[name]) for name in ("anchors", "variances") if name in content}
         preparation = {name: _as_setting(value) for name, value in content.get("preparation", {}).items()}
-        return Description(**{**content, **tuples, "labels": tuple(map(str, labels)), "preparation": preparation})
+        sizes = {name: (int(width), int(height)) for name, (width, height) in content.get("picture", {}).items()}
+        about = {"labels": tuple(map(str, labels)), "preparation": preparation, "picture": sizes}
+        return Description(**{**content, **tuples, **about})
     except InputError as error:
         raise InputError(f"{where or 'the description'}: {error}") from error
     except (ValueError, TypeError, AttributeError) as error:

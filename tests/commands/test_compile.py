@@ -24,6 +24,7 @@ from imgconv.cl.device import DeviceInfo
 from imgconv.kernels.target import Target
 from imgconv.loading.description import read_description
 from imgconv.loading.target import target_of
+from imgconv.preprocess import FORMATS
 from imgconv.stored.compiled_file import SavedModel
 from imgconv.stored.precision_file import read_precision_file
 
@@ -131,3 +132,83 @@ def write_choice_of_integers() -> None:
     inputs = [make_input("table", numpy.int64, [4]), make_input("k", numpy.int64, [2])]
     graph = make_graph(nodes, "test", inputs, [onnx.ValueInfoProto(name=name) for name in ("o", "twice")])
     onnx.save(make_model(graph, opset_imports=[make_opsetid("", 13)], ir_version=8), "chosen.onnx")
+
+
+# Frames of a camera
+
+
+def write_threshold() -> None:
+    """y = 1 where red is above a half."""
+    nodes = [
+        make_node("Slice", ["x", "zero", "one", "axis"], ["red"]), make_node("Greater", ["red", "half"], ["above"]),
+        make_node("Cast", ["above"], ["y"], to=onnx.TensorProto.FLOAT),
+    ]
+    constants = {"zero": [0], "one": [1], "axis": [1]}
+    given = [onnx.numpy_helper.from_array(numpy.array(v, numpy.int64), name) for name, v in constants.items()]
+    given.append(onnx.numpy_helper.from_array(numpy.float32(0.5), "half"))
+    graph = make_graph(
+        nodes, "test", [make_input("x", numpy.float32, [1, 3, 24, 32])], [onnx.ValueInfoProto(name="y")], given
+    )
+    onnx.save(make_model(graph, opset_imports=[make_opsetid("", 13)], ir_version=8), "red.onnx")
+
+
+def half_red() -> Image.Image:
+    """Red on the right, blue on the left; each color shared by pixels is of one side."""
+    pixels = numpy.zeros((48, 64, 3), numpy.uint8)
+    pixels[:, :32, 2] = pixels[:, 32:, 0] = 255
+    return Image.fromarray(pixels)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_file_that_takes_frames(imgconv: Command, device: DeviceInfo, format: str) -> None:
+    """`run` makes the frame of a picture; a plan without a device takes it too."""
+    write_threshold()
+    half_red().save("half.png")
+    about = ("red.onnx", "--scale", "1/255", "--picture", format, "64x48")
+    assert compile_without_device(imgconv, *about, *TARGETS, "-o", "phone.imgconv")[0] == 0
+    status, _, err = imgconv("compile", *about, "--device", device.index)
+    assert status == 0, err
+    for file in ("red.imgconv", "phone.imgconv"):
+        status, out, err = imgconv("run", file, "half.png", "--save", "y.npz", "--device", device.index)
+        assert status == 0, err
+        expected = numpy.zeros((24, 32))
+        if format != "grey":
+            expected[:, 16:] = 1
+        found = numpy.load("y.npz")["y"].reshape(24, 32)
+        numpy.testing.assert_array_equal(found[:, :15], expected[:, :15])
+        numpy.testing.assert_array_equal(found[:, 17:], expected[:, 17:])
+
+
+def test_a_frame_is_an_array_of_its_bytes(imgconv: Command, device: DeviceInfo) -> None:
+    """The same as Model.preprocess gives, with what a description says of the preparation."""
+    write_threshold()
+    Path("red.task.json").write_text(json.dumps({"preparation": {"scale": 1 / 255, "resize": "letterbox"}}))
+    status, _, err = imgconv(
+        "compile", "red.onnx", "--picture", "nv12", "40x48", "--colors", "bt709", "--device", device.index
+    )
+    assert status == 0, err
+    frame = numpy.random.default_rng(0).integers(0, 256, (72, 40), numpy.uint8)
+    found = engine.load("red.imgconv", device)(frame)
+    seen = engine.load("red.onnx", device).preprocess((48, 40), "nv12", "letterbox", scale=1 / 255, colors="bt709")
+    numpy.testing.assert_array_equal(found, seen(frame))
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        (("--picture", "nv12", "63x48"), "cannot have 63x48"), (("--picture", "nv13", "64x48"), "use rgb, "),
+        (("--picture", "nv12", "64"), "WIDTHxHEIGHT"), (("--picture", "rgb", "64x48", "--order", "y"), "takes 3"),
+    ],
+)
+def test_frames_that_cannot_be(imgconv: Command, options: tuple[str, ...], match: str) -> None:
+    write_threshold()
+    status, _, err = compile_without_device(imgconv, "red.onnx", *options, *TARGETS)
+    assert status == 1 and match in err and not Path("red.imgconv").exists()
+
+
+def test_a_file_that_takes_frames_keeps_its_preparation(imgconv: Command, device: DeviceInfo) -> None:
+    write_threshold()
+    half_red().save("half.png")
+    assert imgconv("compile", "red.onnx", "--picture", "rgb", "64x48", "--device", device.index)[0] == 0
+    status, _, err = imgconv("run", "red.imgconv", "half.png", "--scale", "1/255", "--device", device.index)
+    assert status == 1 and "--scale" in err and "compile it again" in err

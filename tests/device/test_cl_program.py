@@ -81,7 +81,7 @@ def test_threads_take_turns_at_a_compiler_that_needs_it(
     context: Context, monkeypatch: pytest.MonkeyPatch, turns: bool
 ) -> None:
     platform = context.info.platform
-    if not turns and quirks_of(platform).one_build_at_a_time:
+    if not turns and (quirks_of(platform).one_build_at_a_time or quirks_of(platform).caches_programs):
         pytest.skip("the compiler needs it")
     monkeypatch.setitem(QUIRKS, platform, replace(quirks_of(platform), one_build_at_a_time=turns))
     running, most, original = [0], [0], cl.Program.build

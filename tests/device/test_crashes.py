@@ -167,6 +167,8 @@ def test_a_worker_that_ends_ends_nothing_else(
     monkeypatch.setattr(program, "compile_text", None)
     monkeypatch.setattr(processes, "builds_here", lambda platform: 0)
     monkeypatch.setattr("imgconv.cl.opencl_device.workers_for", lambda context, kernels: 1)
+    # A second program would wait for the only builder, which has ended.
+    monkeypatch.setattr("imgconv.cl.opencl_device.programs_at_once", lambda context, kernels: 1)
     monkeypatch.setattr(Worker, "build", crashing)
     model = imgconv.load(network(), device)
     check(model)
