@@ -1,4 +1,7 @@
-"""Shared by the tests of native/: one run by Python and by the player, whose bits must be equal."""
+"""Shared by the tests of native/: one run by Python and by the player, whose bits must be equal.
+
+The player checks all launches between two runs: it reports none as wrong, and leaves nothing behind.
+"""
 
 from __future__ import annotations
 
@@ -41,5 +44,12 @@ def check(model: imgconv.Model, device: DeviceInfo, play: Play, path: Path) -> N
     inputs = drawn(model)
     expected = model.run(inputs)
     model.save(path)
-    found = play(f"results.update(Player({str(path)!r}, '{device.index}').run(given))", inputs)
-    assert_same_bits(found, expected)
+    lines = f"""
+        player = Player({str(path)!r}, "{device.index}")
+        first = player.run(given)
+        wrong = [launch for launch in player.check()["launches"] if launch["verdict"] == "wrong"]
+        assert not wrong, wrong
+        results.update(player.run(given))
+        assert all(first[name].tobytes() == array.tobytes() for name, array in results.items())
+    """
+    assert_same_bits(play(lines, inputs), expected)

@@ -93,33 +93,41 @@ class Contents:
 
 def compare(launch: Launch, subject: Subject, contents: Contents, pattern: float, seed: int) -> Finding:
     """Returns the verdict on a launch. pattern: what its output was overwritten with before."""
-    shape = subject.value.shape
+    shape, place = subject.value.shape, subject.output
     kernel = f"{launch.source.path} {launch.specialisation}".strip()
     if prod(shape) == 0:
         return Finding(launch.name, kernel, "right")
-    arithmetic = arithmetic_of(launch, subject, contents.config)
 
     def output(at: Positions) -> Bounded:
-        made = contents.elements(subject.output, subject.value.name, at, shape)
-        return Bounded(made.value, made.error + _storing(subject.output, made.value))
+        made = contents.elements(place, subject.value.name, at, shape)
+        return Bounded(made.value, made.error + storing(place, made.value))
 
+    try:
+        at, expected = expected_of(launch, subject, contents, output, seed)
+    except NotCoveredError as reason:
+        return Finding(launch.name, kernel, "not covered", str(reason))
+    found = elements_at(place, contents.arrays[place.storage], at, shape).astype(numpy.float64).reshape(-1)
+    return _judged(Finding(launch.name, kernel, "right"), found, expected, at, place, pattern)
+
+
+def expected_of(
+    launch: Launch, subject: Subject, contents: Contents, output: Callable[[Positions], Bounded], seed: int
+) -> tuple[tuple[Array, ...], Bounded]:
+    """Returns positions of a launch's output, and the right values before they are stored. Raises NotCoveredError.
+
+    output: see Sampled.
+    """
+    shape, arithmetic = subject.value.shape, arithmetic_of(launch, subject, contents.config)
     sampled = Sampled(
         contents.reader(subject.places), {node.output.name: node for node in subject.nodes[:-1]}, output, arithmetic
     )
-    try:
-        tried = _of_value(sampled_positions(subject.output, 1, seed), subject, shape)
-        sampled.node(subject.nodes[-1], tried, len(tried[0]) if tried else 1)
-        one = max(sampled.elements, 1)
-        most, expensive = max(FEWEST, min(MOST, ELEMENTS // one)), FEWEST * one > MANY_ELEMENTS
-        at = _of_value(sampled_positions(subject.output, most, seed, expensive), subject, shape)
-        count = len(at[0]) if at else 1
-        sampled.elements = 0
-        expected = sampled.node(subject.nodes[-1], at, count)
-    except NotCoveredError as reason:
-        return Finding(launch.name, kernel, "not covered", str(reason))
-    place = subject.output
-    found = elements_at(place, contents.arrays[place.storage], tuple(at), shape).astype(numpy.float64).reshape(-1)
-    return _judged(Finding(launch.name, kernel, "right"), found, expected, at, place, pattern)
+    tried = _of_value(sampled_positions(subject.output, 1, seed), subject, shape)
+    sampled.node(subject.nodes[-1], tried, len(tried[0]) if tried else 1)
+    one = max(sampled.elements, 1)
+    most, expensive = max(FEWEST, min(MOST, ELEMENTS // one)), FEWEST * one > MANY_ELEMENTS
+    at = _of_value(sampled_positions(subject.output, most, seed, expensive), subject, shape)
+    sampled.elements = 0
+    return at, sampled.node(subject.nodes[-1], at, len(at[0]) if at else 1)
 
 
 def _of_value(position: tuple[Array, ...], subject: Subject, shape: Shape) -> tuple[Array, ...]:
@@ -137,7 +145,7 @@ def _judged(
     half = place.storage.dtype == "float16"
     most = HALF_MAX if half else FLOAT_MAX
     with numpy.errstate(all="ignore"):
-        bound = expected.error + _storing(place, value)
+        bound = expected.error + storing(place, value)
         decided = numpy.isfinite(bound) & ~numpy.isnan(value)
         over = (numpy.abs(value) + bound >= most) & (numpy.abs(found) >= most * (1 - HALF_UNIT)) & (value * found > 0)
         off = numpy.where(found == value, 0.0, numpy.abs(found - value))
@@ -157,7 +165,7 @@ def _judged(
     return Finding(finding.launch, finding.kernel, "wrong", text, int(decided.sum()), untouched)
 
 
-def _storing(place: Placement, value: Array) -> Array:
+def storing(place: Placement, value: Array) -> Array:
     """The error of rounding to the type of a storage. A driver may cut off digits of a half, as rusticl (22.3) does."""
     unit, tiny = (2 * HALF_UNIT, HALF_TINY) if place.storage.dtype == "float16" else (UNIT, TINY)
     made: Array = unit * numpy.abs(value.astype(numpy.float64)) + tiny

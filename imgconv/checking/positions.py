@@ -9,7 +9,7 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.graph.index import constant
 from imgconv.graph.view import Shape, axis_variables
-from imgconv.kernels.layout import Placement, Texture
+from imgconv.kernels.layout import LANES, Placement, Texture
 
 CORNERS, EDGES, BORDERS = 8, 16, 8  # at most
 
@@ -65,19 +65,22 @@ def elements_at(place: Placement, content: Array, position: tuple[Array, ...], s
 
     shape: of the graph's value. A placement may have another shape of the same size, in row-major order.
     """
+    found: Array = content.reshape(-1)[addresses_at(place, position, shape)]
+    return found
+
+
+def addresses_at(place: Placement, position: tuple[Array, ...], shape: Shape) -> Array:
+    """The places of these elements in the content of the texture or buffer, in row-major order."""
     where = position
     if shape != place.shape:
         flat = numpy.ravel_multi_index(position, shape) if shape else numpy.zeros(1, numpy.int64)
         where = numpy.unravel_index(flat, place.shape) if place.shape else ()
     storage = place.storage
     if not isinstance(storage, Texture):
-        flat_content = content.reshape(storage.shape)[where] if storage.shape else content.reshape(1)
-        return numpy.asarray(flat_content)
+        return numpy.asarray(numpy.ravel_multi_index(where, storage.shape) if storage.shape else [0])
     values = {f"i{axis}": along for axis, along in enumerate(where)}
     x, y, lane = (index.evaluate(values) for index in place.address(axis_variables(place.shape)))
     width, height = storage.tiling.image_size
-    image = content.reshape(storage.tiling.layers, height, width, 4)
     at = {"x": numpy.asarray(x), "y": numpy.asarray(y)}
     image_x, image_y, layer = (index.evaluate(at) for index in storage.tiling.texel)
-    found: Array = image[layer, image_y, image_x, lane]
-    return found
+    return numpy.asarray(((layer * height + image_y) * width + image_x) * LANES + lane)

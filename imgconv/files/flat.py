@@ -24,7 +24,7 @@ SCALARS = {
     "bool": ("?", "BoolFlags"), "uint8": ("B", "Uint8Flags"),
     "int32": ("i", "Int32Flags"), "uint32": ("I", "Uint32Flags"),
     "int64": ("q", "Int64Flags"), "uint64": ("Q", "Uint64Flags"),
-    "double": ("d", "Float64Flags"),
+    "float": ("f", "Float32Flags"), "double": ("d", "Float64Flags"),
 }
 COUNT, INT, OFFSET = struct.Struct("<I"), struct.Struct("<i"), struct.Struct("<H")
 DECLARATION = re.compile(r"\b(table|enum)\s+(\w+)(?:\s*:\s*\w+)?\s*\{([^}]*)\}")
@@ -214,7 +214,8 @@ class Table:
             return self._name(field.type, int(field.default))
         if not field.scalar:
             return "" if field.type == "string" else None
-        return field.default if field.scalar == "double" else (bool if field.scalar == "bool" else int)(field.default)
+        kinds = {"bool": bool, "float": float, "double": float}
+        return kinds.get(field.scalar, int)(field.default)
 
     def _vector(self, field: Field, at: int) -> tuple[Any, ...]:
         (count,) = COUNT.unpack_from(self._content, at)

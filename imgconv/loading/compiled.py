@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Union
 
 from imgconv.arrays import Arrays, Declared, Shapes
+from imgconv.checking.launch_checks import with_checks
 from imgconv.checking.proving import Running, is_proved, prove
 from imgconv.cl.bad_compilers import bad_forms
 from imgconv.cl.building.crashes import refused_kernels
@@ -156,6 +157,7 @@ def plans_to_save(
         native_functions = native_functions_fit(compiled.session.context, config)
         target = limited(target_of(own, native_functions), config)
         found = PlanFor(compiled.plan, own.key, target, compiled.session.binaries())
+        found = with_checks(found, compiled.graph, config)
         return [found, *(plans_for(compiled.graph, config, [own], tuning) if native_functions else ())]
     devices = [each if isinstance(each, DeviceInfo) else read_description(each) for each in targets]
     return plans_for(compiled.graph, config, devices, tuning)
@@ -172,7 +174,7 @@ def plans_for(
     for info in devices:
         target = limited(target_of(info), config)
         prepared = Prepared(graph, config, target, _chooser(info, tuning), bad_forms=bad_forms(info))
-        plans.append(PlanFor(prepared.plan(), info.key, target))
+        plans.append(with_checks(PlanFor(prepared.plan(), info.key, target), graph, config))
     return plans
 
 

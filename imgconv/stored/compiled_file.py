@@ -26,6 +26,7 @@ from imgconv.kernels.source import COMMON
 from imgconv.kernels.target import Target
 from imgconv.stored.blobs import BlobWriter
 from imgconv.stored.codec import TableReader, TableWriter
+from imgconv.stored.launch_checks import NO_CHECKS, PlanChecks
 from imgconv.stored.plan_table import plan_values, read_plan
 from imgconv.stored.tables import codec, graph_values, read_graph, read_partition, schema
 from imgconv.version import VERSION
@@ -43,12 +44,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PlanFor:
-    """A plan for a kind of device. device: the DeviceInfo.key of the device and driver that the binaries are of."""
+    """A plan for a kind of device. device: the DeviceInfo.key of the device and driver that the binaries are of.
+
+    checks: for the player, which Python does not read.
+    """
 
     plan: Plan
     device: str
     target: Target
     binaries: tuple[bytes, ...] = ()
+    checks: PlanChecks = NO_CHECKS
 
 
 def save_model(
@@ -65,8 +70,8 @@ def model_values(
     """The values of a Model table, and the blobs that they refer to."""
     blobs = BlobWriter()
     made = [
-        plan_values(each.plan, blobs, each.binaries) | {"device": each.device, "target": _target_values(each.target)}
-        for each in plans
+        plan_values(each.plan, blobs, each.binaries, each.checks)
+        | {"device": each.device, "target": _target_values(each.target)} for each in plans
     ]
     writer, partition = TableWriter(codec(), blobs), graph.host_partition
     values = {

@@ -17,15 +17,21 @@ from imgconv.kernels.layout import HostBuffer, ImageForm, Texture
 from imgconv.kernels.source import COMMON, KernelSource, programs_of
 from imgconv.stored.blobs import BlobWriter, ReadBlob, read_array
 from imgconv.stored.codec import TableReader, TableWriter
+from imgconv.stored.launch_checks import NO_CHECKS, LaunchCheck, PlanChecks
 from imgconv.stored.tables import codec
 
 
-def plan_values(plan: Plan, blobs: BlobWriter, binaries: Sequence[bytes] = ()) -> dict[str, Any]:
+def plan_values(
+    plan: Plan, blobs: BlobWriter, binaries: Sequence[bytes] = (), checks: PlanChecks = NO_CHECKS
+) -> dict[str, Any]:
     """The values of a Plan table, without its device and target. binaries: the driver's programs, see programs_of."""
-    storages = {storage: number for number, storage in enumerate(_storages(plan))}
+    used = storages_of(plan)
+    spare = dict.fromkeys(a.storage for launch in checks.replacements for a in launch.source.arguments)
+    storages = {storage: number for number, storage in enumerate({**used, **spare})}
     writer = TableWriter(codec(), blobs, {Storage: storages})
     kernels = {launch.source.text: launch.source.path for launch in plan.launches}
-    numbers = {text: number for number, text in enumerate(kernels)}
+    spare_kernels = {launch.source.text: launch.source.path for launch in checks.replacements}
+    numbers = {text: number for number, text in enumerate({**kernels, **spare_kernels})}
     programs: list[dict[str, Any]] = [
         {"kernels": [numbers[text] for text in batch]} for batch in programs_of(list(kernels), max(1, len(binaries)))
     ]
@@ -40,20 +46,35 @@ def plan_values(plan: Plan, blobs: BlobWriter, binaries: Sequence[bytes] = ()) -
         "common": COMMON.read_text(encoding="utf-8"),
         "inputs": [{"value": _value(writer, v)} | row for v, row in zip(plan.inputs, inputs, strict=True)],
         "outputs": [{"value": _value(writer, v)} | row for v, row in zip(plan.outputs, outputs, strict=True)],
-        "storages": [_storage(plan, storage, writer) for storage in storages],
+        "storages": [_storage(plan, each, writer, plan.content) | {"whole": each in checks.whole} for each in used],
         "slots": [writer.values(ImageForm, "Slot", form) for _, form in sorted(plan.images.items())],
         "workspace_bytes": plan.workspace_bytes,
-        "kernels": [{"text": text, "path": path} for text, path in kernels.items()], "programs": programs,
+        "kernels": _kernels(kernels), "programs": programs,
         "launches": [_launch(launch, writer, numbers) for launch in plan.launches],
+        "checks": [_check(each, writer, numbers) for each in checks.launches],
+        "spare_storages": [_storage(plan, each, writer, checks.content) for each in spare if each not in used],
+        "spare_kernels": _kernels({text: path for text, path in spare_kernels.items() if text not in kernels}),
     }
+
+
+def _kernels(paths: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"text": text, "path": path} for text, path in paths.items()]
+
+
+def _check(check: LaunchCheck, writer: TableWriter, kernels: Mapping[str, int]) -> dict[str, Any]:
+    plain = [
+        {"launch": each.launch, "launches": [_launch(launch, writer, kernels) for launch in each.launches]}
+        for each in check.plain
+    ]
+    return vars(check) | {"plain": plain}
 
 
 def _value(writer: TableWriter, value: Value) -> dict[str, Any]:
     return writer.values(Value, "Value", value)
 
 
-def _storages(plan: Plan) -> dict[Storage, None]:
-    """Every image and buffer of a plan, each once."""
+def storages_of(plan: Plan) -> dict[Storage, None]:
+    """Every image and buffer of a plan, each once, in the order of Plan.storages."""
     used = (argument.storage for launch in plan.launches for argument in launch.source.arguments)
     places = (place.storage for place in plan.placements.values())
     return dict.fromkeys((
@@ -61,10 +82,10 @@ def _storages(plan: Plan) -> dict[Storage, None]:
     ))
 
 
-def _storage(plan: Plan, storage: Storage, writer: TableWriter) -> dict[str, Any]:
+def _storage(plan: Plan, storage: Storage, writer: TableWriter, content: Mapping[Storage, Array]) -> dict[str, Any]:
     values = writer.values(type(storage), "Storage", storage) | {"state": storage in plan.states}
-    if storage in plan.content:
-        values["content"] = writer.blobs.array(plan.content[storage])
+    if storage in content:
+        values["content"] = writer.blobs.array(content[storage])
     if isinstance(storage, HostBuffer):
         return values | {"memory": "buffer", "bytes": storage.bytes}
     values |= writer.values(ImageForm, "Storage", storage.form) | {"memory": "image"}

@@ -85,6 +85,12 @@ struct InputBuilder;
 struct Output;
 struct OutputBuilder;
 
+struct Replacement;
+struct ReplacementBuilder;
+
+struct Check;
+struct CheckBuilder;
+
 struct Placement;
 struct PlacementBuilder;
 
@@ -2100,7 +2106,8 @@ struct Storage FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_COLUMNS = 32,
     VT_PACKED = 34,
     VT_TILING = 36,
-    VT_LINEAR = 38
+    VT_LINEAR = 38,
+    VT_WHOLE = 40
   };
   const flatbuffers::String *name() const {
     return GetPointer<const flatbuffers::String *>(VT_NAME);
@@ -2156,6 +2163,9 @@ struct Storage FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   bool linear() const {
     return GetField<uint8_t>(VT_LINEAR, 0) != 0;
   }
+  bool whole() const {
+    return GetField<uint8_t>(VT_WHOLE, 0) != 0;
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyOffset(verifier, VT_NAME) &&
@@ -2183,6 +2193,7 @@ struct Storage FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyOffset(verifier, VT_TILING) &&
            verifier.VerifyTable(tiling()) &&
            VerifyField<uint8_t>(verifier, VT_LINEAR, 1) &&
+           VerifyField<uint8_t>(verifier, VT_WHOLE, 1) &&
            verifier.EndTable();
   }
 };
@@ -2245,6 +2256,9 @@ struct StorageBuilder {
   void add_linear(bool linear) {
     fbb_.AddElement<uint8_t>(Storage::VT_LINEAR, static_cast<uint8_t>(linear), 0);
   }
+  void add_whole(bool whole) {
+    fbb_.AddElement<uint8_t>(Storage::VT_WHOLE, static_cast<uint8_t>(whole), 0);
+  }
   explicit StorageBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -2275,7 +2289,8 @@ inline flatbuffers::Offset<Storage> CreateStorage(
     flatbuffers::Offset<flatbuffers::Vector<uint32_t>> columns = 0,
     int32_t packed = -1,
     flatbuffers::Offset<imgconv::stored::Tiling> tiling = 0,
-    bool linear = false) {
+    bool linear = false,
+    bool whole = false) {
   StorageBuilder builder_(_fbb);
   builder_.add_bytes(bytes);
   builder_.add_row_bytes(row_bytes);
@@ -2292,6 +2307,7 @@ inline flatbuffers::Offset<Storage> CreateStorage(
   builder_.add_shape(shape);
   builder_.add_dtype(dtype);
   builder_.add_name(name);
+  builder_.add_whole(whole);
   builder_.add_linear(linear);
   builder_.add_state(state);
   builder_.add_memory(memory);
@@ -2317,7 +2333,8 @@ inline flatbuffers::Offset<Storage> CreateStorageDirect(
     const std::vector<uint32_t> *columns = nullptr,
     int32_t packed = -1,
     flatbuffers::Offset<imgconv::stored::Tiling> tiling = 0,
-    bool linear = false) {
+    bool linear = false,
+    bool whole = false) {
   auto name__ = name ? _fbb.CreateString(name) : 0;
   auto dtype__ = dtype ? _fbb.CreateString(dtype) : 0;
   auto shape__ = shape ? _fbb.CreateVector<int64_t>(*shape) : 0;
@@ -2342,7 +2359,8 @@ inline flatbuffers::Offset<Storage> CreateStorageDirect(
       columns__,
       packed,
       tiling,
-      linear);
+      linear,
+      whole);
 }
 
 struct Tiling FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
@@ -3247,6 +3265,216 @@ inline flatbuffers::Offset<Output> CreateOutputDirect(
       moved_elements__);
 }
 
+struct Replacement FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef ReplacementBuilder Builder;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_LAUNCH = 4,
+    VT_LAUNCHES = 6
+  };
+  uint32_t launch() const {
+    return GetField<uint32_t>(VT_LAUNCH, 0);
+  }
+  const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Launch>> *launches() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Launch>> *>(VT_LAUNCHES);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyField<uint32_t>(verifier, VT_LAUNCH, 4) &&
+           VerifyOffset(verifier, VT_LAUNCHES) &&
+           verifier.VerifyVector(launches()) &&
+           verifier.VerifyVectorOfTables(launches()) &&
+           verifier.EndTable();
+  }
+};
+
+struct ReplacementBuilder {
+  typedef Replacement Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_launch(uint32_t launch) {
+    fbb_.AddElement<uint32_t>(Replacement::VT_LAUNCH, launch, 0);
+  }
+  void add_launches(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Launch>>> launches) {
+    fbb_.AddOffset(Replacement::VT_LAUNCHES, launches);
+  }
+  explicit ReplacementBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<Replacement> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Replacement>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Replacement> CreateReplacement(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    uint32_t launch = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Launch>>> launches = 0) {
+  ReplacementBuilder builder_(_fbb);
+  builder_.add_launches(launches);
+  builder_.add_launch(launch);
+  return builder_.Finish();
+}
+
+inline flatbuffers::Offset<Replacement> CreateReplacementDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    uint32_t launch = 0,
+    const std::vector<flatbuffers::Offset<imgconv::stored::Launch>> *launches = nullptr) {
+  auto launches__ = launches ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::Launch>>(*launches) : 0;
+  return imgconv::stored::CreateReplacement(
+      _fbb,
+      launch,
+      launches__);
+}
+
+struct Check FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef CheckBuilder Builder;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_LAUNCH = 4,
+    VT_PARTS = 6,
+    VT_POSITIVE = 8,
+    VT_ELEMENTS = 10,
+    VT_VALUES = 12,
+    VT_BOUNDS = 14,
+    VT_REASON = 16,
+    VT_PLAIN = 18
+  };
+  uint32_t launch() const {
+    return GetField<uint32_t>(VT_LAUNCH, 0);
+  }
+  const flatbuffers::Vector<uint32_t> *parts() const {
+    return GetPointer<const flatbuffers::Vector<uint32_t> *>(VT_PARTS);
+  }
+  bool positive() const {
+    return GetField<uint8_t>(VT_POSITIVE, 0) != 0;
+  }
+  const flatbuffers::Vector<uint32_t> *elements() const {
+    return GetPointer<const flatbuffers::Vector<uint32_t> *>(VT_ELEMENTS);
+  }
+  const flatbuffers::Vector<float> *values() const {
+    return GetPointer<const flatbuffers::Vector<float> *>(VT_VALUES);
+  }
+  const flatbuffers::Vector<float> *bounds() const {
+    return GetPointer<const flatbuffers::Vector<float> *>(VT_BOUNDS);
+  }
+  const flatbuffers::String *reason() const {
+    return GetPointer<const flatbuffers::String *>(VT_REASON);
+  }
+  const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Replacement>> *plain() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Replacement>> *>(VT_PLAIN);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyField<uint32_t>(verifier, VT_LAUNCH, 4) &&
+           VerifyOffset(verifier, VT_PARTS) &&
+           verifier.VerifyVector(parts()) &&
+           VerifyField<uint8_t>(verifier, VT_POSITIVE, 1) &&
+           VerifyOffset(verifier, VT_ELEMENTS) &&
+           verifier.VerifyVector(elements()) &&
+           VerifyOffset(verifier, VT_VALUES) &&
+           verifier.VerifyVector(values()) &&
+           VerifyOffset(verifier, VT_BOUNDS) &&
+           verifier.VerifyVector(bounds()) &&
+           VerifyOffset(verifier, VT_REASON) &&
+           verifier.VerifyString(reason()) &&
+           VerifyOffset(verifier, VT_PLAIN) &&
+           verifier.VerifyVector(plain()) &&
+           verifier.VerifyVectorOfTables(plain()) &&
+           verifier.EndTable();
+  }
+};
+
+struct CheckBuilder {
+  typedef Check Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_launch(uint32_t launch) {
+    fbb_.AddElement<uint32_t>(Check::VT_LAUNCH, launch, 0);
+  }
+  void add_parts(flatbuffers::Offset<flatbuffers::Vector<uint32_t>> parts) {
+    fbb_.AddOffset(Check::VT_PARTS, parts);
+  }
+  void add_positive(bool positive) {
+    fbb_.AddElement<uint8_t>(Check::VT_POSITIVE, static_cast<uint8_t>(positive), 0);
+  }
+  void add_elements(flatbuffers::Offset<flatbuffers::Vector<uint32_t>> elements) {
+    fbb_.AddOffset(Check::VT_ELEMENTS, elements);
+  }
+  void add_values(flatbuffers::Offset<flatbuffers::Vector<float>> values) {
+    fbb_.AddOffset(Check::VT_VALUES, values);
+  }
+  void add_bounds(flatbuffers::Offset<flatbuffers::Vector<float>> bounds) {
+    fbb_.AddOffset(Check::VT_BOUNDS, bounds);
+  }
+  void add_reason(flatbuffers::Offset<flatbuffers::String> reason) {
+    fbb_.AddOffset(Check::VT_REASON, reason);
+  }
+  void add_plain(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Replacement>>> plain) {
+    fbb_.AddOffset(Check::VT_PLAIN, plain);
+  }
+  explicit CheckBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<Check> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Check>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Check> CreateCheck(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    uint32_t launch = 0,
+    flatbuffers::Offset<flatbuffers::Vector<uint32_t>> parts = 0,
+    bool positive = false,
+    flatbuffers::Offset<flatbuffers::Vector<uint32_t>> elements = 0,
+    flatbuffers::Offset<flatbuffers::Vector<float>> values = 0,
+    flatbuffers::Offset<flatbuffers::Vector<float>> bounds = 0,
+    flatbuffers::Offset<flatbuffers::String> reason = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Replacement>>> plain = 0) {
+  CheckBuilder builder_(_fbb);
+  builder_.add_plain(plain);
+  builder_.add_reason(reason);
+  builder_.add_bounds(bounds);
+  builder_.add_values(values);
+  builder_.add_elements(elements);
+  builder_.add_parts(parts);
+  builder_.add_launch(launch);
+  builder_.add_positive(positive);
+  return builder_.Finish();
+}
+
+inline flatbuffers::Offset<Check> CreateCheckDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    uint32_t launch = 0,
+    const std::vector<uint32_t> *parts = nullptr,
+    bool positive = false,
+    const std::vector<uint32_t> *elements = nullptr,
+    const std::vector<float> *values = nullptr,
+    const std::vector<float> *bounds = nullptr,
+    const char *reason = nullptr,
+    const std::vector<flatbuffers::Offset<imgconv::stored::Replacement>> *plain = nullptr) {
+  auto parts__ = parts ? _fbb.CreateVector<uint32_t>(*parts) : 0;
+  auto elements__ = elements ? _fbb.CreateVector<uint32_t>(*elements) : 0;
+  auto values__ = values ? _fbb.CreateVector<float>(*values) : 0;
+  auto bounds__ = bounds ? _fbb.CreateVector<float>(*bounds) : 0;
+  auto reason__ = reason ? _fbb.CreateString(reason) : 0;
+  auto plain__ = plain ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::Replacement>>(*plain) : 0;
+  return imgconv::stored::CreateCheck(
+      _fbb,
+      launch,
+      parts__,
+      positive,
+      elements__,
+      values__,
+      bounds__,
+      reason__,
+      plain__);
+}
+
 struct Placement FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   typedef PlacementBuilder Builder;
   enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
@@ -3352,7 +3580,10 @@ struct Plan FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_LAUNCHES = 24,
     VT_PLACEMENTS = 26,
     VT_MOST_ALIVE = 28,
-    VT_MOVED = 30
+    VT_MOVED = 30,
+    VT_CHECKS = 32,
+    VT_SPARE_STORAGES = 34,
+    VT_SPARE_KERNELS = 36
   };
   const flatbuffers::String *device() const {
     return GetPointer<const flatbuffers::String *>(VT_DEVICE);
@@ -3396,6 +3627,15 @@ struct Plan FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const imgconv::stored::Graph *moved() const {
     return GetPointer<const imgconv::stored::Graph *>(VT_MOVED);
   }
+  const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Check>> *checks() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Check>> *>(VT_CHECKS);
+  }
+  const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Storage>> *spare_storages() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Storage>> *>(VT_SPARE_STORAGES);
+  }
+  const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Kernel>> *spare_kernels() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Kernel>> *>(VT_SPARE_KERNELS);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyOffset(verifier, VT_DEVICE) &&
@@ -3432,6 +3672,15 @@ struct Plan FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyField<uint64_t>(verifier, VT_MOST_ALIVE, 8) &&
            VerifyOffset(verifier, VT_MOVED) &&
            verifier.VerifyTable(moved()) &&
+           VerifyOffset(verifier, VT_CHECKS) &&
+           verifier.VerifyVector(checks()) &&
+           verifier.VerifyVectorOfTables(checks()) &&
+           VerifyOffset(verifier, VT_SPARE_STORAGES) &&
+           verifier.VerifyVector(spare_storages()) &&
+           verifier.VerifyVectorOfTables(spare_storages()) &&
+           VerifyOffset(verifier, VT_SPARE_KERNELS) &&
+           verifier.VerifyVector(spare_kernels()) &&
+           verifier.VerifyVectorOfTables(spare_kernels()) &&
            verifier.EndTable();
   }
 };
@@ -3482,6 +3731,15 @@ struct PlanBuilder {
   void add_moved(flatbuffers::Offset<imgconv::stored::Graph> moved) {
     fbb_.AddOffset(Plan::VT_MOVED, moved);
   }
+  void add_checks(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Check>>> checks) {
+    fbb_.AddOffset(Plan::VT_CHECKS, checks);
+  }
+  void add_spare_storages(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Storage>>> spare_storages) {
+    fbb_.AddOffset(Plan::VT_SPARE_STORAGES, spare_storages);
+  }
+  void add_spare_kernels(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Kernel>>> spare_kernels) {
+    fbb_.AddOffset(Plan::VT_SPARE_KERNELS, spare_kernels);
+  }
   explicit PlanBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -3508,10 +3766,16 @@ inline flatbuffers::Offset<Plan> CreatePlan(
     flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Launch>>> launches = 0,
     flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Placement>>> placements = 0,
     uint64_t most_alive = 0,
-    flatbuffers::Offset<imgconv::stored::Graph> moved = 0) {
+    flatbuffers::Offset<imgconv::stored::Graph> moved = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Check>>> checks = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Storage>>> spare_storages = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Kernel>>> spare_kernels = 0) {
   PlanBuilder builder_(_fbb);
   builder_.add_most_alive(most_alive);
   builder_.add_workspace_bytes(workspace_bytes);
+  builder_.add_spare_kernels(spare_kernels);
+  builder_.add_spare_storages(spare_storages);
+  builder_.add_checks(checks);
   builder_.add_moved(moved);
   builder_.add_placements(placements);
   builder_.add_launches(launches);
@@ -3542,7 +3806,10 @@ inline flatbuffers::Offset<Plan> CreatePlanDirect(
     const std::vector<flatbuffers::Offset<imgconv::stored::Launch>> *launches = nullptr,
     const std::vector<flatbuffers::Offset<imgconv::stored::Placement>> *placements = nullptr,
     uint64_t most_alive = 0,
-    flatbuffers::Offset<imgconv::stored::Graph> moved = 0) {
+    flatbuffers::Offset<imgconv::stored::Graph> moved = 0,
+    const std::vector<flatbuffers::Offset<imgconv::stored::Check>> *checks = nullptr,
+    const std::vector<flatbuffers::Offset<imgconv::stored::Storage>> *spare_storages = nullptr,
+    const std::vector<flatbuffers::Offset<imgconv::stored::Kernel>> *spare_kernels = nullptr) {
   auto device__ = device ? _fbb.CreateString(device) : 0;
   auto common__ = common ? _fbb.CreateString(common) : 0;
   auto inputs__ = inputs ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::Input>>(*inputs) : 0;
@@ -3553,6 +3820,9 @@ inline flatbuffers::Offset<Plan> CreatePlanDirect(
   auto programs__ = programs ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::Program>>(*programs) : 0;
   auto launches__ = launches ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::Launch>>(*launches) : 0;
   auto placements__ = placements ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::Placement>>(*placements) : 0;
+  auto checks__ = checks ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::Check>>(*checks) : 0;
+  auto spare_storages__ = spare_storages ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::Storage>>(*spare_storages) : 0;
+  auto spare_kernels__ = spare_kernels ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::Kernel>>(*spare_kernels) : 0;
   return imgconv::stored::CreatePlan(
       _fbb,
       device__,
@@ -3568,7 +3838,10 @@ inline flatbuffers::Offset<Plan> CreatePlanDirect(
       launches__,
       placements__,
       most_alive,
-      moved);
+      moved,
+      checks__,
+      spare_storages__,
+      spare_kernels__);
 }
 
 struct HostAttribute FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {

@@ -52,8 +52,10 @@ typedef enum imgconv_status {
   IMGCONV_ERROR_BUSY = 8,        /* as many frames are in flight as were asked for */
   IMGCONV_ERROR_UNSUPPORTED = 9, /* the model needs something that this library leaves to Python */
   IMGCONV_ERROR_TIMEOUT = 10,    /* a call took longer than options.timeout_ms: see Time above */
-  IMGCONV_ERROR_CRASH = 11       /* processes ended while the driver compiled kernels of the file: see
+  IMGCONV_ERROR_CRASH = 11,      /* processes ended while the driver compiled kernels of the file: see
                                     options.cache_folder; the message names them and what to remove */
+  IMGCONV_ERROR_WRONG = 12       /* the driver computes a launch wrongly, and what could replace it, or loses launches;
+                                    the message names launch, node, kernel, device and driver */
 } imgconv_status;
 
 typedef struct imgconv_error {
@@ -85,6 +87,13 @@ typedef struct imgconv_array {
   void *memory;
 } imgconv_array;
 
+typedef enum imgconv_check_mode {
+  IMGCONV_CHECK_ONCE, /* opening compares each launch with right values of the file, unless this was done on this device
+                         and driver before, as options.cache_folder tells, or imgconv's own tests run on the driver.
+                         Launches that are wrong are replaced by slower ones that are right */
+  IMGCONV_CHECK_OFF
+} imgconv_check_mode;
+
 /* Zeros are the defaults. */
 typedef struct imgconv_options {
   const char *device;       /* an index, or a part of platform, name and OpenCL C version in any case. NULL: a GPU if
@@ -94,12 +103,14 @@ typedef struct imgconv_options {
                                longer. While the driver compiles, a file NUMBER.building there names the kernels. If
                                the process ends meanwhile, it stays: the next open takes another plan of the file; if
                                there is none, it compiles once more, and after a second end opening is
-                               IMGCONV_ERROR_CRASH until the file is removed. NULL: none */
+                               IMGCONV_ERROR_CRASH until the file is removed. Outcomes of checks are kept there too; see
+                               `check`. NULL: none */
   uint32_t frames;          /* the most frames in flight at once, for imgconv_submit, at most 64; their memory is
                                allocated when the model is opened. 0: 2, whose memory imgconv_submit allocates */
   int profile;              /* not 0: imgconv_profile may be called; runs are slower */
   uint32_t timeout_ms;      /* the most milliseconds that a call may take. Opening is one too, and may compile for a
                                minute. 0: 600000 */
+  imgconv_check_mode check;
 } imgconv_options;
 
 typedef struct imgconv_model imgconv_model;
@@ -155,6 +166,13 @@ IMGCONV_API const char *imgconv_launch_name(const imgconv_model *model, size_t n
 /* One run with options.profile. seconds: of each launch on the device, imgconv_launch_count numbers. */
 IMGCONV_API imgconv_status imgconv_profile(
     imgconv_model *model, const imgconv_array *inputs, double *seconds, imgconv_error *error);
+
+/* Checks each launch on inputs of its own, whatever options.check says. report: JSON with the device, and for each launch
+ * its name, nodes, kernel and verdict, "right", "wrong" or "not covered"; valid until the next call of this function or
+ * imgconv_close. wrong: the number of wrong launches, or NULL. Afterwards the model's states are zero, as after
+ * imgconv_reset. */
+IMGCONV_API imgconv_status imgconv_check(
+    imgconv_model *model, const char **report, size_t *wrong, imgconv_error *error);
 
 /* The OpenCL extension that replays the launches by one call; "" if they are enqueued one by one. */
 IMGCONV_API const char *imgconv_replay(const imgconv_model *model);

@@ -196,6 +196,15 @@ JNIEXPORT void JNICALL Java_imgconv_Model_reset(JNIEnv *java, jobject self) {
   check(java, error);
 }
 
+JNIEXPORT jbyteArray JNICALL Java_imgconv_Model_checkJson(JNIEnv *java, jobject self) {
+  const char *report = nullptr;
+  imgconv_error error{};
+  imgconv_model *model = model_of(java, self, error);
+  if (model) imgconv_check(model, &report, nullptr, &error);
+  check(java, error);
+  return error.status ? nullptr : text_of(java, report);
+}
+
 JNIEXPORT void JNICALL Java_imgconv_Model_close(JNIEnv *java, jobject self) {
   imgconv_error error{};
   imgconv_close(model_of(java, self, error));

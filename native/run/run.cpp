@@ -19,22 +19,24 @@ namespace {
 const char *const USAGE =
     "imgconv-run MODEL [--input NAME=FILE] [--reference NAME=FILE [--tolerance T]] [--output NAME=FILE]\n"
     "    [--bench [--seconds N] [--frames-in-flight K] [--json]] [--profile] [--device DEVICE] [--cache FOLDER]\n"
-    "    [--timeout S]\n"
+    "    [--timeout S] [--unchecked]\n"
+    "imgconv-run MODEL --check [--device DEVICE] [--cache FOLDER]\n"
     "imgconv-run --devices\n"
     "imgconv-run --help\n\n"
     "FILE: .npy, or the raw content, row-major. Inputs that are not given are zeros. --reference: compares an output;\n"
     "exit status 1 if its bits differ, or, with --tolerance, if a number differs by more than T times the largest of\n"
     "the reference. --bench: runs for N seconds (default 3), after a tenth of them. --profile: the time of each launch.\n"
     "--device: an index, or a part of the name. --cache: a folder for compiled programs. --timeout: gives up if opening,\n"
-    "or a run, takes more than S seconds (default 600). --devices: prints a JSON description of all devices, for\n"
-    "`imgconv compile --target`.\n";
+    "or a run, takes more than S seconds (default 600). --check: opens the model\n"
+    "unchecked, and prints JSON of which launches are right; exit status 1 if one is wrong. --unchecked: opening checks\n"
+    "nothing. --devices: prints a JSON description of all devices, for `imgconv compile --target`.\n";
 
 using Files = std::map<std::string, std::string>;
 
 struct Arguments {
   std::string model, device, cache;
   Files inputs, references, outputs;
-  bool bench = false, profile = false, devices = false, help = false, json = false;
+  bool bench = false, profile = false, devices = false, check = false, unchecked = false, help = false, json = false;
   double seconds = 3, tolerance = 0, timeout = 0;
   size_t frames = 1;
 };
@@ -65,6 +67,8 @@ Arguments read_arguments(const std::vector<std::string> &given) {
     else if (name == "--output") add_file(made.outputs, value());
     else if (name == "--bench") made.bench = true;
     else if (name == "--profile") made.profile = true;
+    else if (name == "--check") made.check = made.unchecked = true;
+    else if (name == "--unchecked") made.unchecked = true;
     else if (name == "--devices") made.devices = true;
     else if (name == "--json") made.json = true;
     else if (name == "--help" || name == "-h") made.help = true;
@@ -139,6 +143,15 @@ void print_profile(imgconv_model *model, Arrays &inputs) {
   }
 }
 
+// The exit status.
+int print_check(imgconv_model *model) {
+  const char *report = nullptr;
+  size_t wrong = 0;
+  call(imgconv_check, model, &report, &wrong);
+  std::fputs(report, stdout);
+  return wrong ? 1 : 0;
+}
+
 int run(const Arguments &arguments) {
   if (arguments.help) {
     std::fputs(USAGE, stdout);
@@ -155,10 +168,12 @@ int run(const Arguments &arguments) {
   options.frames = arguments.frames > 1 ? static_cast<uint32_t>(arguments.frames) : 0;
   options.profile = arguments.profile;
   options.timeout_ms = static_cast<uint32_t>(1e3 * arguments.timeout);
+  options.check = arguments.unchecked ? IMGCONV_CHECK_OFF : IMGCONV_CHECK_ONCE;
   imgconv_model *model = nullptr;
   call(imgconv_open_file, arguments.model.c_str(), static_cast<const imgconv_options *>(&options), &model);
   const std::unique_ptr<imgconv_model, decltype(&imgconv_close)> closed_at_the_end(model, imgconv_close);
   const double opened = seconds_since(start);
+  if (arguments.check) return print_check(model);
   Arrays inputs, outputs;
   imgconv_tensor tensor;
   for (size_t i = 0; imgconv_input(model, i, &tensor) == IMGCONV_OK; ++i) inputs.add(tensor);

@@ -118,14 +118,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-std::string json(const std::string &text) {
-  std::string made = "\"";
-  for (const char letter : text) {
-    if (letter == '"' || letter == '\\') made += '\\';
-    made += static_cast<unsigned char>(letter) < 0x20 ? ' ' : letter;
-  }
-  return made + '"';
-}
+std::string json(const std::string &text) { return quoted(text); }
 
 // A number, or a bool.
 template <class Value>
@@ -162,6 +155,15 @@ std::string fields(const DeviceInfo &info, bool is_default) {
 }
 
 }  // namespace
+
+std::string quoted(const std::string &text) {
+  std::string made = "\"";
+  for (const char letter : text) {
+    if (letter == '"' || letter == '\\') made += '\\';
+    made += static_cast<unsigned char>(letter) < 0x20 ? ' ' : letter;
+  }
+  return made + '"';
+}
 
 std::string DeviceInfo::full_name() const {
   return platform + " | " + name + " | " + opencl_c_version + " | " + driver_version;

@@ -43,6 +43,9 @@ std::vector<DeviceInfo> list_devices(const Opencl &cl);
 // The device that `choice` means: see imgconv_options.device. Throws Error.
 const DeviceInfo &select_device(const std::vector<DeviceInfo> &devices, const char *choice);
 
+// The text as one of JSON.
+std::string quoted(const std::string &text);
+
 // {"devices": [...]}, each with "default". What is not known of a device is left out, and "problem" says why.
 std::string to_json(const std::vector<DeviceInfo> &devices, const DeviceInfo *chosen);
 

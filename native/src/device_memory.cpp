@@ -48,7 +48,7 @@ DeviceMemory::DeviceMemory(const Context &context, const File &file, const Plan 
   for (const Storage &slot : plan.slots) slots_.push_back(new_filled(file, slot));
   for (size_t number = 0; number < plan.storages.size(); ++number) {
     const Storage &storage = plan.storages[number];
-    if (storage.exchanged) continue;
+    if (storage.exchanged || storage.spare) continue;
     if (storage.place == Place::slot) {
       memory_[number] = slots_[storage.slot];
       continue;

@@ -21,7 +21,7 @@ class DeviceMemory {
   // driver that allocates late fails here. Throws Error.
   DeviceMemory(const Context &context, const File &file, const Plan &plan);
 
-  // Null for an input or output.
+  // Null for an input or output, and for what no launch uses.
   const Memory &operator[](size_t storage) const { return memory_[storage]; }
   // An image or a buffer for an input or output, which may be mapped. Throws Error.
   Memory new_exchanged(const Storage &storage) const;

@@ -116,6 +116,17 @@ void to_float(const Value &value, const void *array, float *stored) {
   });
 }
 
+double number_at(imgconv_dtype dtype, const void *array, size_t number) {
+  if (dtype == IMGCONV_UINT8) return static_cast<const uint8_t *>(array)[number];
+  if (dtype != IMGCONV_FLOAT16) return static_cast<const float *>(array)[number];
+  const uint16_t bits = static_cast<const uint16_t *>(array)[number];
+  const int exponent = bits >> 10 & 31, digits = bits & 1023;
+  const double magnitude = exponent == 31   ? (digits ? NAN : INFINITY)
+                           : exponent == 0 ? std::ldexp(digits, -24)
+                                           : std::ldexp(1024 + digits, exponent - 25);
+  return bits >> 15 ? -magnitude : magnitude;
+}
+
 int64_t integer_at(imgconv_dtype dtype, const void *array, size_t number) {
   int64_t found = 0;
   with_type(dtype, [&](auto type) { found = static_cast<int64_t>(element<decltype(type)>(array, number)); });

@@ -32,6 +32,9 @@ bool can_store(imgconv_dtype dtype, imgconv_dtype stored);
 // Throws Error if an integer is over 2**24 in magnitude, where floats are not exact.
 void check_exact(const Value &value, const void *array);
 
+// A number of an array of float32, float16 or uint8.
+double number_at(imgconv_dtype dtype, const void *array, size_t number);
+
 // An integer or a bool of an array, and setting one. Integers wrap around.
 int64_t integer_at(imgconv_dtype dtype, const void *array, size_t number);
 void set_integer(imgconv_dtype dtype, void *array, size_t number, int64_t value);

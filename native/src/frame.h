@@ -34,6 +34,9 @@ class Frame {
   const char *extension() const { return recording_ ? recording_->extension() : ""; }
   const std::vector<BoundLaunch> &launches() const { return launches_; }
 
+  // That of a storage, for a check of launches.
+  const Memory &memory(uint32_t storage) const;
+
   // Memory of an input that the device reads, for the caller to fill before the next upload.
   void *map(const Input &input);
   // Each enqueues and returns. outputs: null if they are fetched from the frame's own memory.
@@ -64,7 +67,6 @@ class Frame {
   void upload_input(const Input &input, const imgconv_array &given, bool keep);
   void move_integers(const imgconv_array *inputs);
   void unmap(Port &port);
-  const Memory &memory(uint32_t storage) const;
   template <class Work>
   void for_each_variable(Work work) const;
   void copy_buffer(cl_mem source, cl_mem destination, const Storage &storage) const;

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "error.h"
@@ -18,6 +20,7 @@ struct imgconv_model {
 
   imgconv::Watchdog watchdog;
   std::unique_ptr<imgconv::Model> opened;
+  std::string report;
 };
 
 namespace {
@@ -205,6 +208,21 @@ imgconv_status imgconv_profile(
     const Arrays given(inputs, opened->plan().inputs);
     const std::vector<double> found = watchdog.get("running", [=] { return opened->profile(given.get()); });
     std::copy(found.begin(), found.end(), seconds);
+  });
+}
+
+imgconv_status imgconv_check(imgconv_model *model, const char **report, size_t *wrong, imgconv_error *error) {
+  return with(model, error, [&](imgconv::Watchdog &watchdog, imgconv::Model *opened) {
+    need(report, "report");
+    using Made = std::pair<std::string, size_t>;
+    Made made = watchdog.get("checking the launches", [=] {
+      Made found;
+      found.first = opened->check_all(found.second);
+      return found;
+    });
+    model->report = std::move(made.first);
+    *report = model->report.c_str();
+    if (wrong) *wrong = made.second;
   });
 }
 

@@ -1,14 +1,20 @@
 #include "model.h"
 
 #include <algorithm>
+#include <sstream>
 
+#include "check.h"
 #include "error.h"
+#include "program_cache.h"
 
 namespace imgconv {
 namespace {
 
 // Numbers that no launch is likely to make: 65 in images, 12.1 in buffers of float32, 2.63 in those of float16.
 constexpr uint8_t OVERWRITTEN = 0x41;
+// Of what the folder keeps of checks: raise it if they find more.
+const std::string CHECK_VERSION = "check 1 ";
+constexpr const char *ADVICE = "Update the driver, or choose another device; imgconv_check has a report to send us";
 constexpr uint32_t MOST_FRAMES = 64, USUAL_FRAMES = 2;
 
 Context open(const Settings &settings) {
@@ -17,6 +23,27 @@ Context open(const Settings &settings) {
   const std::vector<DeviceInfo> devices = list_devices(*cl);
   const char *const choice = settings.has_device ? settings.device.c_str() : nullptr;
   return open_device(cl, select_device(devices, choice), settings.profile);
+}
+
+// The driver loses launches: no other plan helps.
+struct LostLaunches : Error {
+  using Error::Error;
+};
+
+// What is kept of a check: "replaced", and the numbers of the checks whose launches were.
+std::string text_of(const std::vector<uint32_t> &replaced) {
+  std::string text = "replaced";
+  for (const uint32_t number : replaced) text += join(" ", number);
+  return text;
+}
+
+std::vector<uint32_t> numbers_of(const std::string &text, size_t count) {
+  std::istringstream words(text);
+  std::string first;
+  words >> first;
+  std::vector<uint32_t> numbers;
+  for (uint32_t number; words >> number && number < count;) numbers.push_back(number);
+  return numbers;
 }
 
 }  // namespace
@@ -35,27 +62,48 @@ void Model::on_device(Work work) {
 Model::Model(const File &file, const Settings &settings, const Activity &activity)
     : activity_(activity), context_(open(settings)) {
   on_device([&] {
-    build(file, settings);
-    prepare(file, settings);
+    choose_plan(file, settings);
+    prepare(settings);
   });
 }
 
-// Takes the first plan whose kernels the driver builds.
-void Model::build(const File &file, const Settings &settings) {
+// Takes the first plan whose kernels the driver builds, and computes rightly.
+void Model::choose_plan(const File &file, const Settings &settings) {
   PlanChoice plans(file, context_.info);
-  while (!programs_) {
-    plan_ = plans.next();
+  while (!first_) {
+    const Plan plan = plans.next();
     try {
-      programs_ = std::make_unique<Programs>(
-          context_, file, plan_, plans.none_waits(), settings.cache_folder, activity_);
+      prove(file, settings, plan, plans.none_waits());
+    } catch (const LostLaunches &) {
+      throw;
     } catch (const Error &problem) {
+      first_.reset();
       plans.reject(problem);
     }
   }
-  plan_.kernels.clear();  // the texts are not needed any more
+  for (KernelText &each : plan_.kernels) each.text.clear();  // they are not needed any more
 }
 
-void Model::prepare(const File &file, const Settings &settings) {
+// Builds a plan. On a driver that nobody has proved, launches that are wrong are replaced, and the outcome is kept.
+void Model::prove(const File &file, const Settings &settings, const Plan &plan, bool is_last) {
+  const bool wanted = settings.check && !plan.checks.empty() && !is_tested(context_.info);
+  const std::string key = wanted ? CHECK_VERSION + plan.fingerprint() : "";
+  const std::string kept = wanted ? read_program(settings.cache_folder, context_.info, key) : "";
+  std::vector<uint32_t> replaced = numbers_of(kept, plan.checks.size());
+  while (true) {
+    plan_ = plan;
+    plan_.replace(replaced);
+    build(file, settings, is_last);
+    if (!wanted || !kept.empty()) return;
+    const std::vector<uint32_t> wrong = wrong_launches();
+    if (wrong.empty()) return write_program(settings.cache_folder, context_.info, key, text_of(replaced));
+    replaced.insert(replaced.end(), wrong.begin(), wrong.end());
+  }
+}
+
+void Model::build(const File &file, const Settings &settings, bool is_last) {
+  first_.reset();
+  programs_ = std::make_unique<Programs>(context_, file, plan_, is_last, settings.cache_folder, activity_);
   for (Output &output : plan_.outputs) {
     if (!output.is_constant()) continue;
     const Span content = file.checked_blob(output.blob);
@@ -64,6 +112,29 @@ void Model::prepare(const File &file, const Settings &settings) {
   memory_ = std::make_unique<DeviceMemory>(context_, file, plan_);
   shared_.reset(new Shared{context_, plan_, *memory_, *programs_});
   first_ = std::make_unique<Frame>(*shared_);
+}
+
+// The numbers of the checks whose launches are wrong and can be replaced. Throws Error if others are wrong.
+std::vector<uint32_t> Model::wrong_launches() {
+  std::vector<uint32_t> wrong;
+  for (const Finding &each : check_launches(*shared_, *first_, activity_)) {
+    if (each.verdict != Verdict::wrong) continue;
+    const std::string about = join(context_.info.name, ", driver ", context_.info.driver_version);
+    if (each.again) {
+      throw LostLaunches(IMGCONV_ERROR_WRONG, describe(plan_, each), ". Launched again, it is right: ", about,
+                         " loses launches. ", ADVICE);
+    }
+    const Check &check = plan_.checks[each.check];
+    if (check.plain.empty() || check.is_replaced) {
+      throw Error(IMGCONV_ERROR_WRONG, describe(plan_, each), ". ", about,
+                  " computes it wrongly, and all other kernels for it. ", ADVICE);
+    }
+    wrong.push_back(static_cast<uint32_t>(each.check));
+  }
+  return wrong;
+}
+
+void Model::prepare(const Settings &settings) {
   test_replay();
   flights_.resize(settings.frames ? settings.frames : USUAL_FRAMES);
   for (size_t number = 0; number < settings.frames; ++number) flights_[number].frame = new_frame();
@@ -217,6 +288,21 @@ std::vector<double> Model::profile(const imgconv_array *inputs) {
     seconds.push_back(static_cast<double>(end - start) * 1e-9);
   }
   return seconds;
+}
+
+std::string Model::check_all(size_t &wrong) {
+  const std::lock_guard<std::mutex> turn(lock_);
+  std::string text;
+  on_device([&] {
+    Frame frame(*shared_);  // the caller may have mapped inputs of the others
+    const std::vector<Finding> found = check_launches(*shared_, frame, activity_);
+    const auto is_wrong = [](const Finding &each) { return each.verdict == Verdict::wrong; };
+    wrong = static_cast<size_t>(std::count_if(found.begin(), found.end(), is_wrong));
+    text = report(context_, plan_, found);
+    memory_->clear_states();
+    context_.finish("clearing the states");
+  });
+  return text;
 }
 
 }  // namespace imgconv

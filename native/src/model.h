@@ -18,10 +18,11 @@ namespace imgconv {
 struct Settings {
   explicit Settings(const imgconv_options &options)
       : device(options.device ? options.device : ""), cache_folder(options.cache_folder ? options.cache_folder : ""),
-        has_device(options.device), profile(options.profile), frames(options.frames) {}
+        has_device(options.device), profile(options.profile), check(options.check != IMGCONV_CHECK_OFF),
+        frames(options.frames) {}
 
   std::string device, cache_folder;
-  bool has_device, profile;
+  bool has_device, profile, check;
   uint32_t frames;
 };
 
@@ -44,6 +45,8 @@ class Model {
   void wait(uint64_t number, const imgconv_array *outputs);
   void reset();
   std::vector<double> profile(const imgconv_array *inputs);
+  // wrong: becomes the number of wrong launches.
+  std::string check_all(size_t &wrong);
 
  private:
   // A frame of `submit`. number: of its run; 0: free. taken: whether a thread waits for it.
@@ -54,8 +57,11 @@ class Model {
     Event over;
   };
 
-  void build(const File &file, const Settings &settings);
-  void prepare(const File &file, const Settings &settings);
+  void choose_plan(const File &file, const Settings &settings);
+  void prove(const File &file, const Settings &settings, const Plan &plan, bool is_last);
+  void build(const File &file, const Settings &settings, bool is_last);
+  std::vector<uint32_t> wrong_launches();
+  void prepare(const Settings &settings);
   void test_replay();
   void run_each();
   std::vector<uint32_t> checksums_of_a_run(bool replayed);

@@ -34,7 +34,10 @@ class Reader {
       plan_.kernels.push_back({text(kernel.text()), text(kernel.path())});
     });
     read_programs();
-    each(table_.launches(), [&](const stored::Launch &launch) { plan_.launches.push_back(read_launch(launch)); });
+    each(table_.launches(), [&](const stored::Launch &launch) {
+      plan_.launches.push_back(read_launch(launch, static_cast<uint32_t>(plan_.launches.size())));
+    });
+    read_checks();
     return std::move(plan_);
   }
 
@@ -143,9 +146,11 @@ class Reader {
     storage.name = text(table.name());
     storage.dtype = dtype(table.dtype());
     storage.state = table.state();
+    storage.whole = table.whole();
     storage.place = static_cast<Place>(index(table.memory(), 4, "kind of memory"));
     if (storage.place != Place::buffer) {
       read_image(storage, table);
+      storage.texels = read_texels(table);
     } else {
       storage.bytes = product(elements(list(table.shape())), dtype_bytes(storage.dtype), "a buffer");
       number(table.bytes(), storage.bytes, storage.bytes, "the bytes of a buffer");
@@ -159,6 +164,25 @@ class Reader {
       damaged("'" + storage.name + "' cannot be kept there");
     }
     return storage;
+  }
+
+  Texels read_texels(const stored::Storage &table) {
+    const stored::Tiling *tiling = table.tiling();
+    Texels texels;
+    if (!tiling) return texels;
+    const std::vector<int64_t> shape = list(table.shape());
+    const bool is_packed = table.packed() >= 0;
+    if (is_packed) index(static_cast<uint64_t>(table.packed()), shape.size(), "axis");
+    const uint64_t channels = is_packed ? static_cast<uint64_t>(shape[static_cast<size_t>(table.packed())]) : 1;
+    texels.channels = number(channels, 0, LARGEST, "the channels of a texture");
+    texels.quads = std::max<size_t>(1, (texels.channels + LANES - 1) / LANES);
+    texels.width = tiling->width();
+    texels.height = tiling->height();
+    texels.tile_width = number(tiling->tile_width(), 1, LARGEST_IMAGE, "the width of a tile");
+    texels.tile_height = number(tiling->tile_height(), 1, LARGEST_IMAGE, "the height of a tile");
+    texels.per_layer = number(tiling->per_layer(), 1, LARGEST_IMAGE, "the tiles of a layer");
+    texels.along_y = tiling->along_y();
+    return texels;
   }
 
   void check_region(Storage &storage, const stored::Storage &table) const {
@@ -254,9 +278,13 @@ class Reader {
     if (!each_once) damaged("a kernel is in no program, or in several");
   }
 
-  Launch read_launch(const stored::Launch &table) {
+  Launch read_launch(const stored::Launch &table, uint32_t place) {
     Launch launch;
     launch.name = text(table.name());
+    launch.number = place;
+    for (flatbuffers::uoffset_t i = 0; table.origin() && i < table.origin()->size(); ++i) {
+      launch.origin += (i ? ", " : "") + text(table.origin()->Get(i));
+    }
     launch.kernel = index(table.kernel(), plan_.kernels.size(), "kernel");
     launch.arguments = list(table.arguments());
     number(launch.arguments.size(), 1, 1024, "the number of a kernel's arguments");
@@ -268,6 +296,37 @@ class Reader {
       damaged("'" + launch.name + "' has another number of local sizes");
     }
     return launch;
+  }
+
+  void read_checks() {
+    const size_t storages = plan_.storages.size();
+    each(table_.spare_storages(), [&](const stored::Storage &table) { plan_.storages.push_back(read_storage(table)); });
+    for (size_t spare = storages; spare < plan_.storages.size(); ++spare) plan_.storages[spare].spare = true;
+    each(table_.spare_kernels(), [&](const stored::Kernel &kernel) {
+      plan_.kernels.push_back({text(kernel.text()), text(kernel.path())});
+    });
+    each(table_.checks(), [&](const stored::Check &check) { plan_.checks.push_back(read_check(check)); });
+  }
+
+  Check read_check(const stored::Check &table) {
+    const uint32_t launch = index(table.launch(), plan_.launches.size(), "launch");
+    Check check{launch, plan_.launches[launch].arguments[0], list(table.parts()), table.positive(),
+                list(table.elements()), list(table.values()), list(table.bounds()), text(table.reason()), {}};
+    const Storage &written = plan_.storages[check.storage];
+    const size_t count = check.elements.size(), room = written.bytes / dtype_bytes(written.dtype);
+    for (const uint32_t part : check.parts) index(part, check.launch, "launch");
+    for (const uint32_t element : check.elements) index(element, room, "element");
+    number(check.values.size(), count, count, "the number of values");
+    number(check.bounds.size(), count, count, "the number of bounds");
+    each(table.plain(), [&](const stored::Replacement &plain) {
+      const uint32_t replaced = index(plain.launch(), plan_.launches.size(), "launch");
+      check.plain.push_back({replaced, {}});
+      each(plain.launches(), [&](const stored::Launch &launch) {
+        check.plain.back().launches.push_back(read_launch(launch, replaced));
+      });
+      number(check.plain.back().launches.size(), 1, LARGEST, "the number of launches in place of one");
+    });
+    return check;
   }
 
   std::vector<size_t> sizes(const flatbuffers::Vector<uint64_t> *table) {
@@ -345,7 +404,9 @@ std::string misfit(const Plan &plan, const DeviceInfo &info) {
     require(!plan.computes_in_half || info.has("cl_khr_fp16"), "arithmetic in half (cl_khr_fp16)");
     require_room("bytes in one allocation", plan.workspace_bytes, info.max_allocation_bytes);
     for (const Storage &each : plan.slots) require_storage(each, info);
-    for (const Storage &each : plan.storages) require_storage(each, info);
+    for (const Storage &each : plan.storages) {
+      if (!each.spare) require_storage(each, info);
+    }
     for (const Launch &each : plan.launches) require_launch(plan, each, info);
     return "";
   } catch (const Misfit &found) {
@@ -362,6 +423,47 @@ int turn_of(const stored::Plan &plan, const DeviceInfo &info) {
 }
 
 }  // namespace
+
+bool Check::covers(uint32_t number) const {
+  return number == launch || std::find(parts.begin(), parts.end(), number) != parts.end();
+}
+
+void Plan::replace(const std::vector<uint32_t> &numbers) {
+  std::vector<uint32_t> added;
+  for (const uint32_t number : numbers) {
+    checks[number].is_replaced = true;
+    for (const Replacement &plain : checks[number].plain) {
+      const auto is_replaced = [&](const Launch &each) { return each.number == plain.launch; };
+      const auto first = std::find_if(launches.begin(), launches.end(), is_replaced);
+      const bool in_its_place = plain.launch == checks[number].launch;
+      const auto end = in_its_place ? std::find_if_not(first, launches.end(), is_replaced) : first;
+      const auto place = launches.erase(first, end);
+      launches.insert(place, plain.launches.begin(), plain.launches.end());
+      for (const Launch &each : plain.launches) {
+        for (const uint32_t storage : each.arguments) storages[storage].spare = false;
+        added.push_back(each.kernel);
+      }
+    }
+  }
+  for (const ProgramParts &each : programs) {
+    for (const uint32_t kernel : each.kernels) added.erase(std::remove(added.begin(), added.end(), kernel), added.end());
+  }
+  std::sort(added.begin(), added.end());
+  added.erase(std::unique(added.begin(), added.end()), added.end());
+  for (const uint32_t kernel : added) programs.push_back({{kernel}, -1});
+}
+
+std::string Plan::fingerprint() const {
+  std::string text = common;
+  for (const KernelText &each : kernels) text += each.text;
+  for (const Launch &each : launches) {
+    text += join("\n", each.kernel);
+    for (const size_t size : each.global_size) text += join(" ", size);
+    for (const size_t size : each.local_size) text += join(" ", size);
+  }
+  const Span span{reinterpret_cast<const uint8_t *>(text.data()), text.size()};
+  return join("kernels ", text.size(), " ", crc32(span));
+}
 
 std::string Plan::source(const std::vector<uint32_t> &numbers) const {
   std::string made = common;
@@ -409,8 +511,8 @@ Plan PlanChoice::next() {
 
 void PlanChoice::reject(const Error &problem) {
   const imgconv_status status = problem.status();
-  const bool of_the_plan =
-      status == IMGCONV_ERROR_UNFIT || status == IMGCONV_ERROR_BUILD || status == IMGCONV_ERROR_CRASH;
+  const bool of_the_plan = status == IMGCONV_ERROR_UNFIT || status == IMGCONV_ERROR_BUILD ||
+                           status == IMGCONV_ERROR_CRASH || status == IMGCONV_ERROR_WRONG;
   if (!of_the_plan) throw problem;
   if (!rejected_) rejected_ = problem;
   note(problem.what());

@@ -15,6 +15,13 @@ namespace imgconv {
 
 enum class Place { image, workspace, slot, buffer };
 
+// Where the texels of a tensor are in its image: see Layout and Tiling in imgconv/kernels/layout.py. All 0 for a buffer.
+struct Texels {
+  size_t channels = 0, quads = 0;  // of the axis of which a texel holds four
+  size_t width = 0, height = 0, tile_width = 0, tile_height = 0, per_layer = 0;
+  bool along_y = false;
+};
+
 // What an argument of a kernel is: see Storage in imgconv/stored/model.fbs.
 struct Storage {
   std::string name;
@@ -28,6 +35,9 @@ struct Storage {
   bool state = false;
   bool linear = false;     // its texels are in a buffer, row by row
   bool exchanged = false;  // an input or an output
+  bool whole = false;      // see Check in model.fbs
+  bool spare = false;      // no launch uses it
+  Texels texels;
 
   bool is_image() const { return place != Place::buffer && !linear; }
 };
@@ -62,11 +72,35 @@ struct KernelText {
   std::string text, path;
 };
 
+// number: in the plan of the file, also of a launch that replaces it. origin: the ONNX nodes that it came from.
 struct Launch {
-  std::string name;
+  std::string name, origin;
+  uint32_t number = 0;
   uint32_t kernel = 0;
   std::vector<uint32_t> arguments;
   std::vector<size_t> global_size, local_size;
+};
+
+// Launches in place of the one that is checked, or before one that does a part of its work.
+struct Replacement {
+  uint32_t launch = 0;
+  std::vector<Launch> launches;
+};
+
+// What a launch writes if its inputs hold drawn numbers: see Check in model.fbs.
+// storage: what the launch writes.
+struct Check {
+  uint32_t launch = 0, storage = 0;
+  std::vector<uint32_t> parts;
+  bool positive = false;
+  std::vector<uint32_t> elements;
+  std::vector<float> values, bounds;
+  std::string reason;
+  std::vector<Replacement> plain;
+  bool is_replaced = false;
+
+  // Whether a launch of the plan does a part of the work that is checked.
+  bool covers(uint32_t number) const;
 };
 
 struct ProgramParts {
@@ -84,11 +118,16 @@ struct Plan {
   std::vector<KernelText> kernels;
   std::vector<ProgramParts> programs;
   std::vector<Launch> launches;
+  std::vector<Check> checks;
   bool computes_in_half = false;
   bool native_functions = false;  // they were measured on `device` only
   uint64_t local_memory_bytes = 0;  // of the device that it was made for; 0: not known
   std::string unsupported;  // what of it this library does not do; empty: nothing
 
+  // Replaces the launches of these checks by their plain forms.
+  void replace(const std::vector<uint32_t> &numbers);
+  // A text that differs if what runs differs.
+  std::string fingerprint() const;
   // The source of a program with these kernels, as imgconv/kernels/source.py has it.
   std::string source(const std::vector<uint32_t> &numbers) const;
   // "conv.cl, launch 'conv1'": the template of a kernel, and the first launch of it.

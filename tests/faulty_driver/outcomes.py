@@ -32,8 +32,9 @@ class Case:
     """A model under faults.
 
     numbers: a file of arrays, inputs as "in:NAME" and expected outputs as "out:NAME". at_load, in_runs: faults. player:
-    the model is a compiled file, for the player. settings: arguments of imgconv.load. run_seconds: Limits.run_seconds.
-    cache: another folder than the process's. tolerance: of outputs, as a part of the largest number of each.
+    the model is a compiled file, for the player. settings: arguments of imgconv.load, or of Player. run_seconds:
+    Limits.run_seconds. cache: another folder than the process's. tolerance: of outputs, as a part of the largest number
+    of each.
     """
 
     model: str
@@ -95,7 +96,7 @@ def in_player(case: Case) -> Calls:
     """Opens a compiled file, and returns ways to run it."""
     from player import Player
 
-    player = Player(case.model, cache=os.environ["XDG_CACHE_HOME"], frames=2)
+    player = Player(case.model, cache=os.environ["XDG_CACHE_HOME"], frames=2, **case.settings)
     return {"run": player.run, "second run": player.run, "frame": lambda given: player.wait(player.submit(given))}
 
 

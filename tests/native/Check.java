@@ -29,6 +29,7 @@ public final class Check {
       require(refused(2, () -> new Model("/no/such/\uD83D\uDE00", null, null, 0)).contains("/no/such/\uD83D\uDE00"));
       require(refused(1, () -> new Model(ByteBuffer.allocate(64), null, null, 0)).contains("not direct"));
       Files.write(Path.of(given[3]), result);
+      require(model.check().contains("\"right\"") && !model.check().contains("\"wrong\""));
       closed(given[0], given[1], inputs);
       Files.writeString(Path.of(given[4]), Model.devices());
       Model.Tensor tensor = model.inputs[0];

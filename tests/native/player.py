@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import numpy
 
 STATUS = (
     "OK", "ARGUMENT", "FILE", "DEVICE", "UNFIT", "MEMORY", "BUILD", "RANGE", "BUSY", "UNSUPPORTED", "TIMEOUT", "CRASH",
+    "WRONG",
 )
 
 
@@ -40,7 +42,7 @@ class Array(ctypes.Structure):
 class Options(ctypes.Structure):
     _fields_ = (
         ("device", ctypes.c_char_p), ("cache_folder", ctypes.c_char_p), ("frames", ctypes.c_uint32),
-        ("profile", ctypes.c_int), ("timeout_ms", ctypes.c_uint32),
+        ("profile", ctypes.c_int), ("timeout_ms", ctypes.c_uint32), ("check", ctypes.c_int),
     )
 
 
@@ -74,10 +76,10 @@ class Player:
 
     def __init__(
         self, source: str | bytes, device: str | None = None, cache: str | None = None, frames: int = 0,
-        profile: bool = False, timeout: int = 0,
+        profile: bool = False, timeout: int = 0, check: bool = True,
     ) -> None:
         self._model = ctypes.c_void_p()
-        options = Options(device and device.encode(), cache and cache.encode(), frames, profile, timeout)
+        options = Options(device and device.encode(), cache and cache.encode(), frames, profile, timeout, not check)
         last = ctypes.byref(options), ctypes.byref(self._model)
         if isinstance(source, str):
             call("imgconv_open_file", source.encode(), *last)
@@ -133,6 +135,14 @@ class Player:
 
     def reset(self) -> None:
         call("imgconv_reset", self._model)
+
+    def check(self) -> dict[str, Any]:
+        """What imgconv_check reports."""
+        report, wrong = ctypes.c_char_p(), ctypes.c_size_t()
+        call("imgconv_check", self._model, ctypes.byref(report), ctypes.byref(wrong))
+        found: dict[str, Any] = json.loads(report.value or b"")
+        assert wrong.value == [each["verdict"] for each in found["launches"]].count("wrong")
+        return found
 
     def profile(self, inputs: Mapping[str, Any]) -> list[tuple[str, float]]:
         count = LIBRARY.imgconv_launch_count(self._model)

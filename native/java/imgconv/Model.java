@@ -27,7 +27,7 @@ public final class Model implements AutoCloseable {
    * minutes, the model is of no use, and everything throws this at once; {@link #close} does not wait.
    */
   public static final class Error extends RuntimeException {
-    public static final int TIMEOUT = 10, CRASH = 11;
+    public static final int TIMEOUT = 10, CRASH = 11, WRONG = 12;
 
     public final int status;
 
@@ -106,6 +106,11 @@ public final class Model implements AutoCloseable {
   /** Waits for a frame and fetches its outputs. */
   public native void await(long frame, ByteBuffer[] outputs);
 
+  /** JSON of which launches the driver computes rightly: see imgconv_check. States are cleared. */
+  public String check() {
+    return new String(checkJson(), UTF_8);
+  }
+
   /** Clears what the model keeps from run to run. */
   public native void reset();
 
@@ -121,6 +126,8 @@ public final class Model implements AutoCloseable {
   private static native long open(byte[] path, ByteBuffer file, byte[] device, byte[] cacheFolder, int frames);
 
   private native Tensor[] tensors(boolean ofInputs);
+
+  private native byte[] checkJson();
 
   private native ByteBuffer map(int number, int bytes);
 }

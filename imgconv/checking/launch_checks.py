@@ -1,0 +1,151 @@
+"""Checks of a plan's launches for the player, which evaluates no graph: samples of what each makes of drawn numbers.
+
+Each launch is checked on inputs of its own, which both sides draw, so that no error of an earlier launch reaches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+
+import numpy
+
+from imgconv.arrays import Array
+from imgconv.checking.bounded import HALF_UNIT, UNIT, Bounded
+from imgconv.checking.comparing import FLOAT_MAX, Contents, expected_of, storing
+from imgconv.checking.positions import addresses_at
+from imgconv.checking.replacements import Replacing
+from imgconv.checking.sampled import NotCoveredError, Positions
+from imgconv.checking.subjects import Subject, subjects_of
+from imgconv.compiling.plan import Plan, Storage
+from imgconv.config import Config
+from imgconv.graph.evaluate import evaluate_node
+from imgconv.graph.nodes import Gather, Graph, indices_of
+from imgconv.kernels.layout import Texture
+from imgconv.kernels.target import HALF_MAX
+from imgconv.stored.compiled_file import PlanFor
+from imgconv.stored.launch_checks import LaunchCheck, PlanChecks
+from imgconv.stored.plan_table import storages_of
+
+# Roundings by which a step of a recurrence may change the states before it.
+ROUNDINGS_OF_A_STEP = 8
+
+
+def with_checks(made: PlanFor, graph: Graph, config: Config) -> PlanFor:
+    """The plan with checks of its launches. graph: after the passes."""
+    subjects = subjects_of(made.plan, graph, {})
+    checking = _Checking(made.plan, graph, config, _whole_storages(made.plan, graph))
+    replacing = Replacing(made.plan, graph, made.target)
+    checks = tuple(
+        replace(checking.check(number, subject), plain=replacing.plain(number, subject))
+        for number, subject in subjects.items()
+    )
+    return replace(made, checks=PlanChecks(checks, checking.whole, replacing.content))
+
+
+def draw(storage: Storage, number: int, whole: bool = False, positive: bool = False) -> Array:
+    """The content of a storage that both sides draw: see Check in model.fbs. number: of the storage in the file."""
+    shape = storage.shape
+    if isinstance(storage, Texture):
+        width, height = storage.tiling.image_size
+        shape = storage.tiling.layers, height, width, 4
+    x = (numpy.arange(prod(shape), dtype=numpy.uint64) + number * 2654435769).astype(numpy.uint32)
+    x ^= x >> 16
+    x *= numpy.uint32(2146121005)
+    x ^= x >> 15
+    x *= numpy.uint32(2221713035)
+    x ^= x >> 16
+    made: Array = x >> 31
+    if storage.dtype == "uint8":
+        made = x >> 24
+    elif not whole:
+        bits = x >> 21  # a half holds numbers of 11 bits
+        made = (bits + 1) / 2048 if positive else bits / 1024 - 1
+    made = made.reshape(shape)
+    if isinstance(storage, Texture):
+        made = made * storage.tiling.scatter(storage.layout.pack(numpy.ones(storage.shape, numpy.uint8)))
+    return made.astype(storage.dtype)
+
+
+def _whole_storages(plan: Plan, graph: Graph) -> frozenset[Storage]:
+    """The storages of integers, and of numbers that choose elements: what a driver does with 0.5 is not known."""
+    indices = {o.value for node in graph.nodes if isinstance(node.operation, Gather) for o in indices_of(node)}
+    values = {v.name: v for v in plan.inputs} | graph.values
+    names = {name for name, value in values.items() if not value.dtype.startswith("float")} | indices
+    places = {name: place.storage for name, place in plan.placements.items()}
+    return frozenset(each[name] for each in (places, plan.input_buffers) for name in names & each.keys())
+
+
+@dataclass(frozen=True)
+class _Checking:
+    plan: Plan
+    graph: Graph
+    config: Config
+    whole: frozenset[Storage]
+
+    @cached_property
+    def numbers(self) -> Mapping[Storage, int]:
+        """The number of each storage in the file."""
+        return {storage: number for number, storage in enumerate(storages_of(self.plan))}
+
+    def check(self, number: int, subject: Subject) -> LaunchCheck:
+        """The check of a launch, on numbers of both signs, or on positive ones if they decide more."""
+        made = self._on_numbers(number, subject, False)
+        if made.elements.size and not made.reason:
+            return made
+        other = self._on_numbers(number, subject, True)
+        return other if other.elements.size > made.elements.size else made
+
+    def _on_numbers(self, number: int, subject: Subject, positive: bool) -> LaunchCheck:
+        """The check without samples if it is not covered."""
+        launch, place, shape = self.plan.launches[number], subject.output, subject.value.shape
+        drawn = {each.storage for each in subject.places.values()}
+        arrays = {s: draw(s, self.numbers[s], s in self.whole, positive) for s in drawn}
+        reads = {s for n in (number, *subject.parts) for s in self.plan.launches[n].reads}
+        half = any(s in self.plan.content and s.dtype == "float16" for s in reads)
+        contents = Contents(self.graph, self.config, arrays, half)
+        if 0 in shape:
+            return LaunchCheck(number, subject.parts, reason="it writes nothing")
+        try:
+            at, made = expected_of(launch, subject, contents, _Steps(subject, contents), number)
+        except NotCoveredError as problem:
+            return LaunchCheck(number, subject.parts, positive, reason=str(problem))
+        value = made.value.astype(numpy.float64)
+        most = HALF_MAX if place.storage.dtype == "float16" else FLOAT_MAX
+        with numpy.errstate(all="ignore"):
+            bounds = made.error + storing(place, value)
+            known = numpy.isfinite(bounds) & (numpy.abs(value) + bounds < most)
+        reason = "" if known.all() else "its result depends on rounding"
+        where = numpy.broadcast_to(addresses_at(place, at, shape), known.shape)
+        # Rounded up: the bounds are stored as floats, and so are the values.
+        wider = bounds + UNIT * (numpy.abs(value) + 2 * bounds)
+        return LaunchCheck(number, subject.parts, positive, where[known], value[known], wider[known], reason)
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The output of a recurrence, whose steps read each other: less exact with every step."""
+
+    subject: Subject
+    contents: Contents
+
+    def __call__(self, at: Positions) -> Bounded:
+        value = self.states[tuple(at)].astype(numpy.float64)
+        unit = HALF_UNIT if self.subject.output.storage.dtype == "float16" else UNIT
+        return Bounded(value, ROUNDINGS_OF_A_STEP * unit * (1 + self.states.shape[1]) * (1 + numpy.abs(value)))
+
+    @cached_property
+    def states(self) -> Array:
+        """All steps in float64."""
+        (node,) = self.subject.nodes
+        return evaluate_node(node, {operand.value: self._array(operand.value) for operand in node.all_operands})
+
+    def _array(self, name: str) -> Array:
+        graph = self.contents.graph
+        if name in graph.constants:
+            return numpy.asarray(graph.constants[name])
+        shape = graph.values[name].shape
+        positions = [numpy.asarray(p) for p in numpy.indices(shape)]
+        return self.contents.elements(self.subject.places[name], name, positions, shape).value.reshape(shape)

@@ -1,0 +1,107 @@
+"""Replacements of a plan's launches in their plainest form, for the player: generated kernels, one output quad an item.
+
+They read the model's constants as the file's graph has them, so that the file holds no weights twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy
+
+from imgconv.arrays import Array
+from imgconv.checking.subjects import Subject
+from imgconv.compiling.plan import Launch, Plan, Storage
+from imgconv.compiling.textures import default_layout
+from imgconv.dtype import FLOAT32
+from imgconv.errors import ResourceError
+from imgconv.graph.nodes import Gather, Graph, Load, Node, Operand, Reduction, Value, plain
+from imgconv.graph.view import reshape
+from imgconv.kernels.codegen.generated import generate
+from imgconv.kernels.layout import HostBuffer, Placement, Texture, choose_tiling
+from imgconv.kernels.source import KernelSource
+from imgconv.kernels.target import Target
+from imgconv.passes.plain_sums import plain_sum
+from imgconv.stored.launch_checks import Replacement
+
+
+@dataclass
+class Replacing:
+    """Makes replacements. content: of the constants that they read."""
+
+    plan: Plan
+    graph: Graph
+    target: Target
+    content: dict[Storage, Array] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+
+    def plain(self, number: int, subject: Subject) -> tuple[Replacement, ...]:
+        """The plain form of a launch; empty if it has none, or is generated itself."""
+        launch, nodes = self.plan.launches[number], [plain_sum(node) for node in subject.nodes]
+        is_plain = launch.kind != "compute" or (launch.choice is not None and launch.choice.template == "generated")
+        if is_plain or not all(isinstance(node.operation, (Load, Reduction, Gather)) for node in nodes):
+            return ()
+        if subject.output.shape != subject.value.shape:
+            return ()
+        try:
+            return self._plain(number, subject, nodes)
+        except ResourceError:
+            return ()
+
+    def _plain(self, number: int, subject: Subject, nodes: Sequence[Node]) -> tuple[Replacement, ...]:
+        """Copies of what only the launch's parts read, where they read it; then each node with a launch of its own."""
+        launch, places, made = self.plan.launches[number], dict(subject.places), []
+        copies: dict[int, list[Launch]] = {}
+        for name, place in subject.places.items():
+            readers = [n for n in subject.parts if place.storage in self.plan.launches[n].reads]
+            if readers and place.storage not in launch.reads:
+                value = self.graph.values[name]
+                places[name] = self._texture(value)
+                copy = self._launch(launch, Node(value, Load(), (plain(value),)), places[name], {name: place})
+                copies.setdefault(readers[0], []).append(copy)
+        for node in nodes:
+            place = subject.output if node is nodes[-1] else self._texture(node.output)
+            made.append(self._launch(launch, node, place, places))
+            places[node.output.name] = place
+        kept = [Replacement(part, tuple(found)) for part, found in copies.items()]
+        return (*kept, Replacement(number, tuple(made)))
+
+    def _texture(self, value: Value) -> Placement:
+        """A texture of its own for a value."""
+        layout, name = default_layout(value.shape), value.name
+        while name in self.names or name == value.name:
+            name += ".plain"
+        self.names.add(name)
+        tiling = choose_tiling(*layout.grid(value.shape), self.target.texture_limits, name, value.shape)
+        return Placement(Texture(name, value.shape, layout, FLOAT32, tiling), value.shape)
+
+    def _launch(
+        self, replaced: Launch, node: Node, output: Placement, places: dict[str, Placement]
+    ) -> Launch:
+        """The launch of a node. places: of the values that it reads, which are no constants."""
+        known = {o.value: places.get(o.value) or self._constant(o.value) for o in node.all_operands}
+
+        def seen(operands: Sequence[Operand]) -> tuple[Operand, ...]:
+            return tuple(_rows(operand, known[operand.value].shape) for operand in operands)
+
+        node = replace(node, operands=seen(node.operands), epilogue_operands=seen(node.epilogue_operands))
+        source: KernelSource = generate(node, output, known, "exact", self.target)
+        images = sum(isinstance(a.storage, Texture) and not a.written for a in source.arguments)
+        if images > self.target.max_read_images:
+            raise ResourceError("the kernel reads more images than the device takes", node.output.name, output.shape)
+        return Launch(node.output.name, replaced.kind, source, replaced.description, replaced.origin)
+
+    def _constant(self, name: str) -> Placement:
+        array = numpy.asarray(self.graph.constants[name])
+        storage = HostBuffer(f"{name}.plain", array.shape, default_layout(array.shape), FLOAT32)
+        if storage not in self.content:
+            self.content[storage] = array if array.dtype == FLOAT32.dtype else array.astype(numpy.float32)
+        return Placement(storage, array.shape)
+
+
+def _rows(operand: Operand, shape: tuple[int, ...]) -> Operand:
+    """The operand if its value is stored in another shape of the same size."""
+    if operand.view.source == shape:
+        return operand
+    return replace(operand, view=operand.view.over(reshape(shape, operand.view.source)))

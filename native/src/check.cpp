@@ -1,0 +1,184 @@
+#include "check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace imgconv {
+namespace {
+
+// What outputs hold before a launch: 65 in images, 12.1 in buffers of float32, 2.63 in those of float16.
+constexpr uint8_t OVERWRITTEN = 0x41;
+constexpr int AGAIN = 2;  // times that a wrong launch is tried again
+constexpr const char *TESTED[] = {"Intel(R) OpenCL", "Portable Computing Language", "rusticl"};
+
+uint32_t drawn_bits(size_t element, size_t storage) {
+  uint32_t x = static_cast<uint32_t>(element) + static_cast<uint32_t>(storage) * 2654435769u;
+  x = (x ^ x >> 16) * 2146121005u;
+  x = (x ^ x >> 15) * 2221713035u;
+  return x ^ x >> 16;
+}
+
+// A number of -1 .. 1 whose 11 digits a half holds too.
+float drawn_number(uint32_t bits, bool whole, bool positive) {
+  if (whole) return static_cast<float>(bits >> 31);
+  const float number = static_cast<float>(bits >> 21);
+  return positive ? (number + 1) / 2048 : number / 1024 - 1;
+}
+
+// A multiple of 1/2048 of at most 1.
+uint16_t to_half(float number) {
+  int exponent = 0;
+  const float digits = std::frexp(std::fabs(number), &exponent);  // 0.5 .. 1
+  const uint16_t sign = std::signbit(number) ? 0x8000 : 0;
+  if (digits == 0) return sign;
+  return static_cast<uint16_t>(sign | (exponent + 14) << 10 | (static_cast<int>(digits * 2048) & 1023));
+}
+
+// Whether a channel of an image's texel holds an element of the tensor.
+bool holds_element(const Storage &storage, size_t x, size_t y, size_t layer, size_t lane) {
+  const Texels &texels = storage.texels;
+  if (!texels.tile_width) return true;
+  const size_t slot = texels.along_y ? y / texels.tile_height : x / texels.tile_width;
+  const size_t rows = (texels.height + texels.tile_height - 1) / texels.tile_height;
+  const size_t tile = layer * texels.per_layer + slot;
+  const size_t grid_x = tile / rows * texels.tile_width + x % texels.tile_width;
+  const size_t grid_y = tile % rows * texels.tile_height + y % texels.tile_height;
+  const bool inside = slot < texels.per_layer && grid_x < texels.width && grid_y < texels.height;
+  return inside && grid_x % texels.quads * 4 + lane < texels.channels;
+}
+
+// The content of a storage that both sides draw: see Check in model.fbs.
+std::vector<uint8_t> draw(const Storage &storage, size_t number, bool positive) {
+  std::vector<uint8_t> content(storage.bytes);
+  const size_t bytes = dtype_bytes(storage.dtype);
+  for (size_t i = 0; i < storage.bytes / bytes; ++i) {
+    if (storage.place != Place::buffer) {
+      const size_t texel = i / 4, row = texel / storage.width;
+      const size_t x = texel % storage.width, y = row % storage.height, layer = row / storage.height;
+      if (!holds_element(storage, x, y, layer, i % 4)) continue;
+    }
+    const uint32_t bits = drawn_bits(i, number);
+    const float made = drawn_number(bits, storage.whole, positive);
+    if (storage.dtype == IMGCONV_FLOAT32) reinterpret_cast<float *>(content.data())[i] = made;
+    else if (storage.dtype == IMGCONV_FLOAT16) reinterpret_cast<uint16_t *>(content.data())[i] = to_half(made);
+    else content[i] = static_cast<uint8_t>(bits >> 24);
+  }
+  return content;
+}
+
+class Checking {
+ public:
+  Checking(const Shared &shared, Frame &frame, const Activity &activity)
+      : shared_(shared), plan_(shared.plan), frame_(frame), activity_(activity) {}
+
+  Finding check(size_t number) {
+    const Check &check = plan_.checks[number];
+    if (check.elements.empty()) return {number, Verdict::not_covered, check.reason, false};
+    run(check, 1);
+    Finding found{number, Verdict::right, compare(check), false};
+    if (found.text.empty()) return found;
+    found.verdict = Verdict::wrong;
+    // Every launch twice: a driver that loses every second one must not lose the same again.
+    for (int i = 0; i < AGAIN && !found.again; ++i) {
+      run(check, 2);
+      found.again = compare(check).empty();
+    }
+    return found;
+  }
+
+ private:
+  // Runs the launches of a check, each so many times. What they read and none of them wrote is drawn before.
+  void run(const Check &check, int times) {
+    std::set<uint32_t> known;
+    for (const BoundLaunch &each : frame_.launches()) {
+      if (!check.covers(each.launch->number)) continue;
+      const std::vector<uint32_t> &arguments = each.launch->arguments;
+      const auto doing = activity_.begin("launch '" + each.launch->name + "'");
+      for (size_t i = 1; i < arguments.size(); ++i) {
+        if (plan_.storages[arguments[i]].content < 0 && known.insert(arguments[i]).second) {
+          upload(arguments[i], check.positive);
+        }
+      }
+      const Storage &written = plan_.storages[arguments[0]];
+      if (known.insert(arguments[0]).second) shared_.memory.fill(written, frame_.memory(arguments[0]), OVERWRITTEN);
+      for (int i = 0; i < times; ++i) each.enqueue(shared_.context, nullptr);
+      shared_.context.finish("launch '", each.launch->name, "', kernel k", each.launch->kernel);
+    }
+  }
+
+  void upload(uint32_t number, bool positive) {
+    const std::vector<uint8_t> content = draw(plan_.storages[number], number, positive);
+    shared_.memory.upload(plan_.storages[number], frame_.memory(number), content.data());
+    shared_.context.finish("the check of launches");
+  }
+
+  // What is wrong; empty if nothing is.
+  std::string compare(const Check &check) {
+    const Storage &storage = plan_.storages[check.storage];
+    std::vector<uint8_t> content(storage.bytes);
+    shared_.memory.download(storage, frame_.memory(check.storage), content.data());
+    shared_.context.finish("the check of launches");
+    size_t wrong = 0, worst = 0;
+    for (size_t i = 0; i < check.elements.size(); ++i) {
+      const double off = number_at(storage.dtype, content.data(), check.elements[i]) - double(check.values[i]);
+      if (std::fabs(off) <= double(check.bounds[i])) continue;
+      if (!wrong++) worst = i;
+    }
+    if (!wrong) return "";
+    return join(wrong, " of ", check.elements.size(), " numbers are wrong: element ", check.elements[worst], " is ",
+                number_at(storage.dtype, content.data(), check.elements[worst]), " in place of ", check.values[worst],
+                ", at most ", check.bounds[worst], " off");
+  }
+
+  const Shared &shared_;
+  const Plan &plan_;
+  Frame &frame_;
+  const Activity &activity_;
+};
+
+const char *name_of(Verdict verdict) {
+  return verdict == Verdict::right ? "right" : verdict == Verdict::wrong ? "wrong" : "not covered";
+}
+
+const Launch &launch_of(const Plan &plan, size_t check) {
+  const auto is_last = [&](const Launch &each) { return each.number == plan.checks[check].launch; };
+  return *std::find_if(plan.launches.rbegin(), plan.launches.rend(), is_last);
+}
+
+}  // namespace
+
+std::vector<Finding> check_launches(const Shared &shared, Frame &frame, const Activity &activity) {
+  std::vector<Finding> found;
+  Checking checking(shared, frame, activity);
+  for (size_t number = 0; number < shared.plan.checks.size(); ++number) found.push_back(checking.check(number));
+  frame.overwrite(0);
+  shared.context.finish("the check of launches");
+  return found;
+}
+
+std::string describe(const Plan &plan, const Finding &finding) {
+  const Launch &launch = launch_of(plan, finding.check);
+  return join("launch '", launch.name, "' of nodes '", launch.origin, "', kernel ", plan.kernels[launch.kernel].path, ": ",
+              finding.text);
+}
+
+std::string report(const Context &context, const Plan &plan, const std::vector<Finding> &findings) {
+  std::string made;
+  for (const Launch &launch : plan.launches) {
+    const auto covers = [&](const Finding &each) { return plan.checks[each.check].covers(launch.number); };
+    const auto found = std::find_if(findings.begin(), findings.end(), covers);
+    const Finding each = found == findings.end() ? Finding{0, Verdict::not_covered, "the file has no check of it", false} : *found;
+    made += join(made.empty() ? "" : ",\n  ", "{\"name\": ", quoted(launch.name), ", \"nodes\": ", quoted(launch.origin),
+                 ", \"kernel\": ", quoted(plan.kernels[launch.kernel].path), ", \"verdict\": ", quoted(name_of(each.verdict)),
+                 ", \"text\": ", quoted(each.text), "}");
+  }
+  return join("{\"device\": ", quoted(context.info.key()), ", \"launches\": [\n  ", made, "]}\n");
+}
+
+bool is_tested(const DeviceInfo &info) {
+  const auto is_its = [&](const char *platform) { return info.platform == platform; };
+  return info.kind == "cpu" && std::any_of(std::begin(TESTED), std::end(TESTED), is_its);
+}
+
+}  // namespace imgconv

@@ -1,0 +1,36 @@
+// The check of launches: each runs on drawn inputs, and what it writes is compared with values that the desk computed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "frame.h"
+#include "watchdog.h"
+
+namespace imgconv {
+
+enum class Verdict { right, wrong, not_covered };
+
+// check: a number of Plan.checks. text: what is wrong, or why it is not covered. again: it was right when it was launched
+// again, so that the driver loses launches.
+struct Finding {
+  size_t check = 0;
+  Verdict verdict = Verdict::right;
+  std::string text;
+  bool again = false;
+};
+
+// Checks all launches, each alone. It overwrites all memory of the frame but the constants, and leaves zeros there.
+// Throws Error if the driver fails.
+std::vector<Finding> check_launches(const Shared &shared, Frame &frame, const Activity &activity);
+
+// "launch 'conv1' of node 'Conv_0', kernel conv.cl: 3 of 48 numbers are wrong: ..."
+std::string describe(const Plan &plan, const Finding &finding);
+
+// JSON of all launches.
+std::string report(const Context &context, const Plan &plan, const std::vector<Finding> &findings);
+
+// Whether imgconv's own tests run on the driver at every change.
+bool is_tested(const DeviceInfo &info);
+
+}  // namespace imgconv

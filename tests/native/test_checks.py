@@ -1,0 +1,197 @@
+"""The player's check of launches: nothing is reported on right drivers; wrong launches are replaced, or named."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import faulty_driver
+import numpy
+import pytest
+from faulty_driver.matrix import NAMES, REAL_CASES, real_model, small_models
+from faulty_driver.outcomes import Case, Outcome, outcomes_of
+from faulty_driver.test_check import LOST, REAL_SWAPS, SWAPS, UNDEFINED, under_swaps
+from operators import Case as OperatorCase
+from operators import model_of
+from played import Play, assert_same_bits, drawn
+from published import needs_models
+from test_operators_on_device import FAMILIES, first_cases
+
+import imgconv
+from imgconv.checking.launch_checks import draw
+from imgconv.cl.device import DeviceInfo
+from imgconv.dtype import FLOAT16, FLOAT32
+from imgconv.errors import Error
+from imgconv.kernels.layout import HostBuffer, ImageLimits, Texture, choose_tiling, image_layout
+from imgconv.loading.target import target_of
+from imgconv.stored.compiled_file import PlanFor, SavedModel, save_model
+
+ADRENO = faulty_driver.ROOT / "imgconv" / "loading" / "devices" / "adreno_640.json"
+# Of SWAPS, those that are in texts of templates only, so that generated kernels replace them.
+REPLACED = ("a shifted column", "a shifted row", "one lane for all", "a loop that ends early")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
+    """The small models, compiled for an Adreno."""
+    folder, made = tmp_path_factory.mktemp("models"), {}
+    for name, case in small_models(folder).items():
+        imgconv.load(case.model).save(folder / f"{name}.imgconv", targets=[ADRENO])
+        made[name] = replace(case, model=str(folder / f"{name}.imgconv"), player=True)
+    return made
+
+
+@pytest.fixture(scope="module")
+def library(environment: dict[str, str]) -> dict[str, str]:
+    """The player's variables that the faulty driver's environment does not set."""
+    return {name: environment[name] for name in ("LD_LIBRARY_PATH", "IMGCONV_LIBRARY")}
+
+
+# Drivers that are right
+
+
+def saved(case: OperatorCase, device: DeviceInfo, float16: int, path: Path) -> bool:
+    """Compiles a case's model into a file. Returns whether the player reads it."""
+    model, _ = model_of(case)
+    try:
+        loaded = imgconv.load(model, device=device, float16=float16)
+        loaded.save(path)
+    except Error:
+        return False
+    return not SavedModel.open(path).refused_by_player
+
+
+@pytest.mark.parametrize("float16", [0, 1])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_nothing_is_reported(family: str, float16: int, device: DeviceInfo, play: Play, tmp_path: Path) -> None:
+    paths = []
+    for number, case in enumerate(first_cases(FAMILIES[family])):
+        if saved(case, device, float16, tmp_path / f"{number} {case.op_type}"):
+            paths.append(str(tmp_path / f"{number} {case.op_type}"))
+    lines = f"""
+        lines = []
+        for path in {paths}:
+            model = Player(path, "{device.index}")
+            lines += [f"{{path}}: {{each}}" for each in model.check()["launches"] if each["verdict"] == "wrong"]
+            model.close()
+        results["lines"] = numpy.array(lines, dtype=str)
+    """
+    assert not list(play(lines)["lines"])
+
+
+def test_a_file_without_checks(device: DeviceInfo, play: Play, models: dict[str, Case], tmp_path: Path) -> None:
+    """As older ones are: it gives the same bits, and no launch is covered."""
+    model = imgconv.load(models["convolutions"].model, device=device)
+    model.save(tmp_path / "new")
+    save_model(tmp_path / "old", model._last.graph, model.config, [PlanFor(model.plan, device.key, target_of(device))])
+    lines = f"""
+        for name in ("new", "old"):
+            model = Player({str(tmp_path)!r} + "/" + name, "{device.index}")
+            results.update({{f"{{name}} {{n}}": array for n, array in model.run(given).items()}})
+            found = [each["verdict"] for each in model.check()["launches"]]
+            assert set(found) == {{"not covered" if name == "old" else "right"}}, found
+    """
+    inputs = drawn(model)
+    expected = {f"{n} {name}": array for n in ("new", "old") for name, array in model.run(inputs).items()}
+    assert_same_bits(play(lines, inputs), expected)
+
+
+@pytest.mark.parametrize("dtype", [FLOAT32, FLOAT16])
+def test_drawn_numbers(dtype: Any) -> None:
+    """Two storages differ, positive and whole numbers are so, and what holds no element is zero, in tiles too."""
+    tiling = choose_tiling(14, 5, ImageLimits(4, 8, 4), "x", (1, 6, 5, 7))
+    texture = Texture("x", (1, 6, 5, 7), image_layout(4), dtype, tiling)
+    first, second = (draw(texture, number) for number in (1, 2))
+    assert tiling.layers > 1 and first.dtype == dtype.dtype and (first != second).any()
+    inside = texture.layout.unpack(tiling.gather(first), texture.shape)
+    assert numpy.count_nonzero(first) == numpy.count_nonzero(inside) > 200 and -1 <= first.min() < -0.9
+    assert set(numpy.unique(draw(texture, 1, whole=True))) == {0, 1}
+    buffer = draw(HostBuffer("x", (50,), image_layout(1), dtype), 3, positive=True)
+    assert buffer.min() > 0 and 0.9 < buffer.max() <= 1
+
+
+# Drivers that are wrong
+
+
+def problem(made: Outcome) -> str:
+    """Says what is wrong with the outcome of a model some of whose kernels are wrong; a wrong one is named."""
+    if made.result == "right":
+        return ""
+    is_named = made.message.startswith("WRONG: launch '") and "kernel " in made.message and "Adreno" in made.message
+    return "" if made.stage == "load" and is_named else str(made)
+
+
+def outcomes(
+    case: Case, swaps: Sequence[str], folder: Path, library: dict[str, str], check: bool, seconds: float = 1800
+) -> list[Outcome]:
+    """The outcomes under each swap. check: whether opening checks the launches."""
+    folder.mkdir()
+    cases = [replace(each, settings={"check": check}) for each in under_swaps(case, swaps, folder)]
+    found, status = outcomes_of(cases, folder, library, seconds)
+    assert len(found) == len(swaps) and status == 0
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_wrong_kernels_are_found(models: dict[str, Case], name: str, library: dict[str, str], tmp_path: Path) -> None:
+    """Unchecked each swap gives wrong outputs; checked, those of templates are replaced, others are named."""
+    swaps = SWAPS[name]
+    unchecked = outcomes(models[name], list(swaps.values()), tmp_path / "unchecked", library, check=False)
+    assert [made.result for made in unchecked] == ["wrong"] * len(swaps)
+    found = outcomes(models[name], list(swaps.values()), tmp_path / "checked", library, check=True)
+    assert not any(map(problem, found)), found
+    replaced = [what for what, made in zip(swaps, found, strict=True) if made.result == "right"]
+    assert set(replaced) >= set(REPLACED) & swaps.keys()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_lost_launches_are_found(models: dict[str, Case], name: str, library: dict[str, str], tmp_path: Path) -> None:
+    """Every Nth launch is lost, with N less than the launches of a run."""
+    cases = [replace(models[name], at_load=f"adreno;{each}", in_runs=f"adreno;{each}") for each in LOST]
+    found, status = outcomes_of(cases, tmp_path, library)
+    for made in found:
+        assert not problem(made) and "Launched again, it is right" in made.message and "loses launches" in made.message
+    assert len(found) == len(LOST) and status == 0
+
+
+def test_outcomes_are_kept(models: dict[str, Case], library: dict[str, str], tmp_path: Path) -> None:
+    """A later open checks nothing: what is wrong since then stays so, and what was replaced stays replaced."""
+    swap = f"adreno;binary=empty;swap={SWAPS['convolutions'][REPLACED[0]]}"  # the programs are built again
+    case, right = models["convolutions"], "adreno;binary=empty"
+    kept, other = tmp_path / "kept", tmp_path / "other"
+    kept.mkdir(), other.mkdir()
+    cases = [
+        replace(case, at_load=faults, in_runs=faults, cache=str(cache))
+        for faults, cache in ((right, kept), (swap, kept), (swap, other), (swap, other))
+    ]
+    found, status = outcomes_of(cases, tmp_path, library)
+    assert [made.result for made in found] == ["right", "wrong", "right", "right"] and status == 0
+    assert len([path for path in other.glob("*.program") if b"replaced " in path.read_bytes()]) == 1
+
+
+def test_the_command(models: dict[str, Case], built: Path, library: dict[str, str], tmp_path: Path) -> None:
+    """`imgconv-run --check` says which launches are wrong, and nothing is replaced then."""
+    swap = f"adreno;swap={SWAPS['convolutions'][REPLACED[3]]}"
+    for faults, status in ("adreno", 0), (swap, 1):
+        known = faulty_driver.environment(faults, tmp_path) | library
+        command = [built / "imgconv-run", models["convolutions"].model, "--check"]
+        done = subprocess.run(command, env=known, capture_output=True, text=True)
+        assert done.returncode == status, done.stderr
+        wrong = [each for each in json.loads(done.stdout)["launches"] if each["verdict"] == "wrong"]
+        assert bool(wrong) == bool(status) and all("conv" in each["kernel"] and each["text"] for each in wrong)
+
+
+@pytest.mark.models
+@needs_models
+@pytest.mark.parametrize("path", REAL_CASES)
+def test_real_models(path: str, library: dict[str, str], tmp_path: Path) -> None:
+    case = real_model(path)
+    imgconv.load(case.model).save(tmp_path / "m.imgconv", targets=[ADRENO])
+    case = replace(case, model=str(tmp_path / "m.imgconv"), player=True)
+    swaps = [swap for swap in REAL_SWAPS if swap not in UNDEFINED.get(path, ())]
+    found = outcomes(case, swaps, tmp_path / "caches", library, check=True, seconds=3600)
+    assert not any(map(problem, found)), found
