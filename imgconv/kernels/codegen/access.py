@@ -70,9 +70,20 @@ def _table(table: tuple[int, ...]) -> tuple[str, str]:
     kind = "short" if max(map(abs, table)) <= SHORT_LIMIT else "int"
     name = "table_" + hashlib.sha256(repr(table).encode()).hexdigest()[:12]
     entries = ", ".join(map(str, table))
-    return name, (
-        f"#ifndef HAVE_{name}\n#define HAVE_{name}\n__constant {kind} {name}[{len(table)}] = {{{entries}}};\n#endif\n"
-    )
+    return name, once(name, f"__constant {kind} {name}[{len(table)}] = {{{entries}}};\n")
+
+
+def once(name: str, definition: str) -> str:
+    """A definition that several kernels of a program may have, of which the program takes one."""
+    return f"#ifndef HAVE_{name}\n#define HAVE_{name}\n{definition}#endif\n"
+
+
+def named_function(prefix: str, kind: str, parameters: str, lines: Sequence[str]) -> tuple[str, str]:
+    """The name, with a hash of the text, and the definition of a function. kind: its result. lines: its statements."""
+    body = "".join(f"  {line}\n" for line in lines)
+    rest = f"({parameters}) {{\n{body}}}\n"
+    name = prefix + hashlib.sha256(rest.encode()).hexdigest()[:12]
+    return name, once(name, f"inline {kind} {name}{rest}")
 
 
 def coordinates(tiling: Tiling) -> str:
@@ -103,11 +114,8 @@ def read_function(
         name = f"read_tiled_{_signature(tiling)}"
         body = f"return read_imagef(image, TEXEL, {coordinates(tiling)})"
     test = f"  if (x < 0 || x >= {tiling.width} || y < 0 || y >= {tiling.height}) return ({kind})(0.0f);\n"
-    return name, (
-        f"#ifndef HAVE_{name}\n#define HAVE_{name}\n"
-        f"inline {kind} {name}({image_type(texture)} image, int x, int y) {{\n"
-        f"{'' if inside or not zeros else test}  {body};\n}}\n#endif\n"
-    )
+    head = f"inline {kind} {name}({image_type(texture)} image, int x, int y) {{\n"
+    return name, once(name, f"{head}{'' if inside or not zeros else test}  {body};\n}}\n")
 
 
 def write_function(texture: Texture) -> tuple[str, str]:
@@ -119,11 +127,8 @@ def write_function(texture: Texture) -> tuple[str, str]:
     else:
         name = f"write_tiled_{_signature(tiling)}"
         body = f"write_imagef(image, {coordinates(tiling)}, value)"
-    return name, (
-        f"#ifndef HAVE_{name}\n#define HAVE_{name}\n"
-        f"inline void {name}({image_type(texture, True)} image, int x, int y, float4 value) {{\n"
-        f"  {body};\n}}\n#endif\n"
-    )
+    head = f"inline void {name}({image_type(texture, True)} image, int x, int y, float4 value) {{\n"
+    return name, once(name, f"{head}  {body};\n}}\n")
 
 
 def read_text(

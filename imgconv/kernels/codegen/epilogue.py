@@ -7,7 +7,6 @@ for all positions of a work item, before the calls. A sum can start with the bia
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from math import ceil
@@ -18,7 +17,7 @@ from imgconv.graph.expression import (
 )
 from imgconv.graph.index import Index, Variable, variable, variable_index
 from imgconv.graph.nodes import IDENTITY, Node, Operand
-from imgconv.kernels.codegen.access import LANE, Emitter, KernelArgument, image_type, write_text
+from imgconv.kernels.codegen.access import LANE, Emitter, KernelArgument, image_type, named_function, write_text
 from imgconv.kernels.layout import LANES, Placement
 
 
@@ -83,13 +82,10 @@ def build_epilogue(
         operands |= {n: emitter.name(kind, f"convert_{kind}_rtz({operands[n]})") for n in sorted(read - {0})}
     result = emitter.compute(expression, operands, kind)
     parameters = "".join(f", {a.declaration}" for a in emitter.arguments)
-    body = "".join(f"  {line}\n" for line in emitter.lines)
     given = "".join(f", const float4 {name}" for name in dict.fromkeys(loaded))
-    rest = f"(const {kind} sum, const int column, const int row, const int quad{parameters}{given})"
-    rest += f" {{\n{body}  return {result};\n}}\n"
-    name = "epilogue_" + hashlib.sha256(rest.encode()).hexdigest()[:12]
-    functions = "".join(dict.fromkeys(of_start.helpers + of_quad.helpers + emitter.helpers))
-    functions += f"#ifndef HAVE_{name}\n#define HAVE_{name}\ninline {kind} {name}{rest}#endif\n"
+    takes = f"const {kind} sum, const int column, const int row, const int quad{parameters}{given}"
+    name, function = named_function("epilogue_", kind, takes, [*emitter.lines, f"return {result};"])
+    functions = "".join(dict.fromkeys(of_start.helpers + of_quad.helpers + emitter.helpers)) + function
     names = "".join(f", {n}" for n in (*(a.name for a in emitter.arguments), *dict.fromkeys(loaded)))
     parameters += "".join(f", {a.declaration}" for a in (*of_quad.arguments, *of_start.arguments))
     arguments = (*emitter.arguments, *of_quad.arguments, *of_start.arguments)

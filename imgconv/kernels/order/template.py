@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, prod
@@ -10,7 +9,7 @@ from math import ceil, prod
 from imgconv.graph.expression import Forms
 from imgconv.graph.index import Index, Variable, unflatten, variable, variable_index
 from imgconv.graph.nodes import Node, Operand, Order
-from imgconv.kernels.codegen.access import LANE, SHORT_LIMIT, Emitter, KernelArgument
+from imgconv.kernels.codegen.access import LANE, SHORT_LIMIT, Emitter, KernelArgument, named_function
 from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
 from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.layout import LANES, Placement
@@ -139,10 +138,9 @@ def row_function(
     axes: dict[Variable, Index] = {Variable(f"i{a}", n): position[a] for a, n in enumerate(operand.view.shape)}
     result = emitter.load(operand, places[operand.value], axes)
     parameters = "".join(f", {a.declaration}" for a in emitter.arguments)
-    body = "".join(f"  {line}\n" for line in emitter.lines)
-    rest = f"(const int row, const int quad{parameters}) {{\n{body}  return {result};\n}}\n"
-    name = "row_" + hashlib.sha256(rest.encode()).hexdigest()[:12]
-    emitter.helpers.append(f"#ifndef HAVE_{name}\n#define HAVE_{name}\ninline float4 {name}{rest}#endif\n")
+    lines = [*emitter.lines, f"return {result};"]
+    name, function = named_function("row_", "float4", f"const int row, const int quad{parameters}", lines)
+    emitter.helpers.append(function)
     return emitter, f"{name}(row, quad{''.join(f', {a.name}' for a in emitter.arguments)})"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
@@ -14,7 +13,9 @@ from imgconv.graph.expression import Expression, Forms, argument_numbers, operat
 from imgconv.graph.index import Index, Variable, constant, variable, variable_index
 from imgconv.graph.nodes import Node, Operand, Recurrence
 from imgconv.graph.view import identity
-from imgconv.kernels.codegen.access import LANE, SHORT_LIMIT, Emitter, KernelArgument, image_type, read_text
+from imgconv.kernels.codegen.access import (
+    LANE, SHORT_LIMIT, Emitter, KernelArgument, image_type, named_function, read_text,
+)
 from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
 from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.layout import LANES, Layout, Placement
@@ -244,11 +245,9 @@ class _Functions:
 
     def _call(self, macro: str, lines: Sequence[str]) -> str:
         """Adds a function to the helpers. Returns its call."""
-        body = "".join(f"  {line}\n" for line in lines)
-        rest = f"(float4 *after, {LOCALS}, int step, int batch, int direction, int quad{self.parameters})"
-        rest += f" {{\n{body}}}\n"
-        name = f"{macro.partition('(')[0].lower()}_" + hashlib.sha256(rest.encode()).hexdigest()[:12]
-        self.helpers.append(f"#ifndef HAVE_{name}\n#define HAVE_{name}\ninline void {name}{rest}#endif\n")
+        takes = f"float4 *after, {LOCALS}, int step, int batch, int direction, int quad{self.parameters}"
+        name, function = named_function(f"{macro.partition('(')[0].lower()}_", "void", takes, lines)
+        self.helpers.append(function)
         step, images = "step" if "step" in macro else "0", "".join(f", {a.name}" for a in self.arguments)
         return f"{name}(after, states, sums, {step}, batch, direction, quad{images})"
 
