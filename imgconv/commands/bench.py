@@ -20,7 +20,7 @@ from imgconv.errors import InputError
 from imgconv.files.container import is_container
 from imgconv.model import DEPTH, Model, load
 from imgconv.reports import terminal
-from imgconv.reports.bench import Latency, latency, onnxruntime_run, process_bytes, sustained
+from imgconv.reports.bench import latency, onnxruntime_run, process_bytes, sustained
 from imgconv.reports.first_result import first_results
 from imgconv.precision.inputs import synthetic_inputs
 from imgconv.precision.loss import relative_error
@@ -164,6 +164,5 @@ def print_figures(figures: dict[str, Any]) -> None:
 
 def latency_as_text(found: dict[str, Any]) -> str:
     """'8.1 ms; 90 % within 9.0, 99 % within 12.1, least 7.9 (240 runs)'. found: the fields of a Latency."""
-    of = Latency(**{name: found[name] for name in ("runs", "median", "p90", "p99", "least")})
-    parts = f"90 % within {of.p90 * 1e3:.1f}, 99 % within {of.p99 * 1e3:.1f}, least {of.least * 1e3:.1f}"
-    return f"{of.median * 1e3:.1f} ms; {parts} ({of.runs} runs)"
+    median, p90, p99, least = (f"{found[name] * 1e3:.1f}" for name in ("median", "p90", "p99", "least"))
+    return f"{median} ms; 90 % within {p90}, 99 % within {p99}, least {least} ({found['runs']} runs)"

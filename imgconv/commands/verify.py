@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> None:
     """Prints outputs and layers. Raises Error naming an output over a bound, and what imgconv.load raises."""
-    check_oracle()
+    check_oracle("imgconv verify")
     check_folder(options.html)
     with terminal.Progress(f"reading {options.model}") as progress:
         device, config, layers = measure(options, progress)

@@ -61,11 +61,8 @@ def prepare_for(
     packings: those of other plans of the model; they are preferred if that costs little. native_functions: see Target.
     Raises DeviceError.
     """
-    chooser: Chooser = CostModel()
-    if tuning is not None:
-        chooser = Tuned(tuning, info.key, chooser)
-    if packings is not None:
-        chooser = SharedPackings(chooser, packings)
+    chooser = _chooser(info, tuning)
+    chooser = chooser if packings is None else SharedPackings(chooser, packings)
     prepared = prepare(graph, config, target_of(info, native_functions), chooser)
     return replace(prepared, refused=refused_kernels(info), bad_forms=bad_forms(info))
 

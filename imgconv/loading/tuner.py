@@ -18,7 +18,8 @@ from imgconv.compiling.compiler import Prepared
 from imgconv.config import Config
 from imgconv.dtype import FLOAT32
 from imgconv.errors import Error
-from imgconv.graph.nodes import Graph, Node, Operand, Value
+from imgconv.graph.joined import renamed
+from imgconv.graph.nodes import Graph, Node, Value
 from imgconv.kernels.step import Choice, Fixed, Problem, Specialisation
 from imgconv.kernels.target import Target
 from imgconv.kernels.templates import template_of
@@ -152,22 +153,10 @@ def side_by_side(graph: Graph, nodes: tuple[Node, ...], count: int) -> Graph:
     values = {o.value: graph.values[o.value] for node in nodes for o in node.all_operands if o.value not in made}
     constants = {name: graph.constants[name] for name in values if name in graph.constants}
     inputs = tuple(Value(v.name, v.shape, v.dtype) for v in values.values() if v.name not in constants)
-    copies, outputs = [], []
-    for number in range(count):
-        names = {name: graph.unused(f"{name}.{number}") for name in made}
-        copies += [_renamed(node, names) for node in nodes]
-        outputs.append(names[made[-1]])
-    return Graph(inputs, tuple(outputs), tuple(copies), constants, graph.name).validate()
-
-
-def _renamed(node: Node, names: Mapping[str, str]) -> Node:
-    """The node with other names for some values."""
-
-    def seen(operands: Sequence[Operand]) -> tuple[Operand, ...]:
-        return tuple(replace(o, value=names.get(o.value, o.value)) for o in operands)
-
-    output = replace(node.output, name=names[node.output.name])
-    return replace(node, output=output, operands=seen(node.operands), epilogue_operands=seen(node.epilogue_operands))
+    part = Graph(inputs, (made[-1],), nodes, constants, graph.name)
+    copies = [renamed(part, {name: graph.unused(f"{name}.{number}") for name in made}) for number in range(count)]
+    outputs = tuple(copy.outputs[0] for copy in copies)
+    return replace(part, outputs=outputs, nodes=tuple(node for copy in copies for node in copy.nodes)).validate()
 
 
 def _compare(outputs: Sequence[Array], choices: Sequence[Specialisation], config: Config) -> None:

@@ -24,7 +24,7 @@ def conv(call: Call) -> Tensor:
 
 def convolution_of(call: Call, x: Tensor, weight: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
     """The node's convolution as a function of an input and weights: of these shapes, or with fewer input channels."""
-    groups = _groups(call, x, weight)
+    groups = groups_of(call, x, weight)
     if weight.shape[1] * groups != x.shape[1] or weight.shape[0] % groups:
         raise call.wrong(f"weight {list(weight.shape)} in {groups} groups does not match input {list(x.shape)}")
     window = read_window(call, x.shape[2:], weight.shape[2:])
@@ -39,7 +39,7 @@ def convolution_of(call: Call, x: Tensor, weight: Tensor) -> Callable[[Tensor, T
 def conv_transpose(call: Call) -> Tensor:
     """The gradient of Conv: x (N, C, spatial...) with weight (C, O/group, kernel...), plus bias (O)."""
     x, weight = call.input(0), call.input(1)
-    groups = _groups(call, x, weight)
+    groups = groups_of(call, x, weight)
     if weight.shape[0] != x.shape[1] or x.shape[1] % groups:
         raise call.wrong(f"weight {list(weight.shape)} in {groups} groups does not match input {list(x.shape)}")
     count = x.rank - 2
@@ -51,7 +51,7 @@ def conv_transpose(call: Call) -> Tensor:
     return biased(call, convolution(x, weight, strides, pads, dilations, groups, sizes, transposed=True))
 
 
-def _groups(call: Call, x: Tensor, weight: Tensor) -> int:
+def groups_of(call: Call, x: Tensor, weight: Tensor) -> int:
     """The number of groups. Raises ModelError if the ranks or kernel_shape do not fit."""
     groups = int(call.attribute("group", 1))
     if x.rank < 3 or weight.rank != x.rank:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy
 
-from imgconv.ops.convolution import biased
+from imgconv.ops.convolution import biased, groups_of
 from imgconv.ops.registry import Call, operator
 from imgconv.ops.sampling import tap_weight, weighted
 from imgconv.ops.window import Window, read_window
@@ -19,16 +19,13 @@ def deform_conv(call: Call) -> Tensor:
     mask: (N, offset_group*KH*KW, OH, OW). x is interpolated linearly between elements and is zero outside.
     """
     x, weight, offset, mask = call.input(0), call.input(1), call.input(2), call.optional(4)
-    groups, parts = int(call.attribute("group", 1)), int(call.attribute("offset_group", 1))
+    groups, parts = groups_of(call, x, weight), int(call.attribute("offset_group", 1))
     if x.rank != 4 or weight.rank != 4:
         raise call.unsupported(f"input {list(x.shape)} and weight {list(weight.shape)}; two spatial axes are done")
     if weight.shape[1] * groups != x.shape[1] or weight.shape[0] % groups or x.shape[1] % parts:
         raise call.wrong(
             f"weight {list(weight.shape)} in {groups} groups and offsets in {parts} do not match input {list(x.shape)}"
         )
-    kernel = call.attribute("kernel_shape", None)
-    if kernel is not None and tuple(kernel) != weight.shape[2:]:
-        raise call.wrong(f"kernel_shape is {list(kernel)}, but the weight has shape {list(weight.shape)}")
     window = read_window(call, x.shape[2:], weight.shape[2:])
     (height, width), (rows, columns) = window.sizes, window.kernel
     taps = rows * columns

@@ -12,8 +12,9 @@ from typing import Any
 import numpy
 
 from imgconv.arrays import Arrays
-from imgconv.errors import Error, MissingPackageError
+from imgconv.errors import Error
 from imgconv.model import Model
+from imgconv.reports.verify import check_oracle
 from imgconv.runtime.pipeline import Frame
 
 LEAST_RUNS = 5
@@ -103,10 +104,9 @@ def sustained(model: Model, inputs: Arrays, seconds: float, depth: int) -> Susta
 
 def onnxruntime_run(path: str | os.PathLike[str], inputs: Arrays) -> Callable[[], dict[str, Any]]:
     """A run of onnxruntime on the CPU, with its own settings. Raises MissingPackageError, Error if it cannot run it."""
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise MissingPackageError("onnxruntime", "verify", "imgconv bench --compare") from error
+    check_oracle("imgconv bench --compare")
+    import onnxruntime
+
     try:
         session = onnxruntime.InferenceSession(os.fspath(path), providers=["CPUExecutionProvider"])
         names = [output.name for output in session.get_outputs()]

@@ -72,12 +72,12 @@ class Layer:
         return max(numpy.inf if numpy.isnan(error) else error for error in errors)
 
 
-def check_oracle() -> None:
+def check_oracle(command: str) -> None:
     """Raises MissingPackageError if onnxruntime is not installed."""
     try:
         import onnxruntime  # noqa: F401
     except ImportError as error:
-        raise MissingPackageError("onnxruntime", "verify", "imgconv verify") from error
+        raise MissingPackageError("onnxruntime", "verify", command) from error
 
 
 def verify(
@@ -222,7 +222,7 @@ def difference(found: Array, expected: Array) -> float:
 
 def reference(path: str | os.PathLike[str], graph: Graph, inputs: Arrays) -> dict[str, Array]:
     """onnxruntime's arrays by name, for the names in the graph. Raises Error if onnxruntime cannot run the file."""
-    check_oracle()
+    check_oracle("imgconv verify")
     import onnx
     import onnxruntime
 
