@@ -25,7 +25,7 @@ from imgconv.kernels.target import HALF_MAX
 from imgconv.kernels.winograd.template import Problem as Winograd2d
 
 Verdict = Literal["right", "wrong", "not covered"]
-MOST, FEWEST = 48, 12  # positions of an output
+MOST, FEWEST = 512, 12  # positions of an output
 ELEMENTS = 1 << 16  # that all positions of an output read, about, unless FEWEST read more
 MANY_ELEMENTS = 1 << 20  # if FEWEST read more, they are of one map: a normalisation then reads one
 WINOGRAD_ROUNDINGS = 10.0  # of Winograd's filtering for one of a plain sum
@@ -111,11 +111,12 @@ def compare(launch: Launch, subject: Subject, contents: Contents, pattern: float
 
 
 def expected_of(
-    launch: Launch, subject: Subject, contents: Contents, output: Callable[[Positions], Bounded], seed: int
+    launch: Launch, subject: Subject, contents: Contents, output: Callable[[Positions], Bounded], seed: int,
+    limit: int = MOST,
 ) -> tuple[tuple[Array, ...], Bounded]:
     """Returns positions of a launch's output, and the right values before they are stored. Raises NotCoveredError.
 
-    output: see Sampled.
+    output: see Sampled. limit: of the positions.
     """
     shape, arithmetic = subject.value.shape, arithmetic_of(launch, subject, contents.config)
     sampled = Sampled(
@@ -124,7 +125,7 @@ def expected_of(
     tried = _of_value(sampled_positions(subject.output, 1, seed), subject, shape)
     sampled.node(subject.nodes[-1], tried, len(tried[0]) if tried else 1)
     one = max(sampled.elements, 1)
-    most, expensive = max(FEWEST, min(MOST, ELEMENTS // one)), FEWEST * one > MANY_ELEMENTS
+    most, expensive = max(FEWEST, min(limit, ELEMENTS // one)), FEWEST * one > MANY_ELEMENTS
     at = _of_value(sampled_positions(subject.output, most, seed, expensive), subject, shape)
     sampled.elements = 0
     return at, sampled.node(subject.nodes[-1], at, len(at[0]) if at else 1)

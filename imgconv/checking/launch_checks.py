@@ -29,6 +29,7 @@ from imgconv.stored.compiled_file import PlanFor
 from imgconv.stored.launch_checks import LaunchCheck, PlanChecks
 from imgconv.stored.plan_table import storages_of
 
+SAMPLES = 48  # of a launch, at most: a file has 12 bytes for each
 # Roundings by which a step of a recurrence may change the states before it.
 ROUNDINGS_OF_A_STEP = 8
 
@@ -109,7 +110,7 @@ class _Checking:
         if 0 in shape:
             return LaunchCheck(number, subject.parts, reason="it writes nothing")
         try:
-            at, made = expected_of(launch, subject, contents, _Steps(subject, contents), number)
+            at, made = expected_of(launch, subject, contents, _Steps(subject, contents), number, SAMPLES)
         except NotCoveredError as problem:
             return LaunchCheck(number, subject.parts, positive, reason=str(problem))
         value = made.value.astype(numpy.float64)

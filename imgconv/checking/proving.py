@@ -28,7 +28,7 @@ from imgconv.runtime.device_memory import DeviceMemory
 from imgconv.runtime.programs import called
 from imgconv.runtime.session import Session
 
-VERSION = 1  # of the check: raise it if it finds more
+VERSION = 2  # of the check: raise it if it finds more
 PROVED = DiskCache("proved", 2**20)
 SECONDS, PART = 1.0, 0.2  # that the check of a load may take, the latter as a part of the load's
 ADVICE = (

@@ -21,7 +21,7 @@ from imgconv.graph.view import Shape
 Positions = Sequence[Array]
 EXACT_INTEGERS = 2.0**24  # smaller ones are exact in a device's floats
 NEARLY = 1e-5  # boxes whose overlap is so near to the limit may be suppressed or not
-MOST_ELEMENTS = 1 << 22  # that a node may read; evaluating it at few positions would take seconds
+MOST_ELEMENTS = 1 << 23  # that a node may read; evaluating it at few positions would take seconds
 
 
 class NotCoveredError(Exception):
