@@ -95,19 +95,19 @@ def read_config(
     """
     env = os.environ if environment is None else environment
     if float16 is None:
-        float16 = _integer(env, "FLOAT16", 0)
+        float16 = _integer(env, "FLOAT16")
     mode = int(float16)
     if not is_float16(mode):
         raise ConfigError(
             f"FLOAT16={mode}: use 0 (float), 1 (half storage, float arithmetic) or 2 (half arithmetic too)"
         )
     if native_explog is None:
-        value = _integer(env, "NATIVE_EXPLOG", 0)
+        value = _integer(env, "NATIVE_EXPLOG")
         if value not in (0, 1):
             raise ConfigError(f"NATIVE_EXPLOG={value}: use 0 or 1")
         native_explog = bool(value)
     if max_image is None:
-        max_image = _integer(env, "IMGCONV_MAX_IMAGE", 0) or None
+        max_image = _integer(env, "IMGCONV_MAX_IMAGE") or None
     if max_image is not None and max_image < 8:
         raise ConfigError(f"IMGCONV_MAX_IMAGE={max_image}: an image needs a limit of at least 8 texels")
     return Config(mode, native_explog, max_image, read_device(device, env))
@@ -128,11 +128,9 @@ def read_device(device: str | int | None = None, environment: Mapping[str, str] 
     return env.get("IMGCONV_DEVICE") or None if device is None else str(device)
 
 
-def _integer(env: Mapping[str, str], name: str, default: int) -> int:
+def _integer(env: Mapping[str, str], name: str) -> int:
     text = env.get(name, "").strip()
-    if not text:
-        return default
     try:
-        return int(text)
+        return int(text or "0")
     except ValueError:
         raise ConfigError(f"{name}={text!r} is not a whole number") from None

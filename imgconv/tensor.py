@@ -281,9 +281,8 @@ def less(a: TensorLike, b: TensorLike) -> Tensor:
 
 def where(condition: Tensor, a: TensorLike, b: TensorLike) -> Tensor:
     """a if the condition holds, else b; at least one is a Tensor: where(less(x, 2), x, 0) is [1, 0] for x = [1, 2]."""
-    chosen = a if isinstance(a, Tensor) else b
-    assert isinstance(chosen, Tensor)
-    return elementwise("where", condition, a, b, dtype=chosen.dtype)
+    dtype = next(each.dtype for each in (a, b) if isinstance(each, Tensor))
+    return elementwise("where", condition, a, b, dtype=dtype)
 
 
 def concatenate(tensors: Sequence[Tensor], axis: int) -> Tensor:

@@ -171,7 +171,7 @@ class Session:
     def _launch_once(self) -> None:
         """Launches everything once: a driver may compile a kernel at its first launch, as PoCL does."""
         with shutdown_guard, self.context.lock:
-            self.memory.upload_drawn(0)
+            self.memory.upload_drawn()
             self.sequence.enqueue()
             self.context.finish()
             self.clear_states()

@@ -35,10 +35,10 @@ def anchors_of(size: Size, levels: Sequence[Mapping[str, Any]]) -> tuple[Array, 
     return numpy.concatenate(centres), numpy.concatenate(sizes)
 
 
-def output_of(outputs: Arrays, last: int, but: Sequence[str] = ()) -> str:
-    """The name of the first output (1, n, last) that is none of `but`. Raises InputError."""
+def output_of(outputs: Arrays, last: int) -> str:
+    """The name of the first output (1, n, last). Raises InputError."""
     for name, array in outputs.items():
-        if array.ndim == 3 and array.shape[2] == last and name not in but:
+        if array.ndim == 3 and array.shape[2] == last:
             return name
     raise InputError(f"no output of the model has {last} numbers for each anchor")
 
