@@ -137,7 +137,7 @@ def private_folder(folder: Path) -> Path:
     return folder
 
 
-def digest(*parts: bytes) -> bytes:
+def digest(*parts: bytes | memoryview) -> bytes:
     """A hash of several contents, which tells ("a", "b") from ("ab",)."""
     made = hashlib.blake2b(digest_size=HEAD - len(MAGIC))
     for part in parts:

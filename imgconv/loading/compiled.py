@@ -165,12 +165,15 @@ def plans_for(
 ) -> list[PlanFor]:
     """A plan for each device, without its native functions. graph: after the passes.
 
-    Raises what `limited` and `lower` raise.
+    Later plans read the packed weights of earlier ones where that takes little longer. Raises what `limited` and
+    `lower` raise.
     """
-    plans = []
+    plans: list[PlanFor] = []
+    packings: Packings = {}
     for info in devices:
         target = limited(target_of(info), config)
-        prepared = Prepared(graph, config, target, _chooser(info, tuning), bad_forms=bad_forms(info))
+        chooser = SharedPackings(_chooser(info, tuning), packings)
+        prepared = Prepared(graph, config, target, chooser, bad_forms=bad_forms(info))
         plans.append(with_checks(PlanFor(prepared.plan(), info.key, target), graph, config))
     return plans
 

@@ -10,18 +10,18 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.errors import ModelError
+from imgconv.files.disk_cache import digest
 
 # The content of a blob by its number, checked.
 ReadBlob = Callable[[int], bytes]
 
 
 class BlobWriter:
-    """Numbers blobs in the order in which they are added. An array that is added twice is one blob."""
+    """Numbers blobs in the order in which they are added. Arrays of the same bytes are one blob."""
 
     def __init__(self) -> None:
         self.parts: list[bytes | memoryview] = []
-        self._numbers: dict[int, int] = {}
-        self._kept: list[Array] = []
+        self._numbers: dict[bytes, int] = {}
 
     def add(self, content: bytes | memoryview) -> int:
         """The number of a new blob."""
@@ -30,12 +30,13 @@ class BlobWriter:
 
     def array(self, array: Array) -> dict[str, Any]:
         """The values of an Array table."""
-        if id(array) not in self._numbers:
-            content = numpy.ascontiguousarray(array)
-            content = content.astype(content.dtype.newbyteorder("<"), copy=False)
-            self._numbers[id(array)] = self.add(content.reshape(-1).view(numpy.uint8).data)
-            self._kept.append(array)  # its id stays valid
-        return {"dtype": str(array.dtype), "shape": array.shape, "blob": self._numbers[id(array)]}
+        content = numpy.ascontiguousarray(array)
+        content = content.astype(content.dtype.newbyteorder("<"), copy=False)
+        data = content.reshape(-1).view(numpy.uint8).data
+        key = digest(data)
+        if key not in self._numbers:
+            self._numbers[key] = self.add(data)
+        return {"dtype": str(array.dtype), "shape": array.shape, "blob": self._numbers[key]}
 
 
 def read_array(table: Any, blob: ReadBlob) -> Array:

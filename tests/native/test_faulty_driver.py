@@ -99,6 +99,12 @@ def assert_said(done: subprocess.CompletedProcess[str], *texts: str) -> None:
     assert done.returncode == 2 and all(text in done.stderr for text in texts), f"{done.returncode}: {done.stderr}"
 
 
+def test_a_plan_for_any_phone(run: Run, model: imgconv.Model, tmp_path: Path) -> None:
+    """Kernels may have no more than 128 work items, and images lie in no buffers."""
+    model.save(tmp_path / "generic.imgconv", targets=["generic"])
+    assert_right(run("adreno;work_group_size=128;fail=image_in_buffer", name="generic.imgconv"))
+
+
 def test_the_player_meets_it(play: Play, tmp_path: Path) -> None:
     """It is listed as an Adreno 640, runs the plan for that one, and replays its launches."""
     variables = faulty_driver.variables("adreno;recordable", tmp_path)

@@ -374,6 +374,15 @@ def test_a_plan_for_each_of_two_devices(device: DeviceInfo, play: Play, tmp_path
     assert_same_bits(found, model.run({"x": X}))
 
 
+def test_a_plan_for_any_phone(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
+    """Float sums in another order: 5e-6 is 20 of their roundings."""
+    model = imgconv.load(network(), device=device)
+    model.save(tmp_path / "m", targets=["generic"])
+    found = play(f"results.update(Player({str(tmp_path / 'm')!r}, '{device.index}').run(given))", {"x": X})
+    for name, array in model.run({"x": X}).items():
+        numpy.testing.assert_allclose(found[name], array, rtol=5e-6, atol=5e-6)
+
+
 # The folder of programs
 
 def test_programs_are_kept(device: DeviceInfo, play: Play, tmp_path: Path) -> None:

@@ -187,6 +187,21 @@ def test_plans_for_several_devices(tmp_path: Path) -> None:
         assert found and found.plan.launches == made[name].launches
 
 
+def test_plans_share_their_weights(tmp_path: Path) -> None:
+    """A second plan that packs them alike adds no blob; what is written twice is read twice."""
+    graph, plan = graph_of("mobilenet_v2", False), plan_of(Case("mobilenet_v2", "large gpu", 0))
+    again = plan_of(Case("mobilenet_v2", "large gpu", 0))
+    counts = []
+    for plans in ((plan,), (plan, again)):
+        save_model(tmp_path / "m", graph, CONFIG, [
+            PlanFor(each, f"device {number}", DEVICES["large gpu"]) for number, each in enumerate(plans)
+        ])
+        counts.append(len(SavedModel.open(tmp_path / "m").table.blobs))
+    assert counts[0] == counts[1]
+    found = SavedModel.open(tmp_path / "m").plan_for("device 1", DEVICES["large gpu"])
+    assert found and same(found.plan.content, again.content)
+
+
 def test_made_up_files(tmp_path: Path) -> None:
     """Heads with good checksums and wrong content: read, or refused with the file's name."""
     saved(tmp_path / "m", CASES[0])
