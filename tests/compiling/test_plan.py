@@ -425,15 +425,19 @@ def test_a_lower_limit_gives_the_same_launches_on_smaller_images() -> None:
 
 def test_work_groups_that_a_device_does_not_take() -> None:
     mean = image(1, 8, 64, 64).mean([2, 3])
-    plan = planned(y=mean)
-    (size,) = {launch.source.local_size or () for launch in plan.launches if "__local" in launch.source.text}
-    items = prod(size)
-    assert planned(on=replace(target(), max_work_group=items), y=mean) == plan
-    smaller = planned(on=replace(target(), max_work_group=items - 1), y=mean)
-    assert all(prod(launch.source.local_size or ()) < items for launch in smaller.launches)
-    # On a CPU so few work items share a sum that there is nothing smaller.
-    with pytest.raises(ResourceError, match=r"work groups of \d+ work items, this device takes 2") as raised:
-        planned(on=replace(target(), kind="cpu", max_work_group=2), y=mean)
+    for kind in ("gpu", "cpu"):
+        on = replace(target(), kind=kind)
+        plan = planned(on=on, y=mean)
+        items = max(prod(launch.source.local_size or ()) for launch in plan.launches)
+        assert items > 1 and planned(on=replace(on, max_work_group=items), y=mean) == plan
+        smaller = planned(on=replace(on, max_work_group=items - 1), y=mean)
+        assert all(prod(launch.source.local_size or ()) < items for launch in smaller.launches)
+    # A work group has a work item for each of the five quads.
+    x = image(1, 20, 33, 36)
+    difference = x - x.mean([2, 3], keepdims=True)
+    variance = (difference * difference).mean([2, 3], keepdims=True)
+    with pytest.raises(ResourceError, match=r"work groups of \d+ work items, this device takes 3") as raised:
+        planned(on=replace(target(), max_work_group=3), y=difference / (variance + 1e-5).sqrt())
     assert raised.value.tensor
 
 

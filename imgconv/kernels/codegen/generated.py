@@ -211,7 +211,8 @@ def group_for(grid: Shape, steps: Sequence[int], target: Target) -> WorkGroup | 
     along = int(width == 1)
     count = grid[along]
     if target.kind == "cpu":
-        return WorkGroup(1, _parts(steps, PARTS_OF_CPU, PARTS_OF_CPU), along, count)
+        most = min(PARTS_OF_CPU, target.max_work_group)
+        return WorkGroup(1, _parts(steps, most, most), along, count)
 
     def texels(most: int) -> int:
         """The most neighbours in a group such that every compute unit has a group and few work items are idle."""
