@@ -14,11 +14,11 @@ from rich.table import Table
 from imgconv.arrays import Array, Arrays, Declared, Shapes
 from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, add_precision_argument
 from imgconv.commands.arguments import add_strict_argument, check_sizes, number, positive
-from imgconv.commands.inputs import declared_of
+from imgconv.commands.inputs import declared_of, load_model
 from imgconv.commands.profile import read_inputs
 from imgconv.errors import InputError
 from imgconv.files.container import is_container
-from imgconv.model import DEPTH, Model, load
+from imgconv.model import DEPTH, Model
 from imgconv.reports import terminal
 from imgconv.reports.bench import latency, onnxruntime_run, process_bytes, sustained
 from imgconv.reports.first_result import first_results
@@ -34,6 +34,7 @@ An input without a picture or an array gets synthetic values: from 0 to 1, with 
 preparation of pictures is not part of the times: imgconv run prints its own rate."""
 
 LATENCY_SECONDS = 2.0
+SETTINGS = "float16", "native_explog", "max_image", "precision", "strict"  # of load, that options have too
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,19 +66,14 @@ def execute(options: argparse.Namespace) -> None:
         if options.batch:
             shapes = batch_shapes(declared_of(options.model), shapes, options.batch)
             arrays = repeated(arrays, shapes)
-        settings = {
-            "device": options.device, "float16": options.float16, "native_explog": options.native_explog,
-            "max_image": options.max_image, "precision": options.precision,
-            "strict": options.strict,
-        }
-        model = load(options.model, shapes=shapes, progress=progress, **settings)
+        model = load_model(options, shapes, progress)
         inputs = {**synthetic_inputs(model.graph)[0], **arrays}
         figures = measured(options, model, inputs, progress)
         if not options.no_first:
             progress(0, 0, "starting new processes for the first result")
             given = {} if is_container(options.model) else {"shapes": {n: list(a.shape) for n, a in inputs.items()}}
-            wanted = settings | given | {"device": model.device.index}
-            cold, warm = first_results(options.model, inputs, wanted)
+            settings = {name: getattr(options, name) for name in SETTINGS} | {"device": model.device.index}
+            cold, warm = first_results(options.model, inputs, settings | given)
             figures["first_result"] = {"cold": cold, "warm": warm}
     if options.json:
         terminal.print_json(figures)
