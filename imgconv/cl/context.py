@@ -295,6 +295,11 @@ class Context:
             if event.command_execution_status > cl.command_execution_status.COMPLETE:
                 # rusticl's clFinish (22.3) does not wait for commands that another thread has flushed.
                 self.wait([event])
+        self._check_ended(events)
+
+    def _check_ended(self, events: Sequence[Event]) -> None:
+        """Raises ResourceError or DeviceError, with the launch's name, if the command of an event failed."""
+        for event in events:
             status = event.command_execution_status
             if status < 0:
                 failed = self.watchdog.failed_launch() or "a launch or a copy"
@@ -312,11 +317,15 @@ class Context:
 
     def wait(self, events: Sequence[Event]) -> None:
         """Waits for events. Raises ResourceError or DeviceError if the command of one failed."""
-        with self._errors("waiting for copies or launches"):
-            if self.watchdog.waits_directly:
-                cl.wait_for_events(list(events))
-            else:
-                self.watchdog.call(partial(cl.wait_for_events, list(events)))
+        try:
+            with self._errors("waiting for copies or launches"):
+                if self.watchdog.waits_directly:
+                    cl.wait_for_events(list(events))
+                else:
+                    self.watchdog.call(partial(cl.wait_for_events, list(events)))
+        except DeviceError:
+            self._check_ended(events)
+            raise
         self._drop_ended()
 
     def marker(self) -> Event:

@@ -87,12 +87,12 @@ class Frame(Future[dict[str, Array]]):
         self.set_running_or_notify_cancel()
 
     def result(self, timeout: float | None = None) -> dict[str, Array]:
-        """The outputs by name. Raises RangeError, DeviceError, and TimeoutError after `timeout` seconds."""
+        """The outputs by name. Raises RangeError, DeviceError, and futures' TimeoutError after `timeout` seconds."""
         self._finish(timeout)
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """The exception that result() raises, or None. Raises TimeoutError after `timeout` seconds."""
+        """The exception of result(), or None. Raises futures' TimeoutError after `timeout` seconds."""
         self._finish(timeout)
         return super().exception(timeout)
 
