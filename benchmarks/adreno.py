@@ -4,27 +4,25 @@
     python -m benchmarks.adreno --networks published   # the model beside published times of other engines
 
 The network is planned for a GPU of that size; no device is used. Each kernel is compiled once by Mesa's freedreno
-compiler, which is not Qualcomm's. Its instructions are weighted by the trip counts of its loops.
+compiler, which is not Qualcomm's. Its instructions are counted by the simulator of benchmarks/adreno_simulator: the
+work groups at the edges of a launch and one between them run, on zeros.
 
     ms          milliseconds by the model of imgconv/kernels/device_model/adreno.py, which lists what it leaves out.
                 The number of units of an Adreno is not documented: --units takes another one
     bound       what takes the longest: arithmetic, texture, memory, or what any launch costs
     slots/MAC   issue slots of the launch, for every lane of every wave, idle ones too, for each multiply-add that the
                 network asks for; 1.0 is the floor without Winograd
-    issue/MAC   issue slots of a work item for each multiply-add that it makes, past the frame's edge too
+    issue/MAC   issue slots of an average wave for each multiply-add that a work item makes, past the frame's edge too
     MAC/read    multiply-adds that the network asks for, for each texture read
     waves       of the launch; a core: how many one holds at once, by registers. few waves: launches with fewer than two
                 for each unit
     half        the share of the slots whose result is in half
-    idle        the share of the lanes whose work item only returns, or that have none
+    idle        the share of the slots of lanes in which a lane takes no part
     waits       the share of a lone wave's time in which it waits for data, as Mesa estimates it; not part of ms
     regs        registers of four floats; spills: to memory
-    check       texture reads by the weighted machine code, divided by those by the kernel's source: 1 if the loops of
-                both were matched and the compiler merged no reads
+    check       texture reads of the machine code, divided by those of the kernel's source: less than 1 where the
+                compiler merged reads, or work items at an edge leave some out
     slots       issue slots of all launches of a frame, in millions
-
-Loops that the compiler unrolled are not in the machine code. The others are matched with the source's loops, in order,
-so that the texture reads and multiply-adds of both agree best. Both arms of a branch count.
 
 ADRENO_MESA names the folder of a Mesa build with its freedreno no-op device, default ~/.cache/adreno-mesa.
 """

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -51,10 +51,11 @@ for path in sys.stdin.read().split("\\n"):
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel's machine code. listing: as Mesa's disassembler prints it."""
+    """A kernel's machine code. listing: as Mesa's disassembler prints it. error: why there is none."""
 
-    statistics: Mapping[str, Any]
-    listing: str
+    statistics: Mapping[str, Any] = field(default_factory=dict)
+    listing: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,15 +65,15 @@ class Mesa:
     folder: Path
     integer_coordinates: bool
 
-    def compile(self, texts: Sequence[str], gpus: Sequence[int]) -> dict[int, dict[str, Mapping[str, Any]]]:
-        """Mesa's statistics by GPU and text, or {"error": text}. Results are kept on disk."""
+    def compile(self, texts: Sequence[str], gpus: Sequence[int]) -> dict[int, dict[str, Kernel]]:
+        """The kernels by GPU and text. They are kept on disk."""
         total = len(texts) * len(gpus)
         done = dict.fromkeys(gpus, 0)
         interrupted = Event()
         with terminal.Progress("compiling for Adreno") as progress, ThreadPoolExecutor(PROCESSES) as pool:
 
-            def one(gpu: int) -> dict[str, Mapping[str, Any]]:
-                found: dict[str, Mapping[str, Any]] = {}
+            def one(gpu: int) -> dict[str, Kernel]:
+                found: dict[str, Kernel] = {}
                 while not interrupted.is_set() and (waiting := [text for text in texts if text not in found]):
                     found |= self._known(waiting, gpu) or self._compile(waiting[:32], gpu)
                     done[gpu] = len(found)
@@ -87,25 +88,24 @@ class Mesa:
 
     def kernel(self, text: str, gpu: int) -> Kernel:
         """A kernel's machine code. Raises Error if it does not compile."""
-        statistics = self.compile([text], [gpu])[gpu][text]
-        if "error" in statistics:
-            raise Error(statistics["error"])
-        return Kernel(statistics, self._cache_file(text, gpu).with_suffix(".ir3").read_text())
+        found = self.compile([text], [gpu])[gpu][text]
+        if found.error:
+            raise Error(found.error)
+        return found
 
     def _cache_file(self, text: str, gpu: int) -> Path:
         library = (self.folder / "lib" / "libRusticlOpenCL.so.1").stat()
         parts = [gpu, self.integer_coordinates, library.st_size, library.st_mtime_ns, _whole(text, "k")]
         name = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
-        return Path(platformdirs.user_cache_dir("imgconv"), "adreno", f"{name}.json")
+        return Path(platformdirs.user_cache_dir("imgconv"), "adreno_code", f"{name}.json")
 
-    def _known(self, texts: Sequence[str], gpu: int) -> dict[str, Mapping[str, Any]]:
+    def _known(self, texts: Sequence[str], gpu: int) -> dict[str, Kernel]:
         files = {text: self._cache_file(text, gpu) for text in texts}
-        found = {text: json.loads(file.read_text()) for text, file in files.items() if file.exists()}
-        return {t: each for t, each in found.items() if "error" in each or files[t].with_suffix(".ir3").exists()}
+        return {text: Kernel(**json.loads(file.read_text())) for text, file in files.items() if file.exists()}
 
-    def _compile(self, texts: Sequence[str], gpu: int) -> dict[str, Mapping[str, Any]]:
+    def _compile(self, texts: Sequence[str], gpu: int) -> dict[str, Kernel]:
         """Compiles texts until the compiler crashes or all are done; at least one has a result then."""
-        found: dict[str, Mapping[str, Any]] = {}
+        found: dict[str, Kernel] = {}
         with tempfile.TemporaryDirectory(prefix="imgconv-adreno-") as folder:
             paths = [Path(folder, f"k{number}.cl") for number in range(len(texts))]
             for number, (path, text) in enumerate(zip(paths, texts, strict=True)):
@@ -125,11 +125,12 @@ class Mesa:
             answer = answers[number] if number < len(answers) else f"failed Mesa's compiler died ({child.returncode})"
             # One variant takes any global offset; if there are two, the second is for the usual launch.
             made = [v for v in variants if v["kernel"] in (f"k{number}", f"__wrapped_k{number}") and not v["internal"]]
-            found[text] = made[:2][-1] if answer == "built" and made else {"error": answer.removeprefix("failed ")}
-            file = self._cache_file(text, gpu)
-            if "error" not in found[text]:
-                _write(file.with_suffix(".ir3"), listings[found[text]["sha1"]])
-            _write(file, json.dumps(found[text]))
+            if answer == "built" and made:
+                statistics = made[:2][-1]
+                found[text] = Kernel(statistics, listings[statistics["sha1"]])
+            else:
+                found[text] = Kernel(error=answer.removeprefix("failed "))
+            _write(self._cache_file(text, gpu), json.dumps(vars(found[text])))
         return found
 
     def _environment(self, gpu: int, statistics: Path) -> dict[str, str]:

@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 from math import ceil, prod
 from typing import Any
 
+from benchmarks.adreno_mesa import Kernel
 from benchmarks.kernel_text import KernelText, read_kernel
-from benchmarks.machine_code import Work, item_work, machine_loops
+from benchmarks.machine_code import Work, work_of
 from benchmarks.measure import Column, digits, milliseconds
 from imgconv.compiling.plan import Launch, Plan
 from imgconv.kernels.device_model.adreno import BOUNDS, Gpu, LaunchTime, MachineWork, time_of
@@ -18,8 +19,8 @@ from imgconv.kernels.device_model.adreno import BOUNDS, Gpu, LaunchTime, Machine
 class Row:
     """One launch on one GPU.
 
-    work: of a work item. waves: how many a core holds at once. shared: bytes of local memory of a work group. error:
-    why it has no code; every figure is zero then.
+    waves: how many a core holds at once. shared: bytes of local memory of a work group. error: why it has no code;
+    every figure is zero then.
     """
 
     launch: Launch
@@ -35,28 +36,27 @@ class Row:
 
     @property
     def issue(self) -> float:
-        return self.work.issue
+        """Issue slots of an average wave."""
+        return self.work.slots / self.work.waves if self.work.waves else 0.0
 
     @property
     def reads(self) -> float:
-        return self.work.reads
+        """Texture reads of a work item that does more than return."""
+        return self.work.reads / self.items
 
     @property
     def local(self) -> float:
-        """Accesses of a work item to local memory, and to spilled registers if it uses any: what writes no image."""
-        return max(0.0, self.work.memory - self.text.loops.total_writes) if self.shared else 0.0
+        """Accesses of such an item to local memory, and to spilled registers if it uses any local memory."""
+        return self.work.local / self.items if self.shared else 0.0
 
     @property
     def lanes(self) -> int:
         """Lanes of all waves of the launch: work groups are filled up to whole waves."""
-        size, local = self.launch.source.global_size, self.launch.source.local_size
-        if local is None:
-            return ceil(prod(size) / self.subgroup) * self.subgroup
-        return prod(size) // prod(local) * ceil(prod(local) / self.subgroup) * self.subgroup
+        return self.work.waves * self.subgroup
 
     @property
     def launch_waves(self) -> int:
-        return self.lanes // self.subgroup
+        return self.work.waves
 
     @property
     def group_waves(self) -> int:
@@ -70,14 +70,15 @@ class Row:
 
     @property
     def idle(self) -> float:
-        """The share of the lanes that have no such work item."""
-        return 1 - self.items / self.lanes
+        """The share of the slots of lanes in which a lane takes no part: it has no work item, or that has returned."""
+        return 1 - self.work.busy / self.slots if self.slots else 0.0
 
     @property
     def time(self) -> LaunchTime:
+        half = self.work.half / max(1, self.work.waves)
         return time_of(MachineWork(
-            self.work.half, self.issue - self.work.half, self.reads * self.items, self.launch.moved_bytes,
-            self.launch_waves, self.subgroup, self.local * self.items, self.group_waves, self.shared,
+            half, self.issue - half, self.work.reads, self.launch.moved_bytes, self.launch_waves, self.subgroup,
+            self.local * self.items, self.group_waves, self.shared,
         ), self.gpu)
 
     @property
@@ -85,18 +86,19 @@ class Row:
         return 0.0 if self.error else self.time.seconds
 
     @property
-    def slots(self) -> float:
-        return self.issue * self.lanes
+    def slots(self) -> int:
+        """Of all lanes."""
+        return self.work.slots * self.subgroup
 
     @property
     def half(self) -> float | None:
         """The share of the slots whose result is in half."""
-        return self.work.half / self.issue if self.issue else None
+        return self.work.half / self.work.slots if self.work.slots else None
 
     @property
     def waiting(self) -> float | None:
         """The share of a lone wave's time in which it waits."""
-        return self.work.waits / (self.issue + self.work.waits) if self.issue else None
+        return self.work.waits / (self.work.slots + self.work.waits) if self.work.slots else None
 
     @property
     def item_multiply_adds(self) -> int:
@@ -112,7 +114,7 @@ class Row:
 
     @property
     def multiply_adds_per_read(self) -> float | None:
-        reads = self.reads * self.items
+        reads = self.work.reads
         return self.launch.multiply_adds / reads if self.launch.multiply_adds and reads else None
 
     @property
@@ -174,12 +176,12 @@ class Total:
     @property
     def half(self) -> float:
         """The share of the slots whose result is in half."""
-        return sum(row.work.half * row.lanes for row in self.rows) / self.slots if self.slots else 0.0
+        return sum(row.work.half * row.subgroup for row in self.rows) / self.slots if self.slots else 0.0
 
     @property
     def idle(self) -> float:
-        """The share of the slots that lanes without a work item take."""
-        return sum(row.slots * row.idle for row in self.rows) / self.slots if self.slots else 0.0
+        """The share of the slots of lanes in which a lane takes no part."""
+        return 1 - sum(row.work.busy for row in self.rows) / self.slots if self.slots else 0.0
 
     @property
     def slots_per_multiply_add(self) -> float | None:
@@ -196,7 +198,7 @@ class Total:
     def multiply_adds_per_read(self) -> float:
         """Of the launches with multiply-adds."""
         rows = [row for row in self.rows if row.launch.multiply_adds and not row.error]
-        reads = sum(row.reads * row.items for row in rows)
+        reads = sum(row.work.reads for row in rows)
         return sum(row.launch.multiply_adds for row in rows) / reads if reads else 0.0
 
     @property
@@ -261,18 +263,18 @@ TOTAL_COLUMNS = (
 )
 
 
-def rows_of(plan: Plan, gpu: Gpu, compiled: Mapping[str, Mapping[str, Any]]) -> list[Row]:
-    """A row for each launch. compiled: by text, Mesa's statistics, or {"error": why there are none}."""
+def rows_of(plan: Plan, gpu: Gpu, compiled: Mapping[str, Kernel]) -> list[Row]:
+    """A row for each launch. compiled: by text."""
     return [row_of(launch, gpu, compiled[launch.source.text]) for launch in plan.launches]
 
 
-def row_of(launch: Launch, gpu: Gpu, stats: Mapping[str, Any]) -> Row:
-    """A launch's row. stats: Mesa's, or {"error": why there are none}."""
+def row_of(launch: Launch, gpu: Gpu, kernel: Kernel) -> Row:
+    """A launch's row."""
     text = read_kernel(launch.source.text)
-    if "error" in stats:
-        return Row(launch, gpu, text, error=stats["error"])
-    work = item_work(machine_loops(stats["blocks"]), text.loops)
+    if kernel.error:
+        return Row(launch, gpu, text, error=kernel.error)
+    stats = kernel.statistics
     return Row(
-        launch, gpu, text, work, stats["full_regs"], stats["max_waves"], stats["stp"] + stats["ldp"],
+        launch, gpu, text, work_of(launch, kernel), stats["full_regs"], stats["max_waves"], stats["stp"] + stats["ldp"],
         stats["subgroup"], stats["shared"],
     )

@@ -16,36 +16,26 @@ from math import ceil, prod
 from imgconv.kernels.source import COMMON
 
 TOKEN = re.compile(r"#pragma \w+|[A-Za-z_]\w*|\d[\w.]*(?:[eE][-+]\d+\w*)?|<<|>>|<=|>=|==|!=|&&|\|\||\+\+|--|[-+*/]=|\S")
-# Image reads, image writes, and multiply-adds of a float4.
-COUNTED = {
-    "read_imagef": (1, 0, 0), "read_imageh": (1, 0, 0), "write_imagef": (0, 1, 0), "write_imageh": (0, 1, 0),
-    "mad": (0, 0, 4),
-}
+# Image reads, and multiply-adds of a float4.
+COUNTED = {"read_imagef": (1, 0), "read_imageh": (1, 0), "mad": (0, 4)}
 
 
 @dataclass
 class Loop:
     """A loop, or the whole function as a loop of one trip.
 
-    reads, multiply_adds, writes: of one trip, outside of inner loops. unrolled: whether a pragma asks for that.
+    reads, multiply_adds: of one trip, outside of inner loops.
     """
 
     trips: int = 1
-    unrolled: bool = False
     reads: int = 0
     multiply_adds: int = 0
     loops: list[Loop] = field(default_factory=list)
-    writes: int = 0
 
     @property
     def total_reads(self) -> int:
         """Image reads of all trips, inner loops included."""
         return self.trips * (self.reads + sum(loop.total_reads for loop in self.loops))
-
-    @property
-    def total_writes(self) -> int:
-        """Image writes of all trips, inner loops included."""
-        return self.trips * (self.writes + sum(loop.total_writes for loop in self.loops))
 
     @property
     def total_multiply_adds(self) -> int:
@@ -78,12 +68,12 @@ def read_kernel(text: str) -> KernelText:
     tokens, macros = preprocess(COMMON.read_text(encoding="utf-8") + text)
     counted = dict(COUNTED)
     if "VECTOR" in macros and macros["VECTOR"].tokens == ["float16"]:
-        counted["mad"] = (0, 0, 16)
+        counted["mad"] = (0, 16)
     root, body = Loop(), []
     for name, tokens_of in _functions(tokens):
         (name,), body = _expand([name], macros), _expand(tokens_of, macros)
         _Parser(body, counted).statements(root := Loop())
-        counted[name] = (root.total_reads, root.total_writes, root.total_multiply_adds)
+        counted[name] = (root.total_reads, root.total_multiply_adds)
     return KernelText(root, _limits(body))
 
 
@@ -227,7 +217,7 @@ def _functions(tokens: list[str]) -> Iterator[tuple[str, list[str]]]:
 class _Parser:
     """Reads a function's body, statement by statement."""
 
-    def __init__(self, tokens: list[str], counted: Mapping[str, tuple[int, int, int]]) -> None:
+    def __init__(self, tokens: list[str], counted: Mapping[str, tuple[int, int]]) -> None:
         self.tokens = tokens
         self.counted = counted
         self.at = 0
@@ -238,15 +228,15 @@ class _Parser:
         while self.at < len(self.tokens):
             self.statement(loop)
 
-    def statement(self, loop: Loop, unrolled: bool = False) -> None:
+    def statement(self, loop: Loop) -> None:
         token = self.tokens[self.at]
         if token.startswith("#pragma"):
             self.at += 1
-            self.statement(loop, token == "#pragma unroll")
+            self.statement(loop)
         elif token == "for":
             start, condition, step = self._header()
             condition = [part for token in condition for part in self.ends.get(token, [token])]
-            inner = Loop(_trips(start, condition, step), unrolled)
+            inner = Loop(_trips(start, condition, step))
             loop.loops.append(inner)
             self.statement(inner)
         elif token == "{":
@@ -292,9 +282,8 @@ class _Parser:
 
     def _count(self, loop: Loop, end: int) -> None:
         for token in self.tokens[self.at : end]:
-            reads, writes, multiply_adds = self.counted.get(token, (0, 0, 0))
+            reads, multiply_adds = self.counted.get(token, (0, 0))
             loop.reads += reads
-            loop.writes += writes
             loop.multiply_adds += multiply_adds
         self.at = end
 

@@ -18,10 +18,9 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from benchmarks import adreno
-from benchmarks.adreno_mesa import Mesa, find_mesa
+from benchmarks.adreno_mesa import Kernel, Mesa, find_mesa
 from benchmarks.adreno_rows import row_of
 from benchmarks.candidates import Asked, collect, spread
 from benchmarks.measure import digits, run_main
@@ -48,7 +47,7 @@ def launches_of(asked: Asked, choices: Sequence[Specialisation]) -> list[Launch]
 
 def measurements_of(
     asked: Asked, choices: Sequence[Specialisation], launches: Sequence[Launch], gpu: int,
-    compiled: Mapping[str, Mapping[str, Any]], config: Config, target: Target,
+    compiled: Mapping[str, Kernel], config: Config, target: Target,
 ) -> list[Measurement]:
     """One for each choice that Mesa compiles, by its launch."""
     problem = asked.problem

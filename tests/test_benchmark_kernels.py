@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
@@ -16,9 +15,12 @@ from benchmark_graphs import CPU, GPU, small_plan, weights
 from graphs import Taking
 
 from benchmarks import adreno, adreno_mesa, measure
-from benchmarks.adreno_rows import LAUNCH_COLUMNS, TOTAL_COLUMNS, Row, Total, row_of, rows_of
-from benchmarks.kernel_text import Loop, evaluate, preprocess, read_kernel
-from benchmarks.machine_code import Work, item_work, machine_loops
+from benchmarks.adreno_mesa import Kernel
+from benchmarks.adreno_rows import LAUNCH_COLUMNS, TOTAL_COLUMNS, Total, row_of, rows_of
+from benchmarks.adreno_simulator.launches import Binary, run_kernel
+from benchmarks.adreno_simulator.listing import parse
+from benchmarks.kernel_text import evaluate, preprocess, read_kernel
+from benchmarks.machine_code import Work, block_trips
 from imgconv.compiling.lower import lower
 from imgconv.config import Config
 from imgconv.errors import Error
@@ -93,7 +95,6 @@ def test_loops_trips_reads_and_multiply_adds() -> None:
     outer, halving, last = found.loops.loops
     (inner,) = outer.loops
     assert (outer.trips, inner.trips, halving.trips, last.trips) == (3, 3, 6, 3)
-    assert inner.unrolled and not outer.unrolled
     assert (inner.reads, inner.multiply_adds, last.reads) == (3, 4, 2)
     assert found.loops.total_reads == 3 * 3 * 3 + 3 * 2
     assert found.loops.total_multiply_adds == 3 * 3 * 4
@@ -147,109 +148,121 @@ def test_every_launch_is_read() -> None:
 # Machine code
 
 
-def block(
-    depth: int, issue: int, reads: int = 0, multiply_adds: int = 0, preamble: int = 0, half: int = 0, waits: int = 0,
-    memory: int = 0,
-) -> dict[str, Any]:
-    cat = [0, 0, 0, multiply_adds, 0, reads, memory, 0]
-    return {
-        "depth": depth, "n": issue, "tex": reads, "cat": cat, "preamble": preamble, "half_alu": half,
-        "sstall": waits // 3, "systall": waits - waits // 3,
-    }
+def block(issue: int, half: int = 0, waits: int = 0) -> dict[str, Any]:
+    return {"n": issue, "half_alu": half, "sstall": waits // 3, "systall": waits - waits // 3}
 
 
-def test_blocks_become_loops() -> None:
-    blocks = [
-        block(0, 100, preamble=1), block(0, 5), block(1, 2), block(2, 10, 3, 8), block(1, 4), block(0, 1), block(1, 7),
-    ]
-    found = machine_loops(blocks)
-    assert found.work.issue == 6
-    assert [(loop.work.issue, len(loop.loops)) for loop in found.loops] == [(6, 1), (7, 0)]
-    assert found.loops[0].loops[0].work == Work(10, 3, 8)
+def kernel_of(listing: str, blocks: list[dict[str, Any]], **statistics: Any) -> Kernel:
+    """A kernel with some code."""
+    made = {"full_regs": 24, "max_waves": 8, "stp": 0, "ldp": 1, "subgroup": 64, "shared": 0, "blocks": blocks}
+    return Kernel(made | statistics, f"code\n{listing}end\n")
 
 
-def test_loops_that_were_unrolled_are_found_out() -> None:
-    """16 quads of 3 rows, where the machine code has both loops, one of them, or none."""
-    rows = Loop(3, False, 2, 8)
-    source = Loop(1, False, 1, 0, [Loop(16, False, 0, 0, [rows, Loop(1)])])
-    both = machine_loops([block(0, 5, 1), block(1, 1), block(2, 10, 2, 9), block(0, 1)])
-    assert item_work(both, source) == Work(6 + 16 * (1 + 3 * 10), 1 + 16 * 6, 16 * 3 * 9)
-    outer = machine_loops([block(0, 5, 1), block(1, 30, 6, 25), block(0, 1)])
-    assert item_work(outer, source) == Work(6 + 16 * 30, 1 + 16 * 6, 16 * 25)
-    none = machine_loops([block(0, 500, 97, 390)])
-    assert item_work(none, source) == Work(500, 97, 390)
+# Five trips for lanes with four or more in r0.x: a preamble, what is before the loop, the loop, and the end.
+LOOP = """shps #l1
+getone #l1
+add.u r48.x, r48.x, 0
+(sy)(ss)shpe
+l1:
+mov.u32u32 r1.x, 0
+(nop2) min.u r1.y, r0.x, 4
+l2:
+(rpt2)nop
+cmps.u.lt p0.x, r1.x, r1.y
+(nop3) add.u r1.x, r1.x, 1
+br p0.x, #l2
+"""
 
 
-def test_a_loop_beside_another_is_told_by_its_reads() -> None:
-    source = Loop(1, False, 0, 0, [Loop(10, False, 4), Loop(6, False, 0), Loop(20, False, 1)])
-    machine = machine_loops([block(0, 1, 40), block(1, 7), block(0, 1), block(1, 3, 1)])
-    assert item_work(machine, source) == Work(2 + 6 * 7 + 20 * 3, 60, 0)
+def test_trips_of_blocks() -> None:
+    """A wave runs a loop as often as the lane that stays the longest; the preamble counts for nothing."""
+    code = parse(f"code\n{LOOP}end\n")
+    counts = run_kernel(Binary(code, 64), [], (128, 3), (64, 1))
+    blocks = [block(4), block(4), block(0), block(9), block(1)]
+    assert block_trips(blocks, code, counts) == [0, 6, 0, 6 * 5, 6]
+    assert (counts.slots, counts.waves) == (6 * (4 + 5 * 9 + 1), 6)
+    with pytest.raises(AssertionError, match="another kernel"):
+        block_trips([block(4), block(5)], code, counts)
 
 
-def test_a_loop_whose_reads_were_moved_out_of_it_is_not_taken_for_an_unrolled_one() -> None:
-    inner = Loop(15, True, 0)
-    source = Loop(1, False, 0, 0, [Loop(10, False, 4), Loop(1, False, 1, 0, [inner])])
-    machine = machine_loops([block(0, 1, 1), block(1, 7, 4), block(0, 1), block(1, 30)])
-    assert item_work(machine, source) == Work(2 + 10 * 7 + 30, 41, 0)
+def test_issue_slots_of_an_instruction() -> None:
+    text = "nop\n(rpt3)nop\n(nop2) add.u r1.x, r1.x, 1\n(rpt1)mov.u32u32 r1.x, 0\nswz.u32u32 r0.x, r1.x, r1.x, r0.x\n"
+    assert [each.slots for each in parse(f"code\n{text}").instructions] == [1, 4, 3, 2, 2]
 
 
-def test_loops_of_the_compilers_own_count_once() -> None:
-    machine = machine_loops([block(0, 1), block(1, 7)])
-    assert item_work(machine, Loop()) == Work(8, 0, 0)
+def test_a_sample_of_the_work_groups_counts_as_all_do() -> None:
+    """A kernel that leaves out the last group of each row and column of groups, and one column of each group."""
+    text = """cmps.u.ge p0.x, r48.x, 4
+cmps.u.ge p0.y, r48.y, 5
+brao p0.x, p0.y, #l9
+cmps.u.lt p0.x, r0.x, 7
+predt
+ldl.u32 r1.x, l[r2.x], 1
+prede
+(nop1) add.u r1.x, r1.x, 1
+l9:
+"""
+    binary = Binary(parse(f"code\nmov.u32u32 r2.x, 0\n{text}end\n"), 8)
+    every, sample = (run_kernel(binary, [], (40, 12), (8, 2), sampled=sampled) for sampled in (False, True))
+    assert every == sample
+    assert (every.waves, every.local) == (5 * 6 * 2, 4 * 5 * 7 * 2)
+    assert every.busy == 8 * every.slots - 2 * 4 * 5 * 2  # of the predicated block and its end
 
 
-def statistics(text: str) -> dict[str, Any]:
-    """What Mesa might say of a kernel that it unrolled completely."""
-    loops = read_kernel(text).loops
-    return {
-        "blocks": [block(0, 2 * loops.total_multiply_adds + 10, loops.total_reads, loops.total_multiply_adds)],
-        "full_regs": 24, "max_waves": 8, "stp": 0, "ldp": 1, "subgroup": 64, "shared": 0,
-    }
+def code_of(text: str) -> Kernel:
+    """Code that reads as many texels as a kernel's source, one after another."""
+    reads = read_kernel(text).loops.total_reads
+    return kernel_of("isam (f32)(xyzw)r4.x, r0.x, s#0, t#0\n" * reads, [block(reads + 1)])
 
 
 def test_adreno_rows_and_totals() -> None:
     plan = small_plan()
-    compiled: dict[str, Mapping[str, Any]] = {
-        launch.source.text: statistics(launch.source.text) for launch in plan.launches
-    }
-    compiled[plan.launches[-1].source.text] = {"error": "no luck"}
+    compiled = {launch.source.text: code_of(launch.source.text) for launch in plan.launches}
+    compiled[plan.launches[-1].source.text] = Kernel(error="no luck")
     total = Total("small", A630, rows_of(plan, A630, compiled))
     content = json.loads(json.dumps(total.to_json()))
     assert content["not_compiled"] == 1 and content["launches"] == len(plan.launches) == len(content["rows"])
     assert content["predicted_seconds"] == pytest.approx(sum(content["seconds_by_bound"].values()))
     assert content["slots_per_frame"] == sum(row["slots"] for row in content["rows"])
     row = next(row for row in total.rows if row.launch.multiply_adds)
-    assert row.check == 1 and row.spills == 1 and row.lanes % 64 == 0
-    assert row.issue_per_multiply_add == pytest.approx(2 + 10 / row.item_multiply_adds)
-    assert row.slots_per_multiply_add is not None and row.slots_per_multiply_add >= row.issue_per_multiply_add
+    size, reads = math.prod(row.launch.source.global_size), row.text.loops.total_reads
+    assert row.check == pytest.approx(size / row.items) and row.spills == 1 and row.lanes % 64 == 0
+    assert row.work.reads == size * reads and row.issue == reads + 1 and row.slots == (reads + 1) * row.lanes
+    assert row.slots_per_multiply_add == pytest.approx(row.slots / row.launch.multiply_adds)
     assert measure.make_table("t", LAUNCH_COLUMNS, total.rows).row_count == len(plan.launches)
     assert measure.make_table("t", TOTAL_COLUMNS, [total]).row_count == 1
 
 
 def test_a_row_has_the_time_of_its_machine_code() -> None:
-    """A loop of 16 trips: 30 of its 50 slots are in half; 4 work groups of two full waves. Two accesses to local memory
-    in the loop, and one before it beside the write of the result."""
+    """A loop of 16 trips: 30 of its 50 slots are in half; 4 work groups of two full waves. An access to local memory in
+    the loop, and one before it."""
     launch = next(launch for launch in small_plan().launches if launch.multiply_adds)
-    text = """#define NAME k
-__kernel void NAME() { for (int n = 0; n < 16; n++) sum = read_imagef(a, s, n); write_imagef(b, 0, sum); }"""
-    source = replace(launch.source, text=text, global_size=(256, 4), local_size=(256, 1))
+    source = replace(launch.source, text="__kernel void NAME() {}", global_size=(256, 4), local_size=(256, 1))
     launch = replace(launch, source=source, moved_bytes=1000, multiply_adds=51200)
-    stats = {
-        "blocks": [block(0, 40, waits=10, memory=2), block(1, 50, 1, 40, half=30, waits=25, memory=2)],
-        "full_regs": 24, "max_waves": 4, "stp": 0, "ldp": 0, "subgroup": 128, "shared": 0,
-    }
-    row = row_of(launch, A630, stats)
-    assert row.work == Work(840, 16, 640, 480, 410, 34)
-    assert (row.launch_waves, row.items, row.idle) == (8, 1024, 0)
-    assert (row.half, row.waiting) == (480 / 840, 410 / 1250)
-    assert row.time.arithmetic == pytest.approx(1024 * (480 / 345e9 + 360 / 234e9))
+    code = """mov.u32u32 r1.x, 0
+mov.u32u32 r1.y, 0
+stl.u32 l[r1.y], r1.x, 1
+""" + "(rpt5)nop\n" * 6 + """nop
+l9:
+isam (f32)(x)r2.x, r0.x, s#0, t#0
+ldl.u32 r2.x, l[r1.y], 1
+add.u r1.x, r1.x, 1
+cmps.u.lt p0.x, r1.x, 16
+""" + "(rpt4)nop\n" * 9 + "br p0.x, #l9\n"
+    blocks = [block(40, waits=10), block(50, half=30, waits=25), block(1)]
+    kernel = kernel_of(code, blocks, subgroup=128)
+    row = row_of(launch, A630, kernel)
+    assert row.work == Work(8 * 841, 1024 * 841, 8 * 480, 8 * 410, 1024 * 16, 1024 * 17, 8)
+    assert (row.launch_waves, row.lanes, row.items, row.idle) == (8, 1024, 1024, 0)
+    assert (row.half, row.waiting) == (480 / 841, 410 / 1251)
+    assert row.time.arithmetic == pytest.approx(1024 * (480 / 345e9 + 361 / 234e9))
     assert row.time.texture == pytest.approx(1024 * 16 / 11e9)
     assert row.time.memory == pytest.approx(1000 / 20.86e9)
     assert (row.seconds, row.time.bound) == (row.time.arithmetic + 10e-6, "launch")
     assert row.multiply_adds_per_read == 51200 / (1024 * 16)
-    sharing = row_of(launch, A630, stats | {"shared": 1 << 15})
-    assert (row.local, sharing.local, sharing.group_waves) == (0, 33, 2)
-    assert sharing.time.texture == pytest.approx(1024 * (16 + 33) / 11e9)
+    sharing = row_of(launch, A630, replace(kernel, statistics={**kernel.statistics, "shared": 1 << 15}))
+    assert (row.local, sharing.local, sharing.group_waves) == (0, 17, 2)
+    assert sharing.time.texture == pytest.approx(1024 * (16 + 17) / 11e9)
     assert sharing.time.arithmetic == pytest.approx(2 * row.time.arithmetic)  # a group at once on each of two cores
     total = Total("one", A630, [row, row])
     assert total.bounds == pytest.approx({"arithmetic": 0, "texture": 0, "memory": 0, "launch": 2 * row.seconds})
@@ -268,12 +281,12 @@ def test_bare_kernels_multiply_as_much_and_store_their_sums() -> None:
 
 def test_work_groups_are_filled_up_to_waves() -> None:
     launch = small_plan().launches[0]
-    text = read_kernel(launch.source.text)
     sized = replace(launch, source=replace(launch.source, global_size=(8, 8, 4), local_size=(4, 4, 2)))
-    assert Row(sized, A630, text, subgroup=64).lanes == 2 * 2 * 2 * 64
-    assert Row(sized, A630, text, subgroup=128).lanes == 2 * 2 * 2 * 128
+    for subgroup in (64, 128):
+        row = row_of(sized, A630, kernel_of("", [block(1)], subgroup=subgroup))
+        assert row.lanes == 2 * 2 * 2 * subgroup and row.idle == 1 - 32 / subgroup
     free = replace(launch, source=replace(launch.source, global_size=(10, 10), local_size=None))
-    assert Row(free, A630, text, subgroup=64).lanes == 128
+    assert row_of(free, A630, kernel_of("", [block(1)])).lanes == 128
 
 
 def test_without_mesa_it_says_how(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ import numpy
 from benchmarks.adreno_mesa import Mesa
 from benchmarks.adreno_simulator.listing import Code, parse
 from benchmarks.adreno_simulator.memory import Fault, Memory
-from benchmarks.adreno_simulator.waves import SHARED, Wave
+from benchmarks.adreno_simulator.registers import SHARED
+from benchmarks.adreno_simulator.waves import LOCAL_ACCESSES, TEXTURE_READS, Wave
 from imgconv.compiling.plan import Launch, Plan, Storage
 from imgconv.kernels.layout import Placement, Texture
 
@@ -38,13 +39,16 @@ class Argument:
 class Counts:
     """Counts of a launch.
 
-    slots: in which waves issue instructions, all waves together. reads: texels, by lanes; outside: of them, those
-    outside of their image. trips: how often waves came to each instruction behind the preamble. waves: of the launch.
+    slots: in which waves issue instructions, all waves together. busy: the same of lanes, of those that take part.
+    reads: of texels, by lanes; outside: of them, those outside of their image. local: accesses by lanes to local
+    memory, and to their own. trips: how often waves came to each instruction behind the preamble. waves: of the launch.
     """
 
     slots: int
+    busy: int
     reads: int
     outside: int
+    local: int
     trips: tuple[int, ...]
     waves: int
 
@@ -67,14 +71,14 @@ class Simulator:
         self.plan, self.compiled, self.backwards = plan, compiled, backwards
         self.memory: dict[Storage, Array] = {}
         for storage, content in plan.content.items():
-            self.memory[storage] = content.reshape(_shape(storage)).copy()
+            self.memory[storage] = content.reshape(shape_of(storage)).copy()
         for state in plan.states:
-            self.memory[state] = numpy.zeros(_shape(state), state.dtype)
+            self.memory[state] = numpy.zeros(shape_of(state), state.dtype)
 
     def run(self, inputs: Mapping[str, Array]) -> Iterator[tuple[Launch, Counts]]:
         """Runs the launches in order; yields each one after it ran. Raises Fault, naming the launch."""
         for name, storage in self.plan.input_buffers.items():
-            self.memory[storage] = numpy.asarray(inputs[name], storage.dtype).reshape(_shape(storage)).copy()
+            self.memory[storage] = numpy.asarray(inputs[name], storage.dtype).reshape(shape_of(storage)).copy()
         for launch in self.plan.launches:
             try:
                 yield launch, self._launch(launch)
@@ -103,7 +107,7 @@ class Simulator:
         """A storage's memory, at first full of NaN, or of what a kernel cannot mean."""
         if storage not in self.memory:
             fill = numpy.nan if numpy.dtype(storage.dtype).kind == "f" else 85
-            self.memory[storage] = numpy.full(_shape(storage), fill, storage.dtype)
+            self.memory[storage] = numpy.full(shape_of(storage), fill, storage.dtype)
         return self.memory[storage]
 
     def _launch(self, launch: Launch) -> Counts:
@@ -119,15 +123,18 @@ class Simulator:
                 scale = NORMALISED.get(str(each.storage.dtype))
                 texels = stored if scale is None else numpy.maximum(stored / numpy.float32(scale), -1)
                 arguments.append(Argument(texels, "read"))
-        local = source.local_size or local_size(source.global_size)
+        local = source.local_size or group_size(source.global_size)
         return run_kernel(self.compiled(source.text), arguments, source.global_size, local, self.backwards)
 
 
 def run_kernel(
     binary: Binary, arguments: Sequence[Argument], global_size: tuple[int, ...], local_size: tuple[int, ...],
-    backwards: bool = False,
+    backwards: bool = False, sampled: bool = False,
 ) -> Counts:
-    """Runs all work groups. backwards: as in Simulator. Raises Fault."""
+    """Runs all work groups. backwards: as in Simulator. Raises Fault.
+
+    sampled: runs only the first and the last group along each axis, and one that stands for all between them.
+    """
     code, width = binary.code, binary.width
     local = (*local_size, 1, 1)[:3]
     groups = [ceil(size / of) for size, of in zip((*global_size, 1, 1)[:3], local, strict=True)]
@@ -136,18 +143,42 @@ def run_kernel(
         start = code.places["driver_params"]
         memory.constants[start : start + 3] = groups
         memory.constants[start + LOCAL_SIZE : start + LOCAL_SIZE + 3] = local
-    trips = numpy.zeros(len(code.instructions), numpy.int64)
+    which, times = _sample(groups) if sampled else (numpy.arange(prod(groups)), numpy.ones(prod(groups), int))
+    trips, lanes = numpy.zeros((2, len(code.instructions)), numpy.int64)
     step = max(1, MOST_LANES // (group_waves * width))
-    for first in range(0, prod(groups), step):
-        numbers = numpy.arange(first, min(first + step, prod(groups)))
-        memory.local = numpy.full((len(numbers), LOCAL_BYTES), 0xFF, numpy.uint8)
-        waves = [_wave(code, memory, number, numbers, groups, local, width) for number in range(group_waves)]
+    for first in range(0, len(which), step):
+        some = slice(first, first + step)
+        memory.local = numpy.full((len(which[some]), LOCAL_BYTES), 0xFF, numpy.uint8)
+        waves = [
+            _wave(code, memory, number, which[some], times[some], groups, local, width)
+            for number in range(group_waves)
+        ]
         _run_to_end([wave.run() for wave in (waves[::-1] if backwards else waves)])
         trips += numpy.sum([wave.trips for wave in waves], 0)
+        lanes += numpy.sum([wave.lanes for wave in waves], 0)
     memory.check_writes()
-    trips[: code.start] = 0
-    slots = sum(int(count) * each.slots for count, each in zip(trips, code.instructions, strict=True))
-    return Counts(slots, memory.reads, memory.outside, tuple(map(int, trips)), prod(groups) * group_waves)
+    return _counts(code, trips, lanes, memory.outside, prod(groups) * group_waves)
+
+
+def _counts(code: Code, trips: Array, lanes: Array, outside: int, waves: int) -> Counts:
+    trips[: code.start] = lanes[: code.start] = 0
+    each_slots = numpy.array([each.slots for each in code.instructions])
+    names = numpy.array([each.types[0] for each in code.instructions])
+    reads, local = (int(lanes[numpy.isin(names, some)].sum()) for some in (TEXTURE_READS, LOCAL_ACCESSES))
+    return Counts(
+        int(trips @ each_slots), int(lanes @ each_slots), reads, outside, local, tuple(map(int, trips)), waves
+    )
+
+
+def _sample(groups: Sequence[int]) -> tuple[Array, Array]:
+    """The numbers of the groups at the ends of each axis and of one between them, and for how many each one stands."""
+    axes = [
+        ([0], [1]) if size == 1 else ([0, size - 1], [1, 1]) if size == 2 else ([0, 1, size - 1], [1, size - 2, 1])
+        for size in groups
+    ]
+    (x, nx), (y, ny), (z, nz) = axes
+    which = [a + groups[0] * (b + groups[1] * c) for c in z for b in y for a in x]
+    return numpy.array(which), numpy.array([a * b * c for c in nz for b in ny for a in nx])
 
 
 def _run_to_end(waves: Sequence[Iterator[None]]) -> None:
@@ -160,14 +191,15 @@ def _run_to_end(waves: Sequence[Iterator[None]]) -> None:
 
 
 def _wave(
-    code: Code, memory: Memory, number: int, which: Array, groups: Sequence[int], local: Sequence[int], width: int
+    code: Code, memory: Memory, number: int, which: Array, times: Array, groups: Sequence[int], local: Sequence[int],
+    width: int,
 ) -> Wave:
     """The waves with a number of some work groups: r0.xyz has a work item's place in its group, r48.xyz the group's."""
     group = numpy.repeat(numpy.arange(len(which)), width)
     item = numpy.tile(numpy.arange(number * width, (number + 1) * width), len(which))
     registers = dict(enumerate(_place(item, local)))
     registers |= {SHARED + n: array for n, array in enumerate(_place(which[group], groups))}
-    return Wave(code, memory, registers, group, width, item < prod(local))
+    return Wave(code, memory, registers, group, width, item < prod(local), times)
 
 
 def _place(number: Array, sizes: Sequence[int]) -> tuple[Array, Array, Array]:
@@ -201,14 +233,14 @@ def compiled_by(mesa: Mesa, gpu: int) -> Callable[[str], Binary]:
     return binary
 
 
-def _shape(storage: Storage) -> tuple[int, ...]:
+def shape_of(storage: Storage) -> tuple[int, ...]:
     if not isinstance(storage, Texture):
         return storage.shape
     form = storage.form
     return form.layers, form.height, form.width, 4
 
 
-def local_size(sizes: tuple[int, ...]) -> tuple[int, ...]:
+def group_size(sizes: tuple[int, ...]) -> tuple[int, ...]:
     """A work group for a driver that chooses it: of whole parts of the sizes."""
     made, left = [], LARGEST_UNKNOWN_GROUP
     for size in sizes:

@@ -128,7 +128,7 @@ def _instruction(line: str, labels: Mapping[str, int]) -> Instruction:
             target = labels[text[1:]]
         else:
             operands.append(_operand(text))
-    slots = 1 + repeat + int(flags.get("nop") or 0)
+    slots = 1 + repeat + int(flags.get("nop") or 0) + found[2].startswith("swz")  # two moves
     return Instruction(found[2], tuple(operands), repeat, "sat" in flags, target, slots, line)
 
 

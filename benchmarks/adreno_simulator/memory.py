@@ -24,8 +24,7 @@ class Memory:
     images: (layers, height, width, 4) that are read, by the number of their texture; targets: those that are written,
     by the number that the code has for them. buffers: arrays of bytes by the high word of their address. local: bytes
     of each work group.
-    written: how often each texel of the targets was. reads: texels that were read; outside: those of them that lie
-    outside of their image, which are zero.
+    written: how often each texel of the targets was. outside: reads of texels outside of their image, which are zero.
     """
 
     constants: Array
@@ -35,7 +34,6 @@ class Memory:
     buffers: Mapping[int, Array]
     local: Array
     written: list[Array] = field(default_factory=list)
-    reads: int = 0
     outside: int = 0
 
     def __post_init__(self) -> None:
@@ -51,7 +49,6 @@ class Memory:
         texels = image[layer, numpy.clip(y, 0, height - 1), numpy.clip(x, 0, width - 1)]
         if not inside.all():
             texels[~inside] = 0
-        self.reads += len(inside)
         self.outside += int((~inside).sum())
         return texels
 

@@ -1,4 +1,4 @@
-"""Runs the waves of Adreno machine code: registers, branches, barriers, and what each instruction does.
+"""Runs the waves of Adreno machine code: branches, barriers, and what each instruction does.
 
 Where lanes of a wave take different branches, those at the lowest index run first, as Mesa's compiler expects of the
 hardware. A wave runs until its barrier, then the next one. Many work groups are run at once, as long arrays.
@@ -15,86 +15,37 @@ import numpy
 from benchmarks.adreno_simulator.arithmetic import computed, converted, dtype_of, source_kind
 from benchmarks.adreno_simulator.listing import COMPONENTS, Code, Instruction, Operand
 from benchmarks.adreno_simulator.memory import Fault, Memory, apply_atomically, elements
+from benchmarks.adreno_simulator.registers import Mask, Registers
 
 Array = Any
-Mask = Any  # of lanes; None for all
-SHARED = 48 * 4  # from this register on, all lanes of a wave share one
-NEVER_SET = 0xFFFE7FFD  # in registers: not a number, as 32 bits and as 16
 FIRST_TARGET = 32  # of the numbers that code has for images to write
+TEXTURE_READS = ("isam", "isaml", "sam", "saml")
+LOCAL_ACCESSES = ("ldl", "stl", "ldp", "stp", "atomic")
 # Instructions that change no result here: waits, the preamble's ends, and what fetches descriptors early.
 WITHOUT_EFFECT = frozenset(("nop", "fence", "shps", "shpe", "getone", "resinfo"))
 
 
-class Wave:
+class Wave(Registers):
     """The waves with one number of all work groups: a lane for each work item.
 
     items: registers by their number, as they are at the start. group: the number of each lane's work group in
-    `memory.local`. width: lanes of a wave. there: the lanes that have a work item.
-    trips: how often waves came to each instruction.
+    `memory.local`. width: lanes of a wave. there: the lanes that have a work item. times: for how many work groups each
+    one stands.
+    trips: how often waves came to each instruction; lanes: how often lanes ran it.
     """
 
     def __init__(
-        self, code: Code, memory: Memory, items: Mapping[int, Array], group: Array, width: int, there: Array
+        self, code: Code, memory: Memory, items: Mapping[int, Array], group: Array, width: int, there: Array,
+        times: Array,
     ) -> None:
-        self.code, self.memory, self.group, self.width, self.there = code, memory, group, width, there
-        self.count = len(group)
-        self.trips = [0] * len(code.instructions)
-        self._registers: dict[int, Array] = {n: numpy.array(a, numpy.uint32) for n, a in items.items()}
-        self._predicates = {number: numpy.zeros(self.count, bool) for number in range(4)}
+        self.code, self.memory, self.group, self.there = code, memory, group, there
+        super().__init__(memory.constants, items, len(group), width)
+        self.times = times
+        self.trips, self.lanes = [0] * len(code.instructions), [0] * len(code.instructions)
         self._constant_address = 0
         self._aliases: dict[tuple[str, int], Operand] = {}
         self._private = numpy.zeros((self.count, 0), numpy.uint8)
         self._is_predicated = False
-
-    # Registers
-
-    def _register(self, number: int, width: int) -> Array:
-        half = number - SHARED if number >= SHARED else number
-        word = number if width == 32 else number - half + (half >> 1)
-        if word not in self._registers:
-            self._registers[word] = numpy.full(self.count, NEVER_SET, numpy.uint32)
-        array = self._registers[word]
-        return array if width == 32 else array.view(numpy.uint16)[number & 1 :: 2]
-
-    def read(self, operand: Operand, kind: str, width: int = 0) -> Array:
-        """An operand's numbers; an array of one number if all lanes have the same. width: 0 for the operand's own."""
-        width = width or operand.width
-        dtype = numpy.dtype(f"{kind}{width // 8}")
-        if operand.kind == "immediate":
-            is_float = isinstance(operand.value, float)
-            made = numpy.array([operand.value], dtype if is_float else numpy.int64)
-            made = made.astype(dtype) if is_float or kind != "f" else made.astype(f"u{width // 8}").view(dtype)
-        elif operand.kind in ("c", "hc"):
-            word = self.memory.constants[operand.number : operand.number + 1]
-            made = word.view(f"{kind}4") if width == 32 else word.view(f"{kind}4").astype(dtype)
-        elif operand.kind == "p":
-            made = self._predicates[operand.number & 3].astype(dtype)
-        else:
-            stored = self._register(operand.number, operand.width)
-            made = stored.astype(f"u{width // 8}", copy=False).view(dtype)
-        if "abs" in operand.flags:
-            made = abs(made)
-        return -made if "neg" in operand.flags else made
-
-    def write(self, operand: Operand, value: Array, mask: Mask) -> None:
-        where = True if mask is None else mask
-        if operand.kind == "p":
-            numpy.copyto(self._predicates[operand.number & 3], value != 0, where=where)
-            return
-        value = numpy.asarray(value)
-        if value.dtype.itemsize * 8 != operand.width:
-            value = value.astype(f"{value.dtype.kind}{operand.width // 8}")
-        target = self._register(operand.number, operand.width)
-        bits = value.view(target.dtype)
-        if mask is not None and operand.number >= SHARED:
-            bits, where = self._first_lane(bits, mask), True
-            bits = numpy.where(mask.reshape(-1, self.width).any(1).repeat(self.width), bits, target)
-        numpy.copyto(target, bits, where=where)
-
-    def _first_lane(self, values: Array, mask: Array) -> Array:
-        """For each lane, the value of the first lane of its wave that runs."""
-        first = mask.reshape(-1, self.width).argmax(1) + numpy.arange(0, self.count, self.width)
-        return numpy.broadcast_to(values, self.count)[first.repeat(self.width)]
 
     # Control
 
@@ -129,10 +80,11 @@ class Wave:
         Returns the indices at which they go on, and whether that is after a barrier.
         """
         mask: Mask = None if lanes.all() else lanes
-        waves = int(lanes.reshape(-1, self.width).any(1).sum())
+        waves, running = self._counted(lanes), self._counted_lanes(lanes)
         while True:
             instruction = self.code.instructions[index]
             self.trips[index] += waves
+            self.lanes[index] += running
             name = instruction.types[0]
             index += 1
             if name == "end":
@@ -147,13 +99,21 @@ class Wave:
                 return [(where, part) for where, part in parts if part.any()], False
             if name in ("predt", "predf", "prede"):
                 mask = self._predicated(name, lanes)
+                running = self._counted_lanes(lanes if mask is None else mask)
             elif mask is None or mask.any():
                 self._execute(instruction, mask)
             if index == after and not self._is_predicated:
                 return [(index, lanes)], False
 
+    def _counted(self, lanes: Array) -> int:
+        """The waves that have any of some lanes."""
+        return int(lanes.reshape(-1, self.width).any(1) @ self.times)
+
+    def _counted_lanes(self, lanes: Array) -> int:
+        return int(lanes.reshape(-1, self.width).sum(1) @ self.times)
+
     def _taken(self, instruction: Instruction) -> Array:
-        tests = [self._predicates[each.number & 3] ^ ("neg" in each.flags) for each in instruction.operands]
+        tests = [self.predicates[each.number & 3] ^ ("neg" in each.flags) for each in instruction.operands]
         return tests[0] if len(tests) == 1 else (
             tests[0] & tests[1] if instruction.name == "braa" else tests[0] | tests[1])
 
@@ -162,7 +122,7 @@ class Wave:
         self._is_predicated = name != "prede"
         if not self._is_predicated:
             return None if lanes.all() else lanes
-        return lanes & (self._predicates[0] if name == "predt" else ~self._predicates[0])
+        return lanes & (self.predicates[0] if name == "predt" else ~self.predicates[0])
 
     # Instructions
 
@@ -170,7 +130,7 @@ class Wave:
         stem = instruction.types[0]
         if stem in WITHOUT_EFFECT:
             return
-        if stem in ("isam", "isaml", "sam", "saml"):
+        if stem in TEXTURE_READS:
             self._read_texels(instruction, mask)
         elif stem in ("ldg", "ldl", "ldp"):
             self._move(instruction, True, mask)
@@ -252,7 +212,7 @@ class Wave:
             to = target.next(component)
             with numpy.errstate(over="ignore"):
                 value = texels[:, component].astype(dtype_of(dtype))
-            register = self._register(to.number, to.width)
+            register = self.register(to.number, to.width)
             register[lanes] = value.view(register.dtype)
 
     def _stib(self, instruction: Instruction, mask: Mask) -> None:
@@ -270,7 +230,7 @@ class Wave:
 
     def _memory_at(self, name: str, address: Operand, lanes: Array) -> tuple[Array, Array, Array]:
         """Rows of bytes, each lane's row, and its address in it: local memory (l), a buffer (g), its own (p)."""
-        base = self._register(address.number, 32)[lanes].astype(numpy.int64) if address.number >= 0 else 0
+        base = self.register(address.number, 32)[lanes].astype(numpy.int64) if address.number >= 0 else 0
         place = numpy.zeros(len(lanes), numpy.int64) + base + address.offset
         if name == "l":
             return self.memory.local, self.group[lanes], place
@@ -278,7 +238,7 @@ class Wave:
             if len(place) and (needed := (int(place.max()) + 16 + 3) // 4 * 4) > self._private.shape[1]:
                 self._private = numpy.pad(self._private, ((0, 0), (0, needed - self._private.shape[1])))
             return self._private, lanes, place
-        numbers = numpy.unique(self._register(address.number + 1, 32)[lanes])
+        numbers = numpy.unique(self.register(address.number + 1, 32)[lanes])
         if len(numbers) != 1 or int(numbers[0]) not in self.memory.buffers:
             raise Fault(f"an access outside of all buffers: {numbers}")
         return self.memory.buffers[int(numbers[0])][None], numpy.zeros(len(lanes), numpy.int64), place
@@ -293,7 +253,7 @@ class Wave:
             rows, row, place = self._memory_at(instruction.types[0][2], address, lanes)
             for number in range(int(count.value)):
                 view, column = elements(rows, place + number * dtype.itemsize, dtype)
-                target = self._register(register.number + number, width)
+                target = self.register(register.number + number, width)
                 if is_load:
                     target[lanes] = view[row, column]
                 else:
@@ -308,7 +268,7 @@ class Wave:
         rows, row, place = self._memory_at("l", address, lanes)
         view, column = elements(rows, place, dtype)
         given = self._of(lanes, new, "u")
-        self._register(target.number, 32)[lanes] = apply_atomically(
+        self.register(target.number, 32)[lanes] = apply_atomically(
             view, row, column, dtype, instruction.types[1], given
         )
 

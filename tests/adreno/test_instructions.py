@@ -54,6 +54,10 @@ CASES = {
         "add.u r1.x, r1.x, 1\n",
         "r1.x", "u", [7, 7, 6, 6],
     ),
+    "a shared register that some lanes write": (
+        "mov.u32u32 r48.x, 9\ncmps.u.ge p0.x, r0.x, 2\npredt\nadd.u r48.x, r0.x, 0\nprede\nmov.u32u32 r1.x, r48.x\n",
+        "r1.x", "u", [2] * LANES,
+    ),
     "a branch that two tests decide": (
         "mov.u32u32 r1.x, 0\ncmps.u.ge p0.x, r0.x, 1\ncmps.u.lt p0.y, r0.x, 3\nbraa p0.x, p0.y, #l9\n"
         "mov.u32u32 r1.x, 9\nl9:\nadd.u r1.x, r1.x, 1\n",
@@ -107,7 +111,8 @@ def registers_of(text: str) -> Wave:
         constants[number] = word
     arguments = numpy.arange(100, 116, dtype=numpy.uint32)
     memory = Memory(constants, arguments, [IMAGE], [], {}, numpy.zeros((1, 64), numpy.uint8))
-    wave = Wave(code, memory, {0: numpy.arange(LANES)}, numpy.zeros(LANES, int), LANES, numpy.ones(LANES, bool))
+    there = numpy.ones(LANES, bool)
+    wave = Wave(code, memory, {0: numpy.arange(LANES)}, numpy.zeros(LANES, int), LANES, there, numpy.ones(1))
     list(wave.run())
     return wave
 
