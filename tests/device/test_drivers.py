@@ -47,7 +47,10 @@ def test_the_table_has_every_probe() -> None:
 @pytest.mark.parametrize("field", fields(Quirks), ids=lambda each: each.name)
 def test_the_table_has_every_quirk(field: Field[Any]) -> None:
     """Each value that is no default has a row that names it and the driver."""
-    drivers = {"Intel(R) OpenCL": "Intel", "NVIDIA CUDA": "NVIDIA", "Oclgrind": "oclgrind", "rusticl": "rusticl"}
+    drivers = {
+        "Intel(R) OpenCL": "Intel", "NVIDIA CUDA": "NVIDIA", "Oclgrind": "oclgrind", "rusticl": "rusticl",
+        "Portable Computing Language": "PoCL",
+    }
     rows = [row for row in ROWS if f"`{field.name}`" in row.done]
     assert rows
     for platform, quirks in QUIRKS.items():
