@@ -167,6 +167,16 @@ def total(terms: Bounded, axis: int, arithmetic: Arithmetic = FLOAT, like: Array
         size = numpy.abs(made) + 2 * numpy.sqrt(numpy.square(added).sum(axis))
     else:
         size = numpy.abs(added).sum(axis)
-    roundings = min(float(count), IMPROBABLE * float(numpy.sqrt(min(float(count), arithmetic.longest))))
-    error = arithmetic.transformed * roundings * arithmetic.sum_unit * size
+    error = arithmetic.transformed * _roundings(min(count, arithmetic.longest), count) * arithmetic.sum_unit * size
     return Bounded(made, (0.0 if value.dtype.kind != "f" else error) + terms.error.sum(axis))
+
+
+def started(made: Bounded, start: Array, count: int, arithmetic: Arithmetic = FLOAT) -> Bounded:
+    """A sum of `count` terms that may start with a number, such as a bias: each addition rounds at that one's size."""
+    unit = UNIT if arithmetic.longest < numpy.inf else arithmetic.sum_unit  # runs are added to it in float
+    return Bounded(made.value, made.error + _roundings(count, count) * unit * numpy.abs(start))
+
+
+def _roundings(count: float, most: float) -> float:
+    """Returns the number of roundings that those of `count` terms hardly exceed together; `most` at most."""
+    return min(float(most), IMPROBABLE * float(numpy.sqrt(count)))

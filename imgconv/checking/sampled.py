@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.checking.bounded import FLOAT, UNIT, Arithmetic, Bounded, evaluate, total
+from imgconv.checking.bounded import FLOAT, UNIT, Arithmetic, Bounded, evaluate, started, total
 from imgconv.graph.evaluate import evaluate_node
+from imgconv.graph.expression import Argument, Expression, users
 from imgconv.graph.nodes import (
     IDENTITY, Concatenation, Convolution, Gather, Load, Node, Operand, Product, Recurrence, Reduction,
     Suppression, array_value, indices_of, neutral, plain,
@@ -48,6 +49,11 @@ class Sampled:
         with numpy.errstate(all="ignore"):
             result = self._operate(node, [numpy.asarray(p) for p in position], count)
             others = [self._load(o, position, (count,)) for o in node.epilogue_operands]
+            if isinstance(node.operation, Convolution):
+                x, w = (operand.view.shape for operand in node.operands[:2])
+                terms = x[1] // node.operation.groups * prod(w[2:])
+                for number in _biases(node.epilogue):
+                    result = started(result, others[number - 1].value, terms, self.arithmetic)
             made = evaluate(node.epilogue, [result, *others], self.arithmetic).broadcast((count,))
             if node.output.dtype.startswith("float"):
                 return made
@@ -309,6 +315,13 @@ def _plain_node(node: Node, loaded: Mapping[str, Array]) -> Node:
     """The node without its epilogue, with operands that are read as they are."""
     operands = tuple(plain(array_value(name, array)) for name, array in loaded.items())
     return replace(node, operands=operands, epilogue=IDENTITY, epilogue_operands=())
+
+
+def _biases(epilogue: Expression) -> Iterator[int]:
+    """The numbers of the arguments that are added to a sum, which may start with them."""
+    for part in users(epilogue, IDENTITY):
+        if part.operation == "add":
+            yield from (each.number for each in part.arguments if isinstance(each, Argument) and each.number)
 
 
 def _multiplied(a: Bounded, b: Bounded, arithmetic: Arithmetic) -> Bounded:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy
 import pytest
 from test_operators_on_device import FAMILIES, first_cases
 from operators import Case, model_of
@@ -10,6 +11,7 @@ import imgconv
 from imgconv.checking.proving import Running, check_launches
 from imgconv.cl.device import DeviceInfo
 from imgconv.errors import Error
+from imgconv.tensor import Tensor, build_graph
 
 
 def running(model: imgconv.Model) -> Running:
@@ -27,6 +29,16 @@ def reported(case: Case, device: DeviceInfo, float16: int) -> list[str]:
     except Error:
         return []
     return [f"{case}: {finding}" for _, finding in found if finding.verdict != "right"]
+
+
+def test_sums_that_start_with_a_large_bias(device: DeviceInfo) -> None:
+    """Each of many small terms is added to the bias, and rounds at its size."""
+    random = numpy.random.default_rng(0)
+    weights = Tensor.constant(random.uniform(-1e-5, 1e-5, (8, 1024, 1, 1)).astype(numpy.float32))
+    x, bias = Tensor.input("x", (1, 1024, 12, 12)), Tensor.constant(numpy.arange(10, 18).astype(numpy.float32))
+    model = imgconv.load(build_graph({"y": x.conv2d(weights, bias)}), device=device)
+    findings = [finding for _, finding in check_launches(running(model))]
+    assert {finding.verdict for finding in findings} == {"right"}, findings
 
 
 @pytest.mark.parametrize("float16", [0, 1])
