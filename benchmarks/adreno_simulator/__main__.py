@@ -82,9 +82,13 @@ class Case:
 def run(mesa: Mesa, case: Case) -> Row:
     """Runs and checks the graphs of a case."""
     target = target_for(gpu_of(case.gpu, None))
+    graphs = list(_graphs(case))
+    prepared = [prepare(graph, read_config(case.float16, False), target) for graph in graphs]
+    plans = [each.plan() for each in prepared]
+    mesa.compile(list({launch.source.text for plan in plans for launch in plan.launches}), [case.gpu])
     made = [
-        check(graph.name, prepare(graph, read_config(case.float16, False), target), mesa, case.gpu)
-        for graph in _graphs(case)
+        check(graph.name, one, plan, mesa, case.gpu)
+        for graph, one, plan in zip(graphs, prepared, plans, strict=True)
     ]
     wrong = tuple(f"{each.name}: {text}" for each in made for text in each.wrong)
     return Row(
@@ -116,7 +120,8 @@ def main(options: argparse.Namespace) -> int:
         rows = []
         for row in pool.map(partial(run, mesa), cases):
             rows.append(row)
-            progress(len(rows), len(cases), row.name)
+            verdict = f"{len(row.wrong)} wrong" if row.wrong else f"right, {row.worst:.1e} off"
+            progress(len(rows), len(cases), f"{row.name}, a{row.gpu}, FLOAT16={row.float16}: {verdict}")
     found = environment() | {"mesa": str(mesa.folder)}
     wrong = [f"{row.name}, a{row.gpu}, FLOAT16={row.float16}: {text}" for row in rows for text in row.wrong]
     content = {"environment": found, "rows": [vars(row) for row in rows]}

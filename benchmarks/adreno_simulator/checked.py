@@ -13,7 +13,7 @@ from benchmarks.adreno_mesa import Mesa
 from benchmarks.adreno_simulator.launches import Counts, Simulator, compiled_by
 from benchmarks.adreno_simulator.memory import Fault
 from imgconv.compiling.compiler import Prepared
-from imgconv.compiling.plan import Launch
+from imgconv.compiling.plan import Launch, Plan
 from imgconv.graph.evaluate import evaluate_node
 from imgconv.graph.nodes import Graph
 
@@ -60,13 +60,12 @@ class Checked:
         return sum(each.counts.outside for each in self.launches)
 
 
-def check(name: str, prepared: Prepared, mesa: Mesa, gpu: int, backwards: bool = False) -> Checked:
-    """Runs a graph's plan launch by launch. float16 is that of `prepared`."""
-    float16, began, plan = prepared.config.float16, perf_counter(), prepared.plan()
-    mesa.compile([launch.source.text for launch in plan.launches], [gpu])
+def check(name: str, prepared: Prepared, plan: Plan, mesa: Mesa, gpu: int) -> Checked:
+    """Runs the plan of a graph launch by launch. float16 is that of `prepared`."""
+    float16, began = prepared.config.float16, perf_counter()
     launches, wrong = list[CheckedLaunch](), list[str]()
     try:
-        for each in check_launches(prepared, Simulator(plan, compiled_by(mesa, gpu), backwards)):
+        for each in check_launches(prepared, Simulator(plan, compiled_by(mesa, gpu))):
             launches.append(each)
             if each.error is not None and not each.error < TOLERANCES[float16]:
                 wrong.append(f"{each.launch}: {each.error:.1e} off")
