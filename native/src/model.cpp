@@ -96,6 +96,7 @@ void Model::prove(const File &file, const Settings &settings, const Plan &plan, 
     build(file, settings, is_last);
     if (!wanted || !kept.empty()) return;
     const std::vector<uint32_t> wrong = wrong_launches();
+    has_run_ = plan_.is_covered();
     if (wrong.empty()) return write_program(settings.cache_folder, context_.info, key, text_of(replaced));
     replaced.insert(replaced.end(), wrong.begin(), wrong.end());
   }
@@ -103,6 +104,7 @@ void Model::prove(const File &file, const Settings &settings, const Plan &plan, 
 
 void Model::build(const File &file, const Settings &settings, bool is_last) {
   first_.reset();
+  has_run_ = false;
   programs_ = std::make_unique<Programs>(context_, file, plan_, is_last, settings.cache_folder, activity_);
   for (Output &output : plan_.outputs) {
     if (!output.is_constant()) continue;
@@ -139,7 +141,7 @@ void Model::prepare(const Settings &settings) {
   flights_.resize(settings.frames ? settings.frames : USUAL_FRAMES);
   for (size_t number = 0; number < settings.frames; ++number) flights_[number].frame = new_frame();
   if (programs_->have_new()) {
-    run_each();
+    if (!has_run_) run_each();
     programs_->keep();
   }
   reset();

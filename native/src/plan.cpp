@@ -453,6 +453,14 @@ void Plan::replace(const std::vector<uint32_t> &numbers) {
   for (const uint32_t kernel : added) programs.push_back({{kernel}, -1});
 }
 
+bool Plan::is_covered() const {
+  return std::all_of(launches.begin(), launches.end(), [&](const Launch &launch) {
+    return std::any_of(checks.begin(), checks.end(), [&](const Check &each) {
+      return !each.elements.empty() && each.covers(launch.number);
+    });
+  });
+}
+
 std::string Plan::fingerprint() const {
   std::string text = common;
   for (const KernelText &each : kernels) text += each.text;

@@ -126,6 +126,8 @@ struct Plan {
 
   // Replaces the launches of these checks by their plain forms.
   void replace(const std::vector<uint32_t> &numbers);
+  // Whether a check runs each launch.
+  bool is_covered() const;
   // A text that differs if what runs differs.
   std::string fingerprint() const;
   // The source of a program with these kernels, as imgconv/kernels/source.py has it.

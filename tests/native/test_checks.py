@@ -27,6 +27,7 @@ from imgconv.cl.device import DeviceInfo
 from imgconv.dtype import FLOAT16, FLOAT32
 from imgconv.errors import Error
 from imgconv.kernels.layout import HostBuffer, ImageLimits, Texture, choose_tiling, image_layout
+from imgconv.loading.description import read_description
 from imgconv.loading.target import target_of
 from imgconv.stored.compiled_file import PlanFor, SavedModel, save_model
 
@@ -171,6 +172,19 @@ def test_outcomes_are_kept(models: dict[str, Case], library: dict[str, str], tmp
     found, status = outcomes_of(cases, tmp_path, library)
     assert [made.result for made in found] == ["right", "wrong", "right", "right"] and status == 0
     assert len([path for path in other.glob("*.program") if b"replaced " in path.read_bytes()]) == 1
+
+
+def test_another_plan_in_place_of_a_wrong_one(
+    models: dict[str, Case], library: dict[str, str], tmp_path: Path
+) -> None:
+    """Kernels that write images write nothing; those of the file's plan for a CPU write memory."""
+    adreno = read_description(ADRENO)
+    cpu = replace(adreno, kind="cpu", image_row_alignment=0, driver_version="small")
+    imgconv.load(models["convolutions"].model).save(tmp_path / "two.imgconv", targets=[adreno, cpu])
+    swap = SWAPS["convolutions"]["an output that is not written"]
+    case = replace(models["convolutions"], model=str(tmp_path / "two.imgconv"))
+    (found,) = outcomes(case, [swap], tmp_path / "caches", library, check=True)
+    assert found.result == "right"
 
 
 def test_the_command(models: dict[str, Case], built: Path, library: dict[str, str], tmp_path: Path) -> None:
