@@ -37,8 +37,6 @@ class Checked:
     """A graph that ran. worst: the largest error of a launch. wrong: what is over the tolerance, or cannot run."""
 
     name: str
-    gpu: int
-    float16: int
     launches: tuple[CheckedLaunch, ...]
     wrong: tuple[str, ...]
     seconds: float
@@ -71,7 +69,7 @@ def check(name: str, prepared: Prepared, plan: Plan, mesa: Mesa, gpu: int) -> Ch
                 wrong.append(f"{each.launch}: {each.error:.1e} off")
     except (Fault, NotImplementedError) as error:
         wrong.append(str(error))
-    return Checked(name, gpu, float16, tuple(launches), tuple(wrong), perf_counter() - began)
+    return Checked(name, tuple(launches), tuple(wrong), perf_counter() - began)
 
 
 def check_launches(prepared: Prepared, simulator: Simulator) -> Iterator[CheckedLaunch]:

@@ -64,11 +64,11 @@ class Binary:
 class Simulator:
     """A plan's memory, and its launches as machine code.
 
-    compiled: the machine code of a kernel's source. backwards: whether the waves of a group run in the opposite order.
+    compiled: the machine code of a kernel's source.
     """
 
-    def __init__(self, plan: Plan, compiled: Callable[[str], Binary], backwards: bool = False) -> None:
-        self.plan, self.compiled, self.backwards = plan, compiled, backwards
+    def __init__(self, plan: Plan, compiled: Callable[[str], Binary]) -> None:
+        self.plan, self.compiled = plan, compiled
         self.memory: dict[Storage, Array] = {}
         for storage, content in plan.content.items():
             self.memory[storage] = content.reshape(shape_of(storage)).copy()
@@ -124,15 +124,16 @@ class Simulator:
                 texels = stored if scale is None else numpy.maximum(stored / numpy.float32(scale), -1)
                 arguments.append(Argument(texels, "read"))
         local = source.local_size or group_size(source.global_size)
-        return run_kernel(self.compiled(source.text), arguments, source.global_size, local, self.backwards)
+        return run_kernel(self.compiled(source.text), arguments, source.global_size, local)
 
 
 def run_kernel(
     binary: Binary, arguments: Sequence[Argument], global_size: tuple[int, ...], local_size: tuple[int, ...],
     backwards: bool = False, sampled: bool = False,
 ) -> Counts:
-    """Runs all work groups. backwards: as in Simulator. Raises Fault.
+    """Runs all work groups. Raises Fault.
 
+    backwards: runs the waves of a group in the opposite order, which finds barriers that are missing.
     sampled: runs only the first and the last group along each axis, and one that stands for all between them.
     """
     code, width = binary.code, binary.width
