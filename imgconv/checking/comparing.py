@@ -17,7 +17,7 @@ from imgconv.checking.subjects import Subject
 from imgconv.compiling.plan import Launch, Storage
 from imgconv.compiling.textures import SMALL_WEIGHTS
 from imgconv.config import Config
-from imgconv.graph.nodes import Convolution, Graph
+from imgconv.graph.nodes import Convolution, Graph, Reduction
 from imgconv.graph.view import Shape
 from imgconv.kernels.conv.problem import Specialisation as ConvSpecialisation
 from imgconv.kernels.layout import Placement
@@ -27,6 +27,7 @@ from imgconv.kernels.winograd.template import Problem as Winograd2d
 Verdict = Literal["right", "wrong", "not covered"]
 MOST, FEWEST = 512, 12  # positions of an output
 ELEMENTS = 1 << 16  # that all positions of an output read, about, unless FEWEST read more
+CHOOSING = 8  # times as many of a maximum: a wrong element shows only where it would be the largest
 MANY_ELEMENTS = 1 << 20  # if FEWEST read more, they are of one map: a normalisation then reads one
 WINOGRAD_ROUNDINGS = 10.0  # of Winograd's filtering for one of a plain sum
 RUN = 32  # terms of a run in half, or those of an input quad if that are more
@@ -125,7 +126,9 @@ def expected_of(
     tried = _of_value(sampled_positions(subject.output, 1, seed), subject, shape)
     sampled.node(subject.nodes[-1], tried, len(tried[0]) if tried else 1)
     one = max(sampled.elements, 1)
-    most, expensive = max(FEWEST, min(limit, ELEMENTS // one)), FEWEST * one > MANY_ELEMENTS
+    last = subject.nodes[-1].operation
+    more = CHOOSING if isinstance(last, Reduction) and last.kind in ("max", "min", "argmax") else 1
+    most, expensive = max(FEWEST, more * min(limit, ELEMENTS // one)), FEWEST * one > MANY_ELEMENTS
     at = _of_value(sampled_positions(subject.output, most, seed, expensive), subject, shape)
     sampled.elements = 0
     return at, sampled.node(subject.nodes[-1], at, len(at[0]) if at else 1)
