@@ -28,7 +28,7 @@ def loaded(graph: Any, device: DeviceInfo, settings: dict[str, Any]) -> imgconv.
 def drawn(model: imgconv.Model) -> dict[str, Any]:
     random = numpy.random.default_rng(3)
     return {
-        name: (random.random(v.shape) * (255 if v.dtype == "uint8" else 1)).astype(v.dtype)
+        name: (random.random(v.shape) * {"uint8": 255, "uint16": 65535}.get(v.dtype, 1)).astype(v.dtype)
         for name, v in model.inputs.items()
     }
 

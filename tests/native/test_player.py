@@ -24,6 +24,7 @@ from imgconv.config import Precision
 from imgconv.graph.nodes import Graph
 from imgconv.loading import compiled
 from imgconv.loading.target import target_of
+from imgconv.preprocessing.preparation import FORMATS, Format
 from imgconv.stored.compiled_file import PlanFor, save_model
 from imgconv.tensor import Tensor, build_graph, concatenate, less
 from models import build
@@ -84,8 +85,10 @@ def sums_in_turn(graph: Graph) -> Precision:
     return Precision(runs=frozenset(names[1::3]), arithmetic=frozenset(names[2::3]))
 
 
-def test_a_picture(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
-    model = imgconv.load(build("squeezenet", size=64), device=device).preprocess((50, 70), "rgb", scale=1 / 255)
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_picture(device: DeviceInfo, play: Play, tmp_path: Path, format: Format) -> None:
+    """The bytes of a camera's frame, in each format."""
+    model = imgconv.load(network(), device=device).preprocess((50, 70), format, scale=1 / 255)
     check(model, device, play, tmp_path / "m")
 
 
