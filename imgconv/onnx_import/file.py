@@ -20,6 +20,7 @@ from imgconv.limits import budget
 from imgconv.onnx_import.schema import OWN_DOMAINS
 
 OLDEST_OPSET = 7
+LFS_POINTER = b"version https://git-lfs.github.com/"  # a repository has it in place of a large file
 # What the onnx package raises for models that it cannot convert or put functions into.
 FAILURES = (
     RuntimeError, TypeError, ValueError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError,
@@ -42,6 +43,8 @@ def parsed(content: bytes) -> onnx.ModelProto:
     """The model of an ONNX file's content."""
     if content.startswith(MAGIC):
         raise ModelError("these are the bytes of a compiled model, which is loaded by its path")
+    if content.startswith(LFS_POINTER):
+        raise ModelError("this is a pointer of Git LFS, not the file itself: fetch it by `git lfs pull`")
     try:
         return onnx.load_model_from_string(content)
     except google.protobuf.message.DecodeError as error:
