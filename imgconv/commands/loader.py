@@ -73,7 +73,9 @@ def results(
         runner = Runner.load(line, size, progress)
         first, seconds = _first_outcomes(runner, items)
         if first:
-            yield DeviceSummary.of(runner.model, seconds, runner.size, runner.task is not None)
+            yield DeviceSummary.of(
+                runner.model, seconds, runner.size, runner.task is not None, runner.preparation_text
+            )
         yield from (Result.of(outcome, with_lines) for outcome in first)
         if loader.begin(runner, with_lines):
             yield from loader.through(items)

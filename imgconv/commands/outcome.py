@@ -103,18 +103,24 @@ class Result:
 
 @dataclass(frozen=True)
 class DeviceSummary:
-    """The first message of a device. size: of all pictures; has_task: whether the task is known."""
+    """The first message of a device. size: of all pictures; has_task: whether the task is known.
+
+    preparation: of pictures, as text; "" without pictures.
+    """
 
     device: str
     name: str
     seconds: float
     size: tuple[int, int]
     has_task: bool
+    preparation: str
 
     @staticmethod
-    def of(model: Model, seconds: float, size: tuple[int, int], has_task: bool) -> DeviceSummary:
+    def of(
+        model: Model, seconds: float, size: tuple[int, int], has_task: bool, preparation: str
+    ) -> DeviceSummary:
         """seconds: of a run on the warm device."""
-        return DeviceSummary(model.device.key, model.device.name, seconds, size, has_task)
+        return DeviceSummary(model.device.key, model.device.name, seconds, size, has_task, preparation)
 
 
 def lines_of(outcome: Outcome) -> Iterator[tuple[str, str]]:

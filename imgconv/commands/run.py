@@ -206,17 +206,22 @@ def run_all(line: CommandLine, size: Size | None, items: Iterator[Item], total: 
     if options.json:
         devices = [{"device": head.device, "seconds": head.seconds} for head in heads]
         about = {"devices": devices} if options.devices else devices[0]
-        terminal.print_json({"model": options.model, **about, "results": state.results})
+        preparation = heads[0].preparation or None
+        terminal.print_json(
+            {"model": options.model, **about, "preparation": preparation, "results": state.results}
+        )
 
 
 def print_head(line: CommandLine, head: DeviceSummary, is_first: bool) -> None:
-    """Prints the time of a run; once, the size of all pictures, and the options to give if the task is unknown."""
+    """Prints the time of a run; once, how pictures are prepared, and the options to give if the task is unknown."""
     if is_first and len(line.paths) > 1 and line.given.target and line.given.target.is_open:
         size, name = "x".join(map(str, head.size)), line.given.target.name
         what = f"the model takes any size, and all pictures as {size}, after the first one"
         print(f"imgconv: {what}; --shape {name}=1,3,HEIGHT,WIDTH chooses another", file=sys.stderr)
     if not line.options.json:
         terminal.say(f"{line.options.model}: {head.seconds * 1e3:.1f} ms a run on {head.name}", style="bold")
+        if is_first and line.paths and head.preparation:
+            terminal.say(f"pictures: {head.preparation}")
     if is_first and line.paths and not head.has_task:
         what = f"give --task {'|'.join(TASKS)} and --head, see imgconv run --help"
         print(f"imgconv: the shapes of the outputs do not show the task: {what}", file=sys.stderr)

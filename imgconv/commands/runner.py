@@ -22,7 +22,7 @@ from imgconv.model import Model, prepares_pictures
 from imgconv.pictures.frames import frame_of
 from imgconv.pictures.host import input_array, pixels_or_array, resized
 from imgconv.preprocessing.pixels import Pixels
-from imgconv.preprocessing.preparation import PictureInput, Preparation, Size
+from imgconv.preprocessing.preparation import PictureInput, Preparation, Size, as_text
 from imgconv.pictures.sources import pictures
 from imgconv.pictures.tiles import PictureTiling, usual_overlap
 from imgconv.pictures.video import is_video
@@ -163,6 +163,11 @@ class Pictures:
         """Width and height of the pictures that the model takes."""
         target = self.line.given.target
         return target.picture_size((0, 0)) if target else (0, 0)
+
+    @property
+    def preparation_text(self) -> str:
+        """The preparation of pictures in one line; "" if the model takes none."""
+        return as_text(self._preparation, self.size, self.may_tile) if self.line.given.target else ""
 
     @property
     def may_tile(self) -> bool:

@@ -78,6 +78,29 @@ class Preparation:
         return 1 if self.order == "y" else 3
 
 
+_RESIZED = {"stretch": "stretched to", "crop": "cropped to", "letterbox": "letterboxed in"}
+
+
+def as_text(how: Preparation, size: Size, tiled: bool = False) -> str:
+    """A preparation for a model's width and height in one line. tiled: whether pictures are not resized but cut.
+
+    as_text(Preparation(order="bgr", mean=(104,)), (224, 224)) is "bgr, stretched to 224x224, x = (pixel - 104)".
+    """
+    x = "pixel" if how.scale == 1 else f"pixel * {how.scale:.4g}"
+    if any(how.mean):
+        x = f"({x} - {_as_text(how.mean)})"
+    if set(how.std) != {1}:
+        x = f"{x} / {_as_text(how.std)}"
+    resized = "in tiles of" if tiled else _RESIZED[how.resize]
+    return f"{how.order}, {resized} {size[0]}x{size[1]}, x = {x + ', 0 to 255' * (x == 'pixel')}"
+
+
+def _as_text(values: Sequence[float]) -> str:
+    """The value, or one for each channel in brackets."""
+    listed = ", ".join(f"{value:.4g}" for value in values)
+    return listed if len(values) == 1 else f"({listed})"
+
+
 @dataclass(frozen=True)
 class PictureInput:
     """The input that takes the picture. A dimension is a size; or a name or "", if the picture determines the size."""

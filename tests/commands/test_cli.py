@@ -41,7 +41,10 @@ def test_classes_by_name(imgconv: Command, device: DeviceInfo) -> None:
     assert status == 0, err
     found = re.findall(r"^(\w+)\.png: 20x16\n.* scores, best 1\n +\d +1\.0000  (\w+)$", out, re.MULTILINE)
     assert re.match(r"means.onnx: [\d.]+ ms a run on ", out) and found == [(name, name) for name in COLORS]
+    said = "rgb, stretched to 8x8, x = pixel * 0.003922"
+    assert out.splitlines()[1] == f"pictures: {said}"
     status, out, _ = imgconv(*command, "--json")
+    assert json.loads(out)["preparation"] == said
     results = json.loads(out)["results"]
     assert [each["answers"]["y"]["classes"][0]["label"] for each in results] == list(COLORS)
     assert results[0]["picture"] == "red.png" and results[0]["size"] == [20, 16]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from imgconv.errors import InputError
-from imgconv.preprocessing.preparation import picture_inputs, placed
+from imgconv.preprocessing.preparation import as_text, picture_inputs, placed
 from imgconv.preprocess import FILTERS, RESIZES, Preparation, guess_range, letterbox_scale, read_picture, resized
 from imgconv.preprocess import save_picture, to_array, to_picture, with_color
 
@@ -287,3 +287,16 @@ def test_a_palette_with_transparency_is_no_warning(tmp_path: Path, recwarn: pyte
     picture = Image.fromarray(numpy.arange(64, dtype=numpy.uint8).reshape(8, 8)).convert("P")
     picture.save(tmp_path / "a.png", transparency=bytes(range(256)))
     assert read_picture(tmp_path / "a.png").size == (8, 8) and not recwarn.list
+
+
+@pytest.mark.parametrize(("how", "tiled", "text"), [
+    (Preparation(), False, "rgb, stretched to 8x6, x = pixel, 0 to 255"),
+    (Preparation(scale=1 / 255), True, "rgb, in tiles of 8x6, x = pixel * 0.003922"),
+    (
+        Preparation("letterbox", order="bgr", mean=(104, 117, 123), std=(57.5,)), False,
+        "bgr, letterboxed in 8x6, x = (pixel - (104, 117, 123)) / 57.5",
+    ),
+    (Preparation("crop", order="y", std=(2,)), False, "y, cropped to 8x6, x = pixel / 2"),
+])
+def test_a_preparation_as_text(how: Preparation, tiled: bool, text: str) -> None:
+    assert as_text(how, (8, 6), tiled) == text
