@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,8 @@ def test_every_pass_is_tested_in_its_own_file(step: Any) -> None:
 
 @pytest.mark.parametrize("step", dict.fromkeys(PIPELINE), ids=lambda step: step.__name__)
 def test_a_docstring_shows_given_and_result(step: Any) -> None:
-    assert "    Given:   " in step.__doc__ and "    Result:  " in step.__doc__
+    lines = [line[:9] for line in inspect.cleandoc(step.__doc__).splitlines()]
+    assert "Given:   " in lines and "Result:  " in lines
 
 
 @given(networks())
