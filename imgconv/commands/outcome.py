@@ -157,7 +157,9 @@ def _answer_lines(answer: Answer) -> Iterator[str]:
         for label in answer.top:
             yield f"{label.index:5} {label.score:10.4f}  {label.name}"
     elif isinstance(answer, Detections):
-        yield f"{len(answer.found)} found"
+        is_low = not answer.found and answer.best is not None
+        why = f"; the best score is {answer.best:.4g}, and --score is {answer.least:g}" if is_low else ""
+        yield f"{len(answer.found)} found{why}"
         for each in answer.found:
             box = "{:.0f},{:.0f} .. {:.0f},{:.0f}".format(*each.box)
             yield f"{each.label.score:6.2f}  {box:22}  {each.label.name or each.label.index}"

@@ -49,7 +49,8 @@ def detections(
     corners: (n, 4) in pixels of the model's input; scores: (n, classes); points: (n, k, 3), x and y as the corners and
     a score. Boxes of different classes do not suppress each other. first: the number of the first class in `scores`.
     """
-    likely = numpy.flatnonzero(scores.max(axis=1, initial=-numpy.inf) > (description.score or 0.0))
+    most, least = scores.max(axis=1, initial=-numpy.inf), description.score or 0.0
+    likely = numpy.flatnonzero(most > least)
     best = scores[likely].argmax(axis=1)
     values = scores[likely, best]
     stays = suppress(corners[likely], values, description.overlap or 0.45, MOST_DETECTIONS, best)
@@ -62,7 +63,7 @@ def detections(
         label = Label(index, float(values[place]), _name(description, scores.shape[1], index, first))
         marks = _points(points[number], placement) if points is not None else ()
         found.append(Detection((float(box[0]), float(box[1]), float(box[2]), float(box[3])), label, marks))
-    return Detections(tuple(found)), kept
+    return Detections(tuple(found), float(most.max()) if most.size else None, least), kept
 
 
 def _points(points: Array, placement: PicturePlacement) -> tuple[tuple[float, float, float], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy
 from PIL import Image
@@ -12,7 +13,7 @@ from imgconv.errors import InputError
 from imgconv.preprocessing.preparation import Size
 from imgconv.tasks.description import Description
 from imgconv.tasks.detection import corners_of, detections, only
-from imgconv.tasks.values import Answers, Depth, Detection, Detections, Picture, PicturePlacement, Pose, Segmentation
+from imgconv.tasks.values import Answers, Depth, Detection, Picture, PicturePlacement, Pose, Segmentation
 
 
 def _plane(outputs: Arrays, placement: PicturePlacement, channels: int | None = None) -> tuple[str, Array]:
@@ -93,7 +94,7 @@ def yolov8_seg(outputs: Arrays, description: Description, placement: PicturePlac
         logits = numpy.tensordot(rows[number, -count:], prototypes, 1)
         mask = on_picture(logits, placement, Image.Resampling.BILINEAR, -1) > 0
         masked.append(Detection(each.box, each.label, each.points, _inside(mask, each)))
-    return {name: Detections(tuple(masked))}
+    return {name: replace(found, found=tuple(masked))}
 
 
 def _inside(mask: Array, found: Detection) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Union
 
 import numpy
@@ -56,13 +56,21 @@ class Detection:
 
 @dataclass(frozen=True)
 class Detections:
-    """Everything that was found in a picture, best first."""
+    """Everything that was found in a picture, best first.
+
+    best: the largest score of all candidates, None if there is no candidate; least: the score that a find has to pass.
+    """
 
     found: tuple[Detection, ...]
+    best: float | None = field(default=None, compare=False)
+    least: float = field(default=0.0, compare=False)
 
     def as_json(self) -> dict[str, Any]:
-        """{"detections": [...]}; see Detection."""
-        return {"detections": [each.as_json() for each in self.found]}
+        """{"detections": [...]}; see Detection. If nothing was found, "best_score" and "least_score" too."""
+        made: dict[str, Any] = {"detections": [each.as_json() for each in self.found]}
+        return made if self.found or self.best is None else {
+            **made, "best_score": self.best, "least_score": self.least
+        }
 
 
 @dataclass(frozen=True)

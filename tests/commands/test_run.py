@@ -271,7 +271,11 @@ def test_detections(imgconv: Command, device: DeviceInfo) -> None:
         assert drawn.size == (128, 64) and drawn.getpixel((16, 50)) != (255, 255, 255) == drawn.getpixel((100, 20))
     content = json.loads(Path("c.json").read_text())
     assert [each["bbox"] for each in content["annotations"]] == [[16, 40, 64, 24]] and len(content["images"]) == 2
-    assert "0 found" in imgconv(*command, "--score", "1.1")[1]
+    _, out, _ = imgconv(*command, "--score", "1.1", "--json")
+    (answer,) = json.loads(out)["results"][0]["answers"].values()
+    assert answer["detections"] == [] and 0 < answer["best_score"] < 1.1 and answer["least_score"] == 1.1
+    said = f"0 found; the best score is {answer['best_score']:.4g}, and --score is 1.1"
+    assert said in imgconv(*command, "--score", "1.1")[1]
 
 
 def test_a_description_beside_the_model(imgconv: Command, device: DeviceInfo) -> None:
