@@ -158,7 +158,7 @@ JNIEXPORT jobject JNICALL Java_imgconv_Model_map(JNIEnv *java, jobject self, jin
   return data ? java->NewDirectByteBuffer(data, bytes) : nullptr;
 }
 
-JNIEXPORT void JNICALL Java_imgconv_Model_run(JNIEnv *java, jobject self, jobjectArray inputs, jobjectArray outputs) {
+JNIEXPORT void JNICALL Java_imgconv_Model_runBuffers(JNIEnv *java, jobject self, jobjectArray inputs, jobjectArray outputs) {
   imgconv_error error{};
   imgconv_model *model = model_of(java, self, error);
   const auto given = arrays_of(java, inputs, imgconv_input_count(model), error);
@@ -169,7 +169,7 @@ JNIEXPORT void JNICALL Java_imgconv_Model_run(JNIEnv *java, jobject self, jobjec
   check(java, error);
 }
 
-JNIEXPORT jlong JNICALL Java_imgconv_Model_submit(JNIEnv *java, jobject self, jobjectArray inputs) {
+JNIEXPORT jlong JNICALL Java_imgconv_Model_submitBuffers(JNIEnv *java, jobject self, jobjectArray inputs) {
   imgconv_error error{};
   imgconv_model *model = model_of(java, self, error);
   const auto given = arrays_of(java, inputs, imgconv_input_count(model), error);
@@ -180,7 +180,7 @@ JNIEXPORT jlong JNICALL Java_imgconv_Model_submit(JNIEnv *java, jobject self, jo
   return static_cast<jlong>(frame);
 }
 
-JNIEXPORT void JNICALL Java_imgconv_Model_await(JNIEnv *java, jobject self, jlong frame, jobjectArray outputs) {
+JNIEXPORT void JNICALL Java_imgconv_Model_awaitBuffers(JNIEnv *java, jobject self, jlong frame, jobjectArray outputs) {
   imgconv_error error{};
   imgconv_model *model = model_of(java, self, error);
   const auto wanted = arrays_of(java, outputs, imgconv_output_count(model), error);

@@ -26,6 +26,12 @@ public final class Check {
       refused(1, () -> model.await(99, Model.buffers(model.outputs)));
       refused(1, () -> model.run(new ByteBuffer[0], Model.buffers(model.outputs)));
       refused(1, () -> model.run(new ByteBuffer[] {ByteBuffer.allocate(input.length)}, Model.buffers(model.outputs)));
+      ByteBuffer[] other = {ByteBuffer.allocateDirect(input.length)};  // big-endian, as Java makes them
+      require(refused(1, () -> model.run(other, Model.buffers(model.outputs))).contains("byte order"));
+      require(refused(1, () -> model.submit(other)).contains("byte order"));
+      ByteBuffer[] fixed = Model.buffers(model.outputs);
+      fixed[0] = fixed[0].asReadOnlyBuffer().order(java.nio.ByteOrder.nativeOrder());
+      require(refused(1, () -> model.run(inputs, fixed)).contains("read-only"));
       require(refused(2, () -> new Model("/no/such/\uD83D\uDE00", null, null, 0)).contains("/no/such/\uD83D\uDE00"));
       require(refused(1, () -> new Model(ByteBuffer.allocate(64), null, null, 0)).contains("not direct"));
       Files.write(Path.of(given[3]), result);

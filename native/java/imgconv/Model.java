@@ -27,7 +27,7 @@ public final class Model implements AutoCloseable {
    * minutes, the model is of no use, and everything throws this at once; {@link #close} does not wait.
    */
   public static final class Error extends RuntimeException {
-    public static final int TIMEOUT = 10, CRASH = 11, WRONG = 12;
+    public static final int ARGUMENT = 1, TIMEOUT = 10, CRASH = 11, WRONG = 12;
 
     public final int status;
 
@@ -98,13 +98,24 @@ public final class Model implements AutoCloseable {
     return map(number, inputs[number].bytes).order(ByteOrder.nativeOrder());
   }
 
-  public native void run(ByteBuffer[] inputs, ByteBuffer[] outputs);
+  /** One run. Buffers are direct and in the native byte order, as {@link #buffers} makes them. */
+  public void run(ByteBuffer[] inputs, ByteBuffer[] outputs) {
+    checkBuffers(inputs, this.inputs, false);
+    checkBuffers(outputs, this.outputs, true);
+    runBuffers(inputs, outputs);
+  }
 
   /** Starts a frame; the inputs are copied. Gives its number, for {@link #await}. */
-  public native long submit(ByteBuffer[] inputs);
+  public long submit(ByteBuffer[] inputs) {
+    checkBuffers(inputs, this.inputs, false);
+    return submitBuffers(inputs);
+  }
 
   /** Waits for a frame and fetches its outputs. */
-  public native void await(long frame, ByteBuffer[] outputs);
+  public void await(long frame, ByteBuffer[] outputs) {
+    checkBuffers(outputs, this.outputs, true);
+    awaitBuffers(frame, outputs);
+  }
 
   /** JSON of which launches the driver computes rightly: see imgconv_check. States are cleared. */
   public String check() {
@@ -117,6 +128,23 @@ public final class Model implements AutoCloseable {
   @Override
   public native void close();
 
+  /** Throws for a buffer in another byte order than the phone's, and for one that is written but read-only. */
+  private static void checkBuffers(ByteBuffer[] buffers, Tensor[] tensors, boolean written) {
+    for (int i = 0; buffers != null && i < Math.min(buffers.length, tensors.length); ++i) {
+      ByteBuffer buffer = buffers[i];
+      if (buffer == null) continue;
+      boolean ofBytes = tensors[i].dtype.endsWith("int8") || tensors[i].dtype.equals("bool");
+      if (!ofBytes && buffer.order() != ByteOrder.nativeOrder()) {
+        throw refusal(tensors[i], "is not in the phone's byte order: use buffer.order(ByteOrder.nativeOrder())");
+      }
+      if (written && buffer.isReadOnly()) throw refusal(tensors[i], "is read-only");
+    }
+  }
+
+  private static Error refusal(Tensor tensor, String problem) {
+    return new Error(Error.ARGUMENT, bytes("the buffer of tensor '" + tensor.name + "' " + problem));
+  }
+
   private static byte[] bytes(String text) {
     return text == null ? null : text.getBytes(UTF_8);
   }
@@ -126,6 +154,12 @@ public final class Model implements AutoCloseable {
   private static native long open(byte[] path, ByteBuffer file, byte[] device, byte[] cacheFolder, int frames);
 
   private native Tensor[] tensors(boolean ofInputs);
+
+  private native void runBuffers(ByteBuffer[] inputs, ByteBuffer[] outputs);
+
+  private native long submitBuffers(ByteBuffer[] inputs);
+
+  private native void awaitBuffers(long frame, ByteBuffer[] outputs);
 
   private native byte[] checkJson();
 
