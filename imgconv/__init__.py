@@ -35,6 +35,10 @@ else:
         return getattr(import_module(_MODULES[name]), name)
 
 
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
 __version__ = VERSION
 __all__ = [
     "BuildError", "ConfigError", "ContentError", "DataError", "DeviceError", "Error", "InputError", "Limits",

@@ -134,6 +134,10 @@ class Plan:
     most_alive: int = 0
     moved: Graph | None = None
 
+    def __repr__(self) -> str:
+        inputs, outputs = (", ".join(map(str, values)) for values in (self.inputs, self.outputs))
+        return f"<Plan {inputs} -> {outputs}, {len(self.launches)} launches>"
+
     @cached_property
     def exact_inputs(self) -> frozenset[str]:
         """The names of the inputs that a launch reads. Their integers must be exact as floats."""

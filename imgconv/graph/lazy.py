@@ -82,6 +82,9 @@ class Lazy:
     computable: bool = False  # no operand depends on an input
     quantised: tuple[Self, Self] | None = None  # int8 constants and their scale; the content is their product
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {Value(self.name or 'unnamed', self.shape, self.dtype)}>"
+
     # Making tensors
 
     @classmethod

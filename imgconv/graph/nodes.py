@@ -167,6 +167,10 @@ class Graph:
     def _known_constants(self) -> dict[str, Value]:
         return {name: Value(name, array.shape, _text(array.dtype)) for name, array in self.constants.items()}
 
+    def __repr__(self) -> str:
+        inputs, outputs = ", ".join(map(str, self.inputs)), ", ".join(self.outputs)
+        return f"<Graph {self.name}: {inputs} -> {outputs}, {len(self.nodes)} nodes>"
+
     def __str__(self) -> str:
         lines = [f"graph {self.name}"]
         lines += [f"  input  {v}" for v in self.inputs]

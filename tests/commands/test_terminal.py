@@ -24,6 +24,7 @@ from imgconv.commands import profile
 from imgconv.commands.devices import describe
 from imgconv.reports import terminal
 from imgconv.reports.table import Column, fitting
+from imgconv.tensor import Tensor
 
 COLUMNS = (Column("name", text=True), Column("ms"), Column("share", 1), Column("origin", 2, text=True))
 ROWS = [("a" * 30, "12.345", "99%", "b" * 100), ("c", "0.1", "1%", "")]
@@ -148,6 +149,22 @@ def test_a_model_says_what_it_is(device: DeviceInfo, tmp_path: Path, monkeypatch
     model.save("m.imgconv")
     assert repr(package.load("m.imgconv", device)).startswith("<imgconv.Model m.imgconv on ")
     assert repr(package.load(onnx.load("conv.onnx"), device)).startswith("<imgconv.Model test on ")
+    assert repr(model.plan).startswith("<Plan x: float32[1, 3, 5, 10] -> y: float32[1, 4, 3, 8], ")
+    assert repr(model.graph).startswith("<Graph test: x: float32[1, 3, 5, 10] -> y, ")
+
+
+def test_a_tensor_says_what_it_is() -> None:
+    """Not all that it was made of, which doubles with each addition."""
+    x = Tensor.input("x", (1, 4))
+    y = x
+    for _ in range(20):
+        y = y + y.relu()
+    assert [repr(x), repr(y)] == ["<Tensor x: float32[1, 4]>", "<Tensor unnamed: float32[1, 4]>"]
+
+
+def test_the_package_lists_what_it_has() -> None:
+    """Names that are imported at their first use too."""
+    assert {"load", "Model", "export_onnx"} <= set(dir(package)) and not {"Any", "annotations"} & set(dir(package))
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
