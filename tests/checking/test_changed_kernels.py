@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy
 import pytest
 from changed_kernels import KINDS, Tried, of_model, table
-from faulty_driver.matrix import NAMES, REAL_CASES, small_models
+from faulty_driver.matrix import CHANGED, NAMES, small_models
 from graphs import target
 from published import REAL, needs_models
 
@@ -135,7 +135,7 @@ def test_a_load_finds_changes(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.models
 @needs_models
-@pytest.mark.parametrize("path", REAL_CASES)
+@pytest.mark.parametrize("path", CHANGED)
 def test_real_models(path: str) -> None:
     found(list(of_model(str(REAL / path), 4, 1, "intel")), 4)
 

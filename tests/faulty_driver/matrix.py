@@ -83,6 +83,8 @@ REAL_CASES = {
     "squeezenet/squeezenet.onnx": "case_squeezenet_fp32_fish", "yolox_nano/yolox_nano.onnx": "case_yolox_nano_139",
     "ultraface/ultraface_rfb320.onnx": "case_ultraface_rfb320_1",
 }
+# Each changed kernel takes a cold load, which is minutes with the larger ones: tests/tools/changed_kernels.py has them.
+CHANGED = tuple(REAL_CASES)[:3]
 
 
 def real_model(path: str) -> Case:

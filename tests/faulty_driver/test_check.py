@@ -107,8 +107,3 @@ REAL_SWAPS = (
     "(VECTOR)(texel.channel), weight_##channel=>(VECTOR)(texel.x), weight_##channel",
     "first_row * STRIDE_Y - PAD_Y=>first_row * STRIDE_Y - PAD_Y + 1",
 )
-
-
-# Shifted, some kernels of this model read outside of images without a sampler: undefined, and Intel's driver ends the
-# process.
-UNDEFINED = {"ultraface/ultraface_rfb320.onnx": (REAL_SWAPS[0], REAL_SWAPS[-1])}
