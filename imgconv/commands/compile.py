@@ -22,12 +22,12 @@ from imgconv.loading.description import known_devices, read_description
 from imgconv.loading.targets import save_for_devices
 from imgconv.model import Model, Settings, open_source, read_settings
 from imgconv.precision.choose import BOUND
-from imgconv.preprocessing.preparation import COLORS, FORMATS, Size
+from imgconv.preprocessing.preparation import COLORS, FORMATS, Preparation, Size, as_text
 from imgconv.preprocessing.stage import PICTURE, PictureStage, array_shape
 from imgconv.reports import terminal
 from imgconv.stored.compiled_file import SavedModel
 from imgconv.stored.description_file import description_beside
-from imgconv.tasks import find_task
+from imgconv.tasks import Description, find_task
 
 SUFFIX = ".imgconv"
 WITHOUT = "without one, give --precision FILE, which imgconv tune --precision makes where there is a device"
@@ -75,14 +75,17 @@ def execute(options: argparse.Namespace) -> None:
     devices = [read_description(each) for each in options.target]
     with terminal.Progress(f"compiling {options.model}") as progress:
         own = _write(path, options, devices, progress)
-    size, refused = os.path.getsize(path), SavedModel.open(path).refused_by_player
+    saved = SavedModel.open(path)
+    size, refused, frames = os.path.getsize(path), saved.refused_by_player, frames_text(saved, description_of(path))
     if options.json:
         keys = [info.key for info in devices or [own]]
-        found = {"file": path, "bytes": size, "device": keys[0], "devices": keys, "refused_by_player": refused or None}
-        terminal.print_json(found)
+        found = {"file": path, "bytes": size, "device": keys[0], "devices": keys, "frames": frames or None}
+        terminal.print_json({**found, "refused_by_player": refused or None})
         return
     names = ", ".join(options.target) or own  # an Adreno's name may lack its number
     terminal.console().print(f"{path}: {size / 1e6:.1f} MB for {names}", soft_wrap=True)
+    if frames:
+        terminal.console().print(frames, soft_wrap=True)
     if refused:
         about = f"imgconv runs it; libimgconv, the player for apps, does not: {refused}"
         terminal.console().print(about, soft_wrap=True)
@@ -154,6 +157,16 @@ def read_frames(
     about = {"preparation": vars(how), "picture": {"size": size, "model": network}}
     shapes = {name: shape for name, shape in shapes.items() if name != target.name}
     return PictureStage(target, how), {**shapes, PICTURE: array_shape(format, size)}, json.dumps({**text, **about})
+
+
+def frames_text(saved: SavedModel, description: Description) -> str:
+    """The frames that a file takes, and what it makes of them, in one line; "" if it takes none."""
+    if not description.picture:
+        return ""
+    how, size = Preparation(**description.preparation), description.picture["size"]
+    dtype, shape = saved.inputs[PICTURE]
+    frame = f"{how.format} {size[0]}x{size[1]}, as an array of {dtype} {shape}"
+    return f"input {PICTURE}: {frame}; {as_text(how, description.picture['model'])}"
 
 
 def read_size(text: str) -> Size:
