@@ -87,7 +87,7 @@ class Row:
 
     @property
     def slots(self) -> int:
-        """Of all lanes."""
+        """The count of all lanes."""
         return self.work.slots * self.subgroup
 
     @property

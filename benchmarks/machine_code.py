@@ -50,7 +50,7 @@ def work_of(launch: Launch, kernel: Kernel) -> Work:
 
 
 def block_trips(blocks: Sequence[Mapping[str, Any]], code: Code, counts: Counts) -> list[int]:
-    """How often waves ran each block of Mesa's statistics: as often as its first instruction.
+    """Returns how often waves ran each block of Mesa's statistics: as often as its first instruction.
 
     The machine code has the blocks one after another, and "n" is the issue slots of one.
     """

@@ -1,4 +1,4 @@
-"""What the instructions of Adreno GPUs compute, as functions of numpy arrays.
+"""The arithmetic of Adreno GPUs' instructions, as functions of numpy arrays.
 
 Floats are rounded to nearest even after each operation, mad's product too. Which of the two roundings the hardware
 leaves out is not documented; both are within what OpenCL allows.
@@ -80,7 +80,7 @@ def dtype_of(name: str) -> numpy.dtype[Any]:
 
 
 def computed(name: str, values: list[Array]) -> Array:
-    """What an instruction makes of its sources, all of one dtype. Raises NotImplementedError for one unknown here."""
+    """Returns the result of an instruction on sources of one dtype. Raises NotImplementedError for an unknown one."""
     stem, *rest = name.split(".")
     if stem == "cmps":
         return COMPARED[rest[1]](*values).astype(numpy.uint32)

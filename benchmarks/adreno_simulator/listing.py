@@ -87,7 +87,7 @@ class Code:
 
     @cached_property
     def loads_arguments(self) -> bool:
-        """Whether the code copies its arguments to the constants itself, as a7xx does; on a6xx the driver does."""
+        """Returns whether the code copies its arguments to the constants, as on a7xx; on a6xx the driver does."""
         return any(each.name.startswith("ldc.") and ".k." in each.name for each in self.instructions)
 
     @cached_property

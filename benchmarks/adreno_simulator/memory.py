@@ -1,4 +1,4 @@
-"""What the lanes of a launch share: constants, images, buffers and local memory."""
+"""The memory that lanes of a launch share: constants, images, buffers and local memory."""
 
 from __future__ import annotations
 

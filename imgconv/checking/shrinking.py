@@ -39,7 +39,7 @@ def smallest_failing(node: Node, graph: Graph, failure: Callable[[Graph], T | No
 
 
 def _sizes(node: Node) -> Shape:
-    """Of a convolution N, groups, C and F of a group, H, W; of a product the axes before the last two, then M, K, N."""
+    """Returns N, groups, C and F of a group, H, W of a convolution; the leading axes, then M, K, N of a product."""
     x, w = (operand.view.shape for operand in node.operands[:2])
     if isinstance(node.operation, Convolution):
         groups = node.operation.groups

@@ -1,4 +1,4 @@
-"""What libimgconv, the player of native/, compares launches with: it evaluates no graph. See Check in model.fbs."""
+"""Expected outputs of launches, for libimgconv, which evaluates no graph. See Check in model.fbs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Replacement:
 
 @dataclass(frozen=True, eq=False)
 class LaunchCheck:
-    """What a launch writes if its inputs hold drawn numbers. The fields are those of Check in model.fbs."""
+    """Samples of a launch's output for drawn inputs. The fields are those of Check in model.fbs."""
 
     launch: int
     parts: tuple[int, ...] = ()

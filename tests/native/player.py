@@ -137,7 +137,7 @@ class Player:
         call("imgconv_reset", self._model)
 
     def check(self) -> dict[str, Any]:
-        """What imgconv_check reports."""
+        """Returns the report of imgconv_check."""
         report, wrong = ctypes.c_char_p(), ctypes.c_size_t()
         call("imgconv_check", self._model, ctypes.byref(report), ctypes.byref(wrong))
         found: dict[str, Any] = json.loads(report.value or b"")

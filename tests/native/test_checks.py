@@ -85,7 +85,7 @@ def test_nothing_is_reported(family: str, float16: int, device: DeviceInfo, play
 
 
 def test_a_file_without_checks(device: DeviceInfo, play: Play, models: dict[str, Case], tmp_path: Path) -> None:
-    """As older ones are: it gives the same bits, and no launch is covered."""
+    """A file of an older version gives the same bits, and no launch of it is covered."""
     model = imgconv.load(models["convolutions"].model, device=device)
     model.save(tmp_path / "new")
     save_model(tmp_path / "old", model._last.graph, model.config, [PlanFor(model.plan, device.key, target_of(device))])
