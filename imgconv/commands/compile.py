@@ -112,6 +112,8 @@ def _write(
         settings = replace(settings, precision=file, float16=None)
     config, precision = read_settings(settings)
     stage, description = None, description_beside(options.model)
+    if options.colors and not options.picture:
+        raise ConfigError("--colors is of the frames that --picture names: give both")
     if options.picture:
         stage, shapes, description = read_frames(options, declared, shapes)
     if devices and (precision or not config.float16):
@@ -172,6 +174,6 @@ def frames_text(saved: SavedModel, description: Description) -> str:
 def read_size(text: str) -> Size:
     """Width and height of WIDTHxHEIGHT. Raises InputError."""
     width, _, height = text.partition("x")
-    if not (width.isdecimal() and height.isdecimal()):
+    if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
         raise InputError(f"--picture {text}: a frame's size is WIDTHxHEIGHT, such as 640x480")
     return int(width), int(height)

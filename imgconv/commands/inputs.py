@@ -94,7 +94,7 @@ def read_given(options: argparse.Namespace) -> GivenInputs:
     found = {name: arrays[name].shape for name in arrays if name not in stated and not is_fixed(declared[name][1])}
     shapes: Shapes = {**stated, **found}
     description = description_of(options.model)
-    frame = description.picture.get("size")
+    frame = description.picture["size"] if description.picture and is_container(options.model) else None
     if frame:
         target: PictureInput | None = frame_target(options, description)
     else:

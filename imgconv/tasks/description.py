@@ -44,13 +44,15 @@ class Description:
     picture: Mapping[str, Size] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises InputError for an unknown task or field of a preparation."""
+        """Raises InputError for an unknown task or field of a preparation, and for a picture without its sizes."""
         if self.task and self.task not in TASKS:
             raise InputError(f"task is {self.task!r}; use {', '.join(TASKS)}")
         known = {each.name for each in fields(Preparation)}
         unknown = sorted(set(self.preparation) - known)
         if unknown:
             raise InputError(f"preparation has no {unknown[0]!r}; it has {', '.join(sorted(known))}")
+        if self.picture and set(self.picture) != {"size", "model"}:
+            raise InputError("picture has the sizes of a frame and of the network's input: 'size' and 'model'")
 
     def after(self, defaults: Mapping[str, Any]) -> Description:
         """Returns it with a head's values for fields that are None or empty. Preparations are merged."""

@@ -36,6 +36,7 @@ def test_a_description_is_read(tmp_path: Path) -> None:
         ("{", "is no description"), ("[]", "no object"), ('{"kind": 1}', "no 'kind'"), ('{"task": "walk"}', "'walk'"),
         ('{"preparation": {"size": 3}}', "no 'size'"), ('{"labels": "none.txt"}', "none.txt"),
         ('{"labels": 3}', "is no description"), ('{"preparation": []}', "is no description"),
+        ('{"picture": {"size": [640, 480]}}', "'size' and 'model'"),
     ],
 )
 def test_wrong_descriptions_are_named(tmp_path: Path, text: str, named: str) -> None:
