@@ -146,8 +146,7 @@ def _judged(
     finding: Finding, found: Array, expected: Bounded, at: tuple[Array, ...], place: Placement, pattern: float
 ) -> Finding:
     value = expected.value.astype(numpy.float64)
-    half = place.storage.dtype == "float16"
-    most = HALF_MAX if half else FLOAT_MAX
+    most = largest(place)
     with numpy.errstate(all="ignore"):
         bound = expected.error + storing(place, value)
         decided = numpy.isfinite(bound) & ~numpy.isnan(value)
@@ -167,6 +166,11 @@ def _judged(
         f"{value[worst]:.7g}, at most {bound[worst]:.1g} off"
     )
     return Finding(finding.launch, finding.kernel, "wrong", text, int(decided.sum()), untouched)
+
+
+def largest(place: Placement) -> float:
+    """Returns the largest number that a storage holds."""
+    return HALF_MAX if place.storage.dtype == "float16" else FLOAT_MAX
 
 
 def storing(place: Placement, value: Array) -> Array:

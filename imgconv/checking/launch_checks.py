@@ -14,7 +14,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.checking.bounded import HALF_UNIT, UNIT, Bounded
-from imgconv.checking.comparing import FLOAT_MAX, Contents, expected_of, storing
+from imgconv.checking.comparing import Contents, expected_of, largest, storing
 from imgconv.checking.positions import addresses_at
 from imgconv.checking.replacements import Replacing
 from imgconv.checking.sampled import NotCoveredError, Positions
@@ -24,7 +24,6 @@ from imgconv.config import Config
 from imgconv.graph.evaluate import evaluate_node
 from imgconv.graph.nodes import Gather, Graph, indices_of
 from imgconv.kernels.layout import Texture
-from imgconv.kernels.target import HALF_MAX
 from imgconv.stored.compiled_file import PlanFor
 from imgconv.stored.launch_checks import LaunchCheck, PlanChecks
 from imgconv.stored.plan_table import storages_of
@@ -114,10 +113,9 @@ class _Checking:
         except NotCoveredError as problem:
             return LaunchCheck(number, subject.parts, positive, reason=str(problem))
         value = made.value.astype(numpy.float64)
-        most = HALF_MAX if place.storage.dtype == "float16" else FLOAT_MAX
         with numpy.errstate(all="ignore"):
             bounds = made.error + storing(place, value)
-            known = numpy.isfinite(bounds) & (numpy.abs(value) + bounds < most)
+            known = numpy.isfinite(bounds) & (numpy.abs(value) + bounds < largest(place))
         reason = "" if known.all() else "its result depends on rounding"
         where = numpy.broadcast_to(addresses_at(place, at, shape), known.shape)
         # Rounded up: the bounds are stored as floats, and so are the values.
