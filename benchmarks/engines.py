@@ -1,17 +1,18 @@
 """imgconv and other engines behind one interface, each in its own process that answers on a pipe.
 
-A process loads one ONNX file with one engine. It then reads lines: "check FILE" runs once and saves the outputs by
-name, "run" runs once and answers with the seconds from numpy arrays to numpy arrays.
+A process loads one ONNX file, or what it was converted into, with one engine. It then reads lines: "check FILE" runs
+once and saves the outputs by name, "run" runs once and answers with the seconds from numpy arrays to numpy arrays.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,10 @@ class Request:
     device: str
     settings: Mapping[str, Any]
     folder: str
+
+    def file(self, ending: str) -> Path:
+        """A converted model, or a file beside it."""
+        return Path(self.folder, Path(self.path).stem + ending)
 
 
 # The engines: each function loads a file and returns a function that runs it
@@ -87,18 +92,23 @@ def load_tinygrad(request: Request, image: bool) -> Run:
     return run
 
 
-def load_ncnn(request: Request) -> Run:
-    import ncnn
-
-    folder = Path(request.folder)
+def convert_ncnn(request: Request) -> None:
     shapes = ",".join(f"[{','.join(map(str, shape))}]f32" for shape in request.shapes.values())
     # fp16=0: pnnx would store the weights in half.
-    _convert(["pnnx", request.path, f"inputshape={shapes}", "fp16=0", f"ncnnparam={folder / 'm.param'}",
-              f"ncnnbin={folder / 'm.bin'}"], folder)
+    _convert(["pnnx", request.path, f"inputshape={shapes}", "fp16=0", f"ncnnparam={request.file('.param')}",
+              f"ncnnbin={request.file('.bin')}"], request.folder)
+
+
+def load_ncnn(request: Request, vulkan: bool = False, half: bool = False) -> Run:
+    import ncnn
+
+    if vulkan and not ncnn.get_gpu_count():
+        raise ImportError("ncnn sees no Vulkan device")
     net = ncnn.Net()
-    net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
+    net.opt.use_vulkan_compute = vulkan
+    net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = half
     net.opt.use_bf16_storage = False
-    if net.load_param(str(folder / "m.param")) or net.load_model(str(folder / "m.bin")):
+    if net.load_param(str(request.file(".param"))) or net.load_model(str(request.file(".bin"))):
         raise RuntimeError("the converted model does not load")
 
     def run(inputs: Arrays) -> dict[str, Any]:
@@ -110,25 +120,67 @@ def load_ncnn(request: Request) -> Run:
     return run
 
 
+def convert_litert(request: Request) -> None:
+    _convert(["onnx2tf", "-i", request.path, "-o", request.folder, "-n"], request.folder)
+
+
+def load_litert(request: Request, half: bool = False) -> Run:
+    """ML Drift over WebGPU. Its arrays have channels last: an input is transposed before the first run, untimed."""
+    from ai_edge_litert.compiled_model import CompiledModel
+    from ai_edge_litert.hardware_accelerator import HardwareAccelerator
+    from ai_edge_litert.options import GpuOptions, Options
+
+    gpu = GpuOptions(enforce_f32=not half)
+    options = Options(hardware_accelerators=HardwareAccelerator.GPU, gpu_options=gpu)
+    model = CompiledModel.from_file(str(request.file("_float32.tflite")), options=options)
+    if not model.is_fully_accelerated():
+        raise RuntimeError("the GPU does not run the whole model")
+    details = list(model.get_output_tensor_details(model.get_signature_by_index(0)["key"]).values())
+    given, made = model.create_input_buffers(0), model.create_output_buffers(0)
+    held: dict[int, Any] = {}
+
+    def channels_last(array: Any) -> Any:
+        if id(array) not in held:
+            held[id(array)] = numpy.ascontiguousarray(numpy.moveaxis(array, 1, -1) if array.ndim > 2 else array)
+        return held[id(array)]
+
+    def result(buffer: Any, shape: Sequence[int]) -> Any:
+        array = buffer.read(math.prod(shape), numpy.float32).reshape(shape)
+        return numpy.moveaxis(array, -1, 1) if array.ndim > 2 else array
+
+    def run(inputs: Arrays) -> dict[str, Any]:
+        for buffer, name in zip(given, request.shapes, strict=True):
+            buffer.write(channels_last(inputs[name]))
+        model.run_by_index(0, given, made)
+        arrays = [result(buffer, detail["shape"]) for buffer, detail in zip(made, details, strict=True)]
+        return dict(zip(request.outputs, arrays, strict=True))
+
+    return run
+
+
 # MNN's MNN_GPU_TUNING_WIDE, MNN_GPU_MEMORY_BUFFER and MNN_GPU_MEMORY_IMAGE (include/MNN/MNNForwardType.h).
 MNN_TUNED, MNN_BUFFERS, MNN_IMAGES = 1 << 2, 1 << 6, 1 << 7
+
+
+def convert_mnn(request: Request) -> None:
+    _convert(["mnnconvert", "-f", "ONNX", "--modelFile", request.path, "--MNNModel", str(request.file(".mnn"))],
+             request.folder)
 
 
 def load_mnn(request: Request, memory: int = 0) -> Run:
     """memory: MNN_BUFFERS or MNN_IMAGES for OpenCL, 0 for the CPU. The package on PyPI has no OpenCL."""
     import MNN
 
-    folder = Path(request.folder)
-    file = folder / f"m{memory}.mnn"
     backend, mode = ("OPENCL", memory | MNN_TUNED) if memory else ("CPU", os.cpu_count())
     settings = {"backend": backend, "precision": "high", "numThread": mode}
-    with _printed(file.with_suffix(".log")) as printed:
+    with _printed(request.file(f".{memory}.log")) as printed:
         runtime = MNN.nn.create_runtime_manager((settings,))
     # It says so and takes the CPU.
     if "Can't Find" in printed.read_text(errors="replace"):
         raise ImportError(f"MNN {backend} is not in this build")
-    _convert(["mnnconvert", "-f", "ONNX", "--modelFile", request.path, "--MNNModel", str(file)], folder)
-    net = MNN.nn.load_module_from_file(str(file), list(request.shapes), list(request.outputs), runtime_manager=runtime)
+    net = MNN.nn.load_module_from_file(
+        str(request.file(".mnn")), list(request.shapes), list(request.outputs), runtime_manager=runtime
+    )
 
     def run(inputs: Arrays) -> dict[str, Any]:
         given = [
@@ -203,7 +255,7 @@ def _printed(file: Path) -> Iterator[Path]:
                 os.close(own)
 
 
-def _convert(command: list[str], folder: Path) -> None:
+def _convert(command: list[str], folder: str) -> None:
     """Runs a converter that was installed beside this Python. Raises ImportError if there is none."""
     program = Path(sys.executable).parent / command[0]
     if not program.exists():
@@ -217,11 +269,31 @@ def _convert(command: list[str], folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Engine:
-    """load: called once, in a process that has imported no engine. package: whose version is shown."""
+    """load: called once, in a process that has imported no engine. package: whose version is shown.
+
+    convert: makes the file with the ending `converted`, which `load` reads. half: computes in half by itself.
+    """
 
     load: Callable[[Request], Run]
     package: str
     note: str = ""
+    convert: Callable[[Request], None] | None = None
+    converted: str = ""
+    half: bool = False
+
+
+def _ncnn(note: str, vulkan: bool = False, half: bool = False) -> Engine:
+    return Engine(lambda request: load_ncnn(request, vulkan, half), "ncnn", note, convert_ncnn, ".param", half)
+
+
+def _mnn(note: str, memory: int = 0) -> Engine:
+    return Engine(lambda request: load_mnn(request, memory), "MNN", note, convert_mnn, ".mnn")
+
+
+def _litert(note: str, half: bool = False) -> Engine:
+    return Engine(
+        lambda request: load_litert(request, half), "ai-edge-litert", note, convert_litert, "_float32.tflite", half,
+    )
 
 
 ENGINES: Mapping[str, Engine] = {
@@ -229,15 +301,30 @@ ENGINES: Mapping[str, Engine] = {
     "onnxruntime": Engine(load_onnxruntime, "onnxruntime", "CPU"),
     "tinygrad buffers": Engine(lambda request: load_tinygrad(request, False), "tinygrad", "OpenCL, the same device"),
     "tinygrad images": Engine(lambda request: load_tinygrad(request, True), "tinygrad", "OpenCL, the same device"),
-    "ncnn": Engine(load_ncnn, "ncnn", "CPU"),
-    "MNN": Engine(load_mnn, "MNN", "CPU"),
-    "MNN buffers": Engine(lambda request: load_mnn(request, MNN_BUFFERS), "MNN", "OpenCL, its own choice of device"),
-    "MNN images": Engine(lambda request: load_mnn(request, MNN_IMAGES), "MNN", "OpenCL, its own choice of device"),
+    "LiteRT": _litert("WebGPU over Vulkan, its own choice of device"),
+    "LiteRT half": _litert("WebGPU over Vulkan, its own choice of device and of precision", half=True),
+    "ncnn": _ncnn("CPU"),
+    "ncnn Vulkan": _ncnn("Vulkan, its own choice of device", vulkan=True),
+    "ncnn Vulkan half": _ncnn("Vulkan, its own choice of device", vulkan=True, half=True),
+    "MNN": _mnn("CPU"),
+    "MNN buffers": _mnn("OpenCL, its own choice of device", MNN_BUFFERS),
+    "MNN images": _mnn("OpenCL, its own choice of device", MNN_IMAGES),
     "OpenVINO": Engine(load_openvino, "openvino", "CPU"),
     "torch CPU": Engine(lambda request: load_torch(request, "cpu"), "torch", "CPU, eager"),
     "torch CUDA": Engine(load_torch, "torch", "CUDA, eager, no TF32"),
     "torch CUDA graph": Engine(lambda request: load_torch(request, graph=True), "torch", "CUDA graph, no TF32"),
 }
+
+
+def convert(name: str, request: Request) -> str:
+    """Makes the file that an engine reads unless it is there. Returns why it cannot be made, or an empty string."""
+    engine = ENGINES[name]
+    if engine.convert is not None and not request.file(engine.converted).exists():
+        try:
+            engine.convert(request)
+        except (ImportError, RuntimeError) as error:
+            return _reason(error)
+    return ""
 
 
 # The other side of the pipe

@@ -26,7 +26,7 @@ from typing import Any
 import numpy
 
 import imgconv
-from benchmarks.engines import ENGINES, Peer, Request
+from benchmarks.engines import ENGINES, Peer, Request, convert
 from benchmarks.measure import (
     FLOAT_TOLERANCE, HALF_TOLERANCE, TOLERANCE_REASON, Column, add_run_arguments, digits, draw_inputs, environment,
     environment_line, make_table, milliseconds, publish, relative_error, run_main, run_oracle, steps, version_of,
@@ -110,7 +110,7 @@ def compare(
     )
     half = bool(read_config(options.float16).float16)
     peers: list[Peer] = []
-    rows: dict[str, Row] = {}
+    rows = {name: Row(network.name, name, convert(name, request)) for name in names}
 
     def start(name: str) -> tuple[Peer, dict[str, Any]]:
         peer = Peer(name, request, folder / "inputs.npz", loader)
@@ -119,10 +119,10 @@ def compare(
 
     try:
         with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // CORES_TO_LOAD)) as pool:
-            loaded = list(pool.map(start, names))
+            loaded = list(pool.map(start, [name for name in names if not rows[name].problem]))
         for peer, found in loaded:
             error = None if peer.problem else relative_error(_shaped(found, expected), expected)
-            limit = HALF_TOLERANCE if half and peer.name == OURS else FLOAT_TOLERANCE
+            limit = HALF_TOLERANCE if ENGINES[peer.name].half or half and peer.name == OURS else FLOAT_TOLERANCE
             problem = "WRONG" if error is not None and not error <= limit else peer.problem
             load = None if peer.problem else peer.load_seconds
             rows[peer.name] = Row(network.name, peer.name, problem, error, None, load)

@@ -193,7 +193,7 @@ def test_peers_take_turns_and_give_ratios(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_converter_that_is_missing_is_no_crash(tmp_path: Path) -> None:
     with pytest.raises(ImportError, match="no-such-converter is not installed"):
-        engines._convert(["no-such-converter"], tmp_path)
+        engines._convert(["no-such-converter"], str(tmp_path))
 
 
 def test_torch_runs_what_is_exported(tmp_path: Path) -> None:
