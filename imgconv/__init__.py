@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from imgconv.limits import Limits
     from imgconv.model import Model, load
     from imgconv.onnx_export import export_onnx
+    from imgconv.preprocessing.video_frame import Plane, VideoFrame
 else:
     _MODULES = {
         "Limits": "imgconv.limits", "Model": "imgconv.model", "load": "imgconv.model",
-        "export_onnx": "imgconv.onnx_export",
+        "export_onnx": "imgconv.onnx_export", "Plane": "imgconv.preprocessing.video_frame",
+        "VideoFrame": "imgconv.preprocessing.video_frame",
     }
 
     def __getattr__(name: str) -> Any:
@@ -42,6 +44,6 @@ def __dir__() -> list[str]:
 __version__ = VERSION
 __all__ = [
     "BuildError", "ConfigError", "ContentError", "DataError", "DeviceError", "Error", "InputError", "Limits",
-    "MissingPackageError", "Model", "ModelError", "PassedError", "RangeError", "ResourceError", "ShapeError",
-    "UnsupportedError", "export_onnx", "load", "ops",
+    "MissingPackageError", "Model", "ModelError", "PassedError", "Plane", "RangeError", "ResourceError", "ShapeError",
+    "UnsupportedError", "VideoFrame", "export_onnx", "load", "ops",
 ]

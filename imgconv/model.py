@@ -33,9 +33,8 @@ from imgconv.stored.tuning import Database, open_beside
 if TYPE_CHECKING:
     from imgconv.cl.context import Memory, Queue
     from imgconv.onnx_import import Model as OnnxModel
-    from imgconv.preprocessing.pixels import Pixels
     from imgconv.preprocessing.preparation import Colors, Filter, Format, Order, Resize
-    from imgconv.runtime.io_binding import Inputs, Outputs
+    from imgconv.runtime.io_binding import FrameInput, Inputs, Outputs
     from imgconv.runtime.mapped import Mapped
     from imgconv.runtime.pipeline import Frame
     from imgconv.runtime.programs import Progress
@@ -222,7 +221,7 @@ class Model:
         check_states(last.plan, states)
         shapes = {value.name: value.shape for value in last.plan.inputs}
         compiled = self._source.compile(shapes, {}, [last.session], states)
-        return Stream(compiled.session, compiled.fallback)
+        return Stream(compiled.session, compiled.fallback, self._source.format)
 
     def save(self, path: str | os.PathLike[str], targets: Sequence[str | os.PathLike[str] | DeviceInfo] = ()) -> None:
         """Writes the plan of the last run, its weights and the driver's programs: `load` takes the file as a model.
@@ -236,7 +235,8 @@ class Model:
         wrong description or a file that cannot be written, and what `run` raises.
         """
         plans = plans_to_save(self._last, self.device, targets, self._source.tuning)
-        save_model(path, self._last.graph, self._last.config, plans, self._source.description)
+        source = self._source
+        save_model(path, self._last.graph, self._last.config, plans, source.description, source.format)
 
     def __call__(self, array: Any) -> Any:
         """The only output for the only input, model(array); a dict of the outputs if there are several.
@@ -252,12 +252,12 @@ class Model:
 
     def _prepared(
         self, inputs: Inputs, outputs: Outputs | None = None
-    ) -> tuple[Compiled, dict[str, Array | Memory | Pixels]]:
+    ) -> tuple[Compiled, dict[str, FrameInput | Memory]]:
         """The plan for the inputs, and the inputs that it takes."""
         from imgconv.cl.context import is_memory
         from imgconv.runtime.io_binding import as_given, check_wanted
 
-        given = as_given(inputs)
+        given = as_given(inputs, self._source.format)
         if outputs is not None:
             check_wanted(outputs)
         shutdown_guard.check()

@@ -126,7 +126,10 @@ KNOWS = {
     "kernels": {"arrays", "config", "dtype", "errors", "graph"},
     "passes": {"arrays", "errors", "graph", "kernels", "limits"},
     "compiling": {"arrays", "config", "dtype", "errors", "graph", "host", "kernels", "passes"},
-    "stored": {"arrays", "compiling", "config", "dtype", "errors", "files", "graph", "kernels", "limits", "version"},
+    "stored": {
+        "arrays", "compiling", "config", "dtype", "errors", "files", "graph", "kernels", "limits", "preprocessing",
+        "version",
+    },
     "preprocessing": {"arrays", "errors", "graph", "tensor"},
     "pictures": {"arrays", "errors", "files", "preprocessing"},
     "host": {"arrays", "errors", "graph", "ops", "tensor", "suppression"},

@@ -183,6 +183,16 @@ class Context:
         what = f"tensor {tensor!r}: an upload" if tensor else "an upload"
         return self._copy(memory, memory, array, queue, None, what)
 
+    def upload_part(self, buffer: Buffer, offset: int, array: Array) -> Event:
+        """Enqueues a copy of a contiguous array to a buffer, from a byte of it on. Raises DeviceError."""
+        if offset + array.nbytes > buffer.size:
+            raise ValueError(f"bytes {offset} to {offset + array.nbytes} of a buffer of {buffer.size}")
+        self.watchdog.check()
+        with self._errors(f"an upload of {array.nbytes} bytes"):
+            copy: Event = cl.enqueue_copy(self.queue, buffer, array, dst_offset=offset, is_blocking=False)
+        self._copies.append(copy)
+        return copy
+
     def write(self, memory: Memory, array: Array, tensor: str = "") -> None:
         """Copies an array to a buffer or an image of its size, and waits. Raises DeviceError, ResourceError."""
         self.wait([self.watchdog.call(partial(self.upload, memory, np.ascontiguousarray(array), None, tensor))])

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from imgconv.host.program import OnDevice
     from imgconv.host.registry import Function
     from imgconv.onnx_import import Model as OnnxModel
+    from imgconv.preprocessing.preparation import Format
     from imgconv.preprocessing.stage import PictureStage
     from imgconv.runtime.io_binding import Inputs, Outputs
     from imgconv.runtime.device import Device
@@ -205,6 +206,11 @@ class Source:
     check: bool = True
 
     @property
+    def format(self) -> Format | None:
+        """The format of the picture; None if the model takes none."""
+        return self.picture.how.format if self.picture else None
+
+    @property
     def is_fixed(self) -> bool:
         """Returns whether the shapes of the inputs never change."""
         return isinstance(self.model, Graph) and self.picture is None
@@ -343,6 +349,11 @@ class SavedSource:
     @property
     def shapes(self) -> Shapes:
         return {}
+
+    @property
+    def format(self) -> Format | None:
+        """The format of the picture; None if the model takes none."""
+        return self.saved.format
 
     @property
     def description(self) -> str:

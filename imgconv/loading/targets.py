@@ -49,4 +49,5 @@ def save_for_devices(
         plans = plans_for(graph, config, devices, open_beside(model))
     for each in plans:
         say_what_is_half(each.plan, graph, config)
-    save_model(path, graph, config, plans, description_beside(model) if description is None else description)
+    described = description_beside(model) if description is None else description
+    save_model(path, graph, config, plans, described, picture.how.format if picture else None)

@@ -40,7 +40,7 @@ def array_shape(format: Format, size: Size) -> tuple[int, ...]:
     pixels that share a color are no whole number. Example: array_shape("nv12", (640, 480)) is (720, 640).
     """
     width, height = size
-    shared = _shared(format)
+    shared = shared_pixels(format)
     if width % shared[0] or height % shared[1]:
         raise InputError(
             f"{format} has one color for {shared[0]}x{shared[1]} pixels, so that a picture cannot have {width}x{height}"
@@ -50,7 +50,7 @@ def array_shape(format: Format, size: Size) -> tuple[int, ...]:
     return (height, width) if format == "grey" else (height, width, _CHANNELS[format])
 
 
-def _shared(format: Format) -> Size:
+def shared_pixels(format: Format) -> Size:
     """The pixels beside and above each other that share a color."""
     return (1, 1) if format not in YUV else (2, 1) if format == "yuyv" else (2, 2)
 
@@ -58,8 +58,8 @@ def _shared(format: Format) -> Size:
 def size_of_array(format: Format, shape: Sequence[int]) -> Size:
     """Width and height of the picture in an array of this shape. Raises InputError if the format has no such shape."""
     rows, width = (*shape, 0, 0)[:2]
-    size = width, rows // 3 * 2 if _shared(format)[1] == 2 else rows
-    if min(size) < 1 or size[0] % _shared(format)[0] or array_shape(format, size) != tuple(shape):
+    size = width, rows // 3 * 2 if shared_pixels(format)[1] == 2 else rows
+    if min(size) < 1 or size[0] % shared_pixels(format)[0] or array_shape(format, size) != tuple(shape):
         example = array_shape(format, (640, 480))
         raise InputError(f"an array of {list(shape)} is no {format} picture; one of 640x480 is {list(example)}")
     return size
@@ -178,7 +178,7 @@ def _from_yuv(pixels: Tensor, own: Size, size: Size, box: Box, how: Preparation)
     rows["g"] = (-blue * rows["b"][0] / green, -red * rows["r"][1] / green)
     gains = numpy.array([rows[name] for name in how.order]) * color_gain
     left, top, right, bottom = box
-    across, down = _shared(how.format)
+    across, down = shared_pixels(how.format)
     u_and_v = [1, 0] if how.format == "nv21" else [0, 1]
     planes = _scaled(colors, u_and_v, size, (left / across, top / down, right / across, bottom / down), how.filter)
     parts = [planes.slice(1, n, n + 1) * _column(gains[:, n]) for n in range(2)]

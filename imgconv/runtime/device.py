@@ -79,6 +79,9 @@ class Device(Protocol):
     def upload(self, memory: Memory, array: Array) -> Event:
         """Enqueues a copy of a contiguous array."""
 
+    def upload_part(self, buffer: Memory, offset: int, array: Array) -> Event:
+        """Enqueues a copy of a contiguous array to a buffer, from a byte of it on."""
+
     def download(self, array: Array, memory: Memory) -> Event:
         """Enqueues a copy to a contiguous array."""
 

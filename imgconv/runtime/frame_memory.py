@@ -9,9 +9,10 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.preprocessing.pixels import Pixels
+from imgconv.preprocessing.video_frame import PackedFrame
 from imgconv.runtime.device import Event, HostBinding, Queue, QueuedDevice
-from imgconv.runtime.io_binding import converted, moved_outputs
-from imgconv.runtime.picture_input import PictureBinding
+from imgconv.runtime.io_binding import FrameInput, converted, moved_outputs
+from imgconv.runtime.picture_input import FrameLaunches, PictureBinding, PictureLaunches
 from imgconv.runtime.session import Session
 
 Ticks = tuple[int, int]
@@ -44,12 +45,12 @@ class FrameMemory:
         self.computing: list[Event] = []
         self.downloads: list[Event] = []
 
-    def fill(self, inputs: Mapping[str, Array | Pixels]) -> None:
+    def fill(self, inputs: Mapping[str, FrameInput]) -> None:
         """Copies checked inputs to the host's side of the bindings, in the stored dtypes. Raises ResourceError."""
         self.pictures, skipped = [], []
         for name, binding in self.inputs:
             given = inputs[name]
-            if isinstance(given, Pixels):
+            if isinstance(given, (Pixels, PackedFrame)):
                 self.pictures.append(self._picture_binding(name, binding, given))
                 skipped.append(binding)
             elif name in self.plan.exact_inputs:
@@ -57,12 +58,17 @@ class FrameMemory:
         self.sent = [binding for binding in self._sent if binding.shares or binding not in skipped]
         self.moved = moved_outputs(self.plan, inputs)
 
-    def _picture_binding(self, name: str, binding: HostBinding, pixels: Pixels) -> PictureBinding:
+    def _picture_binding(self, name: str, binding: HostBinding, pixels: Pixels | PackedFrame) -> PictureBinding:
         """The picture's binding, filled."""
         key = name, pixels.size
         found = self._pictures.get(key)
         if found is None or found.bytes < pixels.bytes:
-            launches = self.session.picture_launches
+            place = self.plan.input_buffers[name]
+            launches: FrameLaunches | PictureLaunches
+            if isinstance(pixels, PackedFrame):
+                launches = self.session.frame_launches(place, pixels)
+            else:
+                launches = self.session.picture_launches
             with self.context.lock:
                 found = PictureBinding(self.context, launches, binding.memory, pixels)
             self._pictures[key] = found

@@ -14,6 +14,7 @@ from imgconv.cl.context import is_memory
 from imgconv.compiling.plan import Plan
 from imgconv.errors import InputError, UnsupportedError
 from imgconv.graph.nodes import HostPartition, Value
+from imgconv.preprocessing.video_frame import PackedFrame
 
 if TYPE_CHECKING:
     from imgconv.host import HostProgram, NodeTiming
@@ -64,7 +65,7 @@ class HostFallback:
     def inputs_of(self, inputs: Inputs, copy: bool = False) -> dict[str, Array]:
         """The arrays of the inputs that it reads, in the model's types. Raises InputError for OpenCL memory."""
         for value in self.direct:
-            if is_memory(inputs[value.name]):
+            if is_memory(inputs[value.name]) or isinstance(inputs[value.name], PackedFrame):
                 raise InputError(f"input {value.name!r} is read on the host: give it as an array")
         return {v.name: numpy.array(inputs[v.name], v.dtype, copy=copy or None) for v in self.direct}
 

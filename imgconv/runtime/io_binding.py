@@ -21,11 +21,16 @@ from imgconv.graph.moved import EXACT, WIDE
 from imgconv.graph.nodes import Value
 from imgconv.kernels.layout import LANES, ImageForm, Texels, Texture
 from imgconv.preprocessing.pixels import Pixels
+from imgconv.preprocessing.preparation import Format
+from imgconv.preprocessing.stage import PICTURE, size_of_array
+from imgconv.preprocessing.video_frame import PackedFrame, VideoFrame
 from imgconv.runtime.device import Device
 
 # What a caller gives for an input, and for an output that is to be filled.
-Input = Union[npt.ArrayLike, Memory, Pixels]
+Input = Union[npt.ArrayLike, Memory, Pixels, VideoFrame, PackedFrame]
 Wanted = Union[Array, Memory]
+# What is given for an input of a submitted frame.
+FrameInput = Union[Array, Pixels, PackedFrame]
 # By the names of a model's inputs and outputs.
 Inputs = Mapping[str, Input]
 Outputs = Mapping[str, Wanted]
@@ -40,8 +45,9 @@ class IOBinding:
 
     uploads and downloads: contiguous arrays of the stored dtype, by the storage that they go to or come from.
     copies_in, copies_out: the caller's memory, by the storage that it is copied to or from. instead: copies of images
-    in place of launches that would pack or unpack them, by the launches' numbers. brought: the caller's memory or array
-    for an output, by its name. moved: the outputs of plan.moved.
+    in place of launches that would pack or unpack them, by the launches' numbers. frames: by the input's storage, which
+    a launch of its own fills. brought: the caller's memory or array for an output, by its name. moved: the outputs of
+    plan.moved.
     """
 
     plan: Plan
@@ -50,6 +56,7 @@ class IOBinding:
     downloads: dict[Storage, Array] = field(default_factory=dict)
     copies_out: dict[Storage, Memory] = field(default_factory=dict)
     instead: dict[int, list[ImageCopy]] = field(default_factory=dict)
+    frames: dict[Storage, PackedFrame] = field(default_factory=dict)
     brought: dict[str, Wanted] = field(default_factory=dict)
     moved: dict[str, Array] = field(default_factory=dict)
 
@@ -105,6 +112,10 @@ class IOBinding:
 
     def _give(self, value: Value, given: Input, context: Device) -> None:
         place = self.plan.input_buffers[value.name]
+        if isinstance(given, PackedFrame):
+            check_packed(self.plan, value, given)
+            self.frames[place] = given
+            return
         if not is_memory(given):
             self.uploads[place] = stored(place, _check_array(value, given))
             return
@@ -161,15 +172,25 @@ class IOBinding:
         raise InputError(f"output {value.name!r} is made in a buffer, not a texture: take a buffer or an array")
 
 
-def as_given(inputs: Inputs) -> dict[str, Array | Memory | Pixels]:
-    """The inputs as arrays, unless they are memory or Pixels. Raises InputError if they are not given by name."""
+def as_given(inputs: Inputs, format: Format | None) -> dict[str, FrameInput | Memory]:
+    """The inputs as arrays, memory, Pixels or PackedFrames. format: of the model's picture; None if it takes none.
+
+    Raises InputError if they are not given by name, and for a VideoFrame that does not fit the format.
+    """
     if not isinstance(inputs, Mapping):
         raise InputError(f"inputs are given by name, as in run({{'x': array}}), not as a {type(inputs).__name__}")
-    return {name: each if type(each) is numpy.ndarray else _as_given(each) for name, each in inputs.items()}
+    return {
+        name: each if type(each) is numpy.ndarray else _as_given(name, each, format) for name, each in inputs.items()
+    }
 
 
-def _as_given(each: Any) -> Array | Memory | Pixels:
-    return each if is_memory(each) or isinstance(each, Pixels) else numpy.asarray(each)
+def _as_given(name: str, each: Any, format: Format | None) -> FrameInput | Memory:
+    if isinstance(each, VideoFrame):
+        if format is None or name != PICTURE:
+            about = "imgconv compile --picture and Model.preprocess make models that take frames, as input 'picture'"
+            raise InputError(f"input {name!r} takes no VideoFrame: {about}")
+        return PackedFrame.of(each, format)
+    return each if is_memory(each) or isinstance(each, (Pixels, PackedFrame)) else numpy.asarray(each)
 
 
 def check_inputs(wanted: tuple[Value, ...], given: Inputs) -> dict[str, Array]:
@@ -178,16 +199,32 @@ def check_inputs(wanted: tuple[Value, ...], given: Inputs) -> dict[str, Array]:
     return {value.name: _check_array(value, given[value.name]) for value in wanted}
 
 
-def check_frame(wanted: tuple[Value, ...], given: Inputs) -> dict[str, Array | Pixels]:
-    """Does what `check_inputs` does, with Pixels in place of some arrays."""
-    _check_names(wanted, given)
-    made: dict[str, Array | Pixels] = {}
-    for value in wanted:
+def check_frame(plan: Plan, given: Inputs) -> dict[str, FrameInput]:
+    """Does what `check_inputs` does, with Pixels or a PackedFrame in place of some arrays."""
+    _check_names(plan.inputs, given)
+    made: dict[str, FrameInput] = {}
+    for value in plan.inputs:
         mine = given[value.name]
-        made[value.name] = mine if isinstance(mine, Pixels) else _check_array(value, mine)
-        if isinstance(mine, Pixels) and mine.shape != value.shape:
+        made[value.name] = mine if isinstance(mine, (Pixels, PackedFrame)) else _check_array(value, mine)
+        if isinstance(mine, PackedFrame):
+            check_packed(plan, value, mine)
+        elif isinstance(mine, Pixels) and mine.shape != value.shape:
             raise InputError(f"input {value.name!r} takes {list(value.shape)}, the picture becomes {list(mine.shape)}")
     return made
+
+
+def check_packed(plan: Plan, value: Value, frame: PackedFrame) -> None:
+    """Raises InputError for a frame of another size than the input's, and for an input that is read on the host."""
+    if frame.shape != value.shape:
+        sizes = frame.size, size_of_array(frame.format, value.shape)
+        made, takes = (f"{width}x{height}" for width, height in sizes)
+        raise InputError(f"input {value.name!r} takes {takes}; the frame's region, after its rotation, is {made}")
+    if value.name not in plan.exact_inputs or value.name in {each.name for each in _moved_inputs(plan)}:
+        raise InputError(f"input {value.name!r} is read on the host: give it as an array")
+
+
+def _moved_inputs(plan: Plan) -> tuple[Value, ...]:
+    return plan.moved.inputs if plan.moved else ()
 
 
 def check_outputs(made: tuple[Value, ...], given: Mapping[str, Array]) -> None:
@@ -240,6 +277,8 @@ def absent(names: Sequence[str]) -> str:
 def _check_array(value: Value, given: Input) -> Array:
     if isinstance(given, Pixels):
         raise InputError(f"input {value.name!r} is given as Pixels, which submit() takes: give an array")
+    if isinstance(given, PackedFrame):
+        raise InputError(f"input {value.name!r} is read on the host: give it as an array")
     array = numpy.asarray(given)
     if array.shape != value.shape:
         raise InputError(f"input {value.name!r} has shape {list(array.shape)}, the model takes {list(value.shape)}")
@@ -256,7 +295,7 @@ def check_exact(plan: Plan, given: Inputs) -> None:
     That is an integer over 2**24, and a float64 that would become infinite.
     """
     for value in plan.checked_inputs:
-        if is_memory(given[value.name]):
+        if is_memory(given[value.name]) or isinstance(given[value.name], PackedFrame):
             continue
         array = numpy.asarray(given[value.name])
         if value.dtype == "float64":

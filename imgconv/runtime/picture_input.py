@@ -1,4 +1,4 @@
-"""Pictures of any size as a model's input: the launches of runtime/picture.cl, and the memory that they take."""
+"""Pictures of any size, and frames in memory of any layout, as a model's input: launches, and the memory they take."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.cl.building.source import Part
-from imgconv.compiling.plan import Plan
+from imgconv.compiling.plan import Plan, Storage
 from imgconv.dtype import FLOAT32
 from imgconv.errors import InputError
 from imgconv.kernels.layout import HostBuffer
 from imgconv.preprocessing.pixels import MIDDLE, Pixels
+from imgconv.preprocessing.video_frame import FILE as FRAME_FILE
+from imgconv.preprocessing.video_frame import PackedFrame
 from imgconv.runtime.device import Device, Event, Launch, Memory, Queue, QueuedDevice
 from imgconv.runtime.host_fallback import HostFallback
+from imgconv.runtime.io_binding import FrameInput
+from imgconv.stored.frame_table import frame_kernel
 
 FILE = Path(__file__).with_name("picture.cl")
 LEAST = 1 << 20  # bytes for a picture: memory that grew little by little would be made anew often
@@ -33,7 +37,7 @@ def takes_pixels(plan: Plan, fallback: HostFallback | None, name: str) -> bool:
     return is_read and is_float and isinstance(place, HostBuffer) and place.dtype == FLOAT32
 
 
-def check_pixels(plan: Plan, fallback: HostFallback | None, inputs: Mapping[str, Array | Pixels]) -> None:
+def check_pixels(plan: Plan, fallback: HostFallback | None, inputs: Mapping[str, FrameInput]) -> None:
     """Raises InputError for Pixels of an input that does not take them."""
     for name, given in inputs.items():
         if isinstance(given, Pixels) and not takes_pixels(plan, fallback, name):
@@ -59,10 +63,48 @@ class PictureLaunches:
         ]
 
 
+class FrameLaunches:
+    """The kernel of preprocessing/frame.cl on a context, for one input and frames of one format."""
+
+    def __init__(self, context: Device, place: Storage, frame: PackedFrame) -> None:
+        """Raises BuildError."""
+        self._context = context
+        self._kernel = frame_kernel(frame.format, frame.shape, place)
+        source = "#define NAME frame\n" + self._kernel.text
+        with context.building([Part(source, FRAME_FILE.name)]) as built:
+            (self._program,) = built
+
+    def bound(self, packed: Memory, result: Memory, size: tuple[int, int]) -> list[Launch]:
+        """The launch that makes the input in `result`."""
+        return [self._context.launch(self._program, "frame", [result, packed], (self._kernel.items,), None)]
+
+
+class FrameUpload:
+    """The device's memory of one frame after another, as large as the largest so far. Nothing is copied on the host."""
+
+    def __init__(self, context: Device, launches: FrameLaunches, result: Memory) -> None:
+        self._context, self._launches, self._result = context, launches, result
+        self._bytes, self._memory = 0, None
+        self._bound: list[Launch] = []
+
+    def enqueue(self, frame: PackedFrame) -> list[Event]:
+        """Enqueues the uploads and the launch; the uploads' events. Raises ResourceError, DeviceError."""
+        if self._bytes < frame.bytes:
+            self._memory = self._context.buffer(frame.bytes, "a frame")
+            self._bytes = frame.bytes
+            self._bound = self._launches.bound(self._memory, self._result, frame.size)
+        events = [self._context.upload_part(self._memory, start, part) for start, part in frame.parts]
+        for launch in self._bound:
+            self._context.enqueue(*launch)
+        return events
+
+
 class PictureBinding:
     """The memory of one frame's picture on the host and on the device, and its launches. bytes: the most it takes."""
 
-    def __init__(self, context: Device, launches: PictureLaunches, result: Memory, pixels: Pixels) -> None:
+    def __init__(
+        self, context: Device, launches: PictureLaunches | FrameLaunches, result: Memory, pixels: Pixels | PackedFrame
+    ) -> None:
         """result: the memory of the input. pixels: such as come, half as large or as large. Raises ResourceError."""
         self._context = context
         self.bytes = max(LEAST, 1 << pixels.bytes.bit_length())
@@ -76,7 +118,7 @@ class PictureBinding:
         """Returns whether host and device use its memory in turn."""
         return bool(self._binding.shares)
 
-    def fill(self, pixels: Pixels) -> None:
+    def fill(self, pixels: Pixels | PackedFrame) -> None:
         """Copies a picture to the host's side, unless the device can take it from where it is."""
         if pixels.stays and not self.shares:
             (source,) = pixels.parts

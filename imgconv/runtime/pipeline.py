@@ -30,9 +30,8 @@ from imgconv.arrays import Array, Arrays
 from imgconv.cl.shutdown import shutdown_guard
 from imgconv.cl.context import is_memory
 from imgconv.errors import DeviceError, Error, InputError
-from imgconv.preprocessing.pixels import Pixels
 from imgconv.runtime.device import QueuedDevice
-from imgconv.runtime.io_binding import Inputs, check_exact, check_frame, check_outputs
+from imgconv.runtime.io_binding import FrameInput, Inputs, check_exact, check_frame, check_outputs
 from imgconv.runtime.frame_memory import FrameMemory, Ticks
 from imgconv.runtime.host_fallback import HostFallback
 from imgconv.runtime.picture_input import check_pixels
@@ -192,7 +191,7 @@ class Pipeline:
         shutdown_guard.check()
         if any(map(is_memory, inputs.values())):
             raise InputError("a submitted frame takes arrays; run() takes OpenCL buffers and images")
-        arrays = check_frame(self._session.plan.inputs, inputs)
+        arrays = check_frame(self._session.plan, inputs)
         check_pixels(self._session.plan, self._fallback, arrays)
         check_exact(self._session.plan, arrays)
         wanted = outputs or {}
@@ -210,7 +209,7 @@ class Pipeline:
         self._wake()
         return frame
 
-    def _start(self, frame: Frame, arrays: Mapping[str, Array | Pixels]) -> None:
+    def _start(self, frame: Frame, arrays: Mapping[str, FrameInput]) -> None:
         context, memory = self._context, frame._memory
         assert memory is not None
         memory.fill(arrays)

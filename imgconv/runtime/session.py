@@ -9,13 +9,14 @@ from typing import Any
 from imgconv.arrays import Array
 from imgconv.cl.shutdown import shutdown_guard
 from imgconv.compiling.plan import Plan, Storage
-from imgconv.runtime.device import Device, HostBinding, Launch, LaunchSequence
+from imgconv.preprocessing.video_frame import PackedFrame
+from imgconv.runtime.device import Device, Event, HostBinding, Launch, LaunchSequence
 from imgconv.runtime.device_memory import DeviceMemory
 from imgconv.runtime.io_binding import IOBinding, Inputs, Outputs, moved_outputs
 from imgconv.runtime.zero_copy import ZeroCopy, are_apart, can_bind_arrays
 from imgconv.runtime.launches import Launching
 from imgconv.runtime.measuring import Measuring, Timeline
-from imgconv.runtime.picture_input import PictureLaunches
+from imgconv.runtime.picture_input import FrameLaunches, FrameUpload, PictureLaunches
 from imgconv.runtime.programs import Programs, Progress
 
 
@@ -46,6 +47,8 @@ class Session:
             self._measuring = Measuring(self.memory, self.sequence)
             self._binds_arrays = can_bind_arrays(self._launching)
         self._moved: dict[str, Array] = {}
+        self._frame_launches: dict[Storage, FrameLaunches] = {}
+        self._frame_uploads: dict[Storage, FrameUpload] = {}
 
     def run(self, inputs: Inputs, outputs: Outputs | None = None) -> dict[str, Any]:
         """Every output by name. inputs: an array, an OpenCL buffer or an image for every input.
@@ -78,12 +81,20 @@ class Session:
         # Dropping an event before its copy is over waits for the copy.
         events = [memory.upload(place, array) for place, array in binding.uploads.items()]
         events += [context.copy(memory[place], given) for place, given in binding.copies_in.items()]
+        events += [event for place, frame in binding.frames.items() for event in self._read_frame(place, frame)]
         if binding.instead:
             self._launching.enqueue_with(binding.instead)
         else:
             self.sequence.enqueue()
         events += [context.copy(given, memory[place]) for place, given in binding.copies_out.items()]
         memory.read(binding.downloads)
+
+    def _read_frame(self, place: Storage, frame: PackedFrame) -> list[Event]:
+        """Enqueues what makes an input of a frame; the uploads' events."""
+        if place not in self._frame_uploads:
+            launches = self.frame_launches(place, frame)
+            self._frame_uploads[place] = FrameUpload(self.context, launches, self.memory[place])
+        return self._frame_uploads[place].enqueue(frame)
 
     def outputs(self) -> dict[str, Array]:
         """Every output of the last run by name, as new arrays."""
@@ -111,6 +122,12 @@ class Session:
         """The launches that make an input of a picture of any size, see Pixels. Raises BuildError, ResourceError."""
         with shutdown_guard, self.context.lock:
             return PictureLaunches(self.context)
+
+    def frame_launches(self, place: Storage, frame: PackedFrame) -> FrameLaunches:
+        """The launches that make an input of a frame in memory of any layout. Raises BuildError."""
+        if place not in self._frame_launches:
+            self._frame_launches[place] = FrameLaunches(self.context, place, frame)
+        return self._frame_launches[place]
 
     # Looking at single values
 

@@ -11,6 +11,7 @@ from imgconv.compiling.plan import Plan
 from imgconv.errors import InputError
 
 if TYPE_CHECKING:
+    from imgconv.preprocessing.preparation import Format
     from imgconv.runtime.host_fallback import HostFallback
     from imgconv.runtime.io_binding import Inputs
     from imgconv.runtime.session import Session
@@ -26,9 +27,9 @@ class Stream:
         stream.reset()
     """
 
-    def __init__(self, session: Session, fallback: HostFallback | None) -> None:
-        """Raises InputError if what the host computes reads a state."""
-        self._session, self._fallback = session, fallback
+    def __init__(self, session: Session, fallback: HostFallback | None, format: Format | None = None) -> None:
+        """format: of the model's picture. Raises InputError if what the host computes reads a state."""
+        self._session, self._fallback, self._format = session, fallback, format
         if fallback:
             given = {value.name for value in session.plan.outputs} | {value.name for value in session.plan.inputs}
             states = [name for name in fallback.partition.graph.inputs if name not in given]
@@ -46,8 +47,11 @@ class Stream:
 
         Raises InputError, RangeError, DeviceError.
         """
-        made = self._session.run(inputs)
-        return made if self._fallback is None else self._fallback.finish(made, self._fallback.inputs_of(inputs))
+        from imgconv.runtime.io_binding import as_given
+
+        given = as_given(inputs, self._format)
+        made = self._session.run(given)
+        return made if self._fallback is None else self._fallback.finish(made, self._fallback.inputs_of(given))
 
     def reset(self) -> None:
         """Sets the state to zero. If other threads run frames, it waits for the current one."""

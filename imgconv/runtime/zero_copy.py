@@ -76,7 +76,7 @@ def can_bind_arrays(launching: Launching) -> bool:
 
 def are_apart(binding: IOBinding) -> bool:
     """Returns whether a run's inputs and outputs are arrays only, and no output is in the memory of an input."""
-    if binding.copies_in or binding.copies_out or binding.instead:
+    if binding.copies_in or binding.copies_out or binding.instead or binding.frames:
         return False
     given = binding.uploads.values()
     for array in (*given, *binding.downloads.values()):

@@ -24,9 +24,11 @@ from imgconv.files.flat import Table
 from imgconv.graph.nodes import Graph, HostPartition
 from imgconv.kernels.source import COMMON
 from imgconv.kernels.target import Target
+from imgconv.preprocessing.preparation import FORMATS, Format
 from imgconv.stored.blobs import BlobWriter
 from imgconv.stored.codec import TableReader, TableWriter
 from imgconv.stored.launch_checks import NO_CHECKS, PlanChecks
+from imgconv.stored.frame_table import frame_values
 from imgconv.stored.plan_table import plan_values, read_plan
 from imgconv.stored.tables import codec, graph_values, read_graph, read_partition, schema
 from imgconv.version import VERSION
@@ -57,21 +59,26 @@ class PlanFor:
 
 
 def save_model(
-    path: str | os.PathLike[str], graph: Graph, config: Config, plans: Sequence[PlanFor], description: str = ""
+    path: str | os.PathLike[str], graph: Graph, config: Config, plans: Sequence[PlanFor], description: str = "",
+    format: Format | None = None,
 ) -> None:
-    """Writes a compiled model, whole or not at all. description: JSON, see imgconv.tasks. Raises InputError."""
-    values, blobs = model_values(graph, config, plans, description)
+    """Writes a compiled model, whole or not at all. description: JSON, see imgconv.tasks. format: of its picture.
+
+    Raises InputError.
+    """
+    values, blobs = model_values(graph, config, plans, description, format)
     write_container(path, schema().pack(values), blobs)
 
 
 def model_values(
-    graph: Graph, config: Config, plans: Sequence[PlanFor], description: str = ""
+    graph: Graph, config: Config, plans: Sequence[PlanFor], description: str = "", format: Format | None = None
 ) -> tuple[dict[str, Any], Sequence[bytes | memoryview]]:
     """The values of a Model table, and the blobs that they refer to."""
     blobs = BlobWriter()
     made = [
         plan_values(each.plan, blobs, each.binaries, each.checks)
-        | {"device": each.device, "target": _target_values(each.target)} for each in plans
+        | {"device": each.device, "target": _target_values(each.target), "frame": frame_values(each.plan, format)}
+        for each in plans
     ]
     writer, partition = TableWriter(codec(), blobs), graph.host_partition
     values = {
@@ -125,6 +132,15 @@ class SavedModel:
     def description(self) -> str:
         """The meaning of the outputs as JSON; "" if nobody said it."""
         return self._read(lambda: str(self.table.description or ""))
+
+    @cached_property
+    def format(self) -> Format | None:
+        """The format of the picture; None if the model takes none."""
+        tables = (plan.frame for plan in self.table.plans)
+        found = self._read(lambda: next((table.format for table in tables if table is not None), None))
+        if found is not None and found not in FORMATS:
+            raise self.container.error(f"its picture has the format {found!r}: use a newer imgconv")
+        return found
 
     def plan_for(self, device: str, target: Target) -> PlanFor | None:
         """The plan that was made for this kind of device and these kernels, with its weights; None if there is none.

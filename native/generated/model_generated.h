@@ -6,6 +6,12 @@
 
 #include "flatbuffers/flatbuffers.h"
 
+// Ensure the included flatbuffers.h is the same version as when this file was
+// generated, otherwise it may not be compatible.
+static_assert(FLATBUFFERS_VERSION_MAJOR == 2 &&
+              FLATBUFFERS_VERSION_MINOR == 0 &&
+              FLATBUFFERS_VERSION_REVISION == 8,
+             "Non-compatible flatbuffers version included");
 
 namespace imgconv {
 namespace stored {
@@ -90,6 +96,15 @@ struct ReplacementBuilder;
 
 struct Check;
 struct CheckBuilder;
+
+struct FrameInput;
+struct FrameInputBuilder;
+
+struct FrameLayout;
+struct FrameLayoutBuilder;
+
+struct FrameComponent;
+struct FrameComponentBuilder;
 
 struct Placement;
 struct PlacementBuilder;
@@ -3475,6 +3490,308 @@ inline flatbuffers::Offset<Check> CreateCheckDirect(
       plain__);
 }
 
+struct FrameInput FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef FrameInputBuilder Builder;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_INPUT = 4,
+    VT_FORMAT = 6,
+    VT_WIDTH = 8,
+    VT_HEIGHT = 10,
+    VT_SAMPLE_BYTES = 12,
+    VT_SHARED_WIDTH = 14,
+    VT_SHARED_HEIGHT = 16,
+    VT_HEADER_BYTES = 18,
+    VT_LAYOUTS = 20,
+    VT_KERNEL = 22,
+    VT_GLOBAL_SIZE = 24
+  };
+  uint32_t input() const {
+    return GetField<uint32_t>(VT_INPUT, 0);
+  }
+  const flatbuffers::String *format() const {
+    return GetPointer<const flatbuffers::String *>(VT_FORMAT);
+  }
+  uint32_t width() const {
+    return GetField<uint32_t>(VT_WIDTH, 0);
+  }
+  uint32_t height() const {
+    return GetField<uint32_t>(VT_HEIGHT, 0);
+  }
+  uint8_t sample_bytes() const {
+    return GetField<uint8_t>(VT_SAMPLE_BYTES, 0);
+  }
+  uint8_t shared_width() const {
+    return GetField<uint8_t>(VT_SHARED_WIDTH, 0);
+  }
+  uint8_t shared_height() const {
+    return GetField<uint8_t>(VT_SHARED_HEIGHT, 0);
+  }
+  uint32_t header_bytes() const {
+    return GetField<uint32_t>(VT_HEADER_BYTES, 0);
+  }
+  const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::FrameLayout>> *layouts() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::FrameLayout>> *>(VT_LAYOUTS);
+  }
+  const imgconv::stored::Kernel *kernel() const {
+    return GetPointer<const imgconv::stored::Kernel *>(VT_KERNEL);
+  }
+  uint64_t global_size() const {
+    return GetField<uint64_t>(VT_GLOBAL_SIZE, 0);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyField<uint32_t>(verifier, VT_INPUT, 4) &&
+           VerifyOffset(verifier, VT_FORMAT) &&
+           verifier.VerifyString(format()) &&
+           VerifyField<uint32_t>(verifier, VT_WIDTH, 4) &&
+           VerifyField<uint32_t>(verifier, VT_HEIGHT, 4) &&
+           VerifyField<uint8_t>(verifier, VT_SAMPLE_BYTES, 1) &&
+           VerifyField<uint8_t>(verifier, VT_SHARED_WIDTH, 1) &&
+           VerifyField<uint8_t>(verifier, VT_SHARED_HEIGHT, 1) &&
+           VerifyField<uint32_t>(verifier, VT_HEADER_BYTES, 4) &&
+           VerifyOffset(verifier, VT_LAYOUTS) &&
+           verifier.VerifyVector(layouts()) &&
+           verifier.VerifyVectorOfTables(layouts()) &&
+           VerifyOffset(verifier, VT_KERNEL) &&
+           verifier.VerifyTable(kernel()) &&
+           VerifyField<uint64_t>(verifier, VT_GLOBAL_SIZE, 8) &&
+           verifier.EndTable();
+  }
+};
+
+struct FrameInputBuilder {
+  typedef FrameInput Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_input(uint32_t input) {
+    fbb_.AddElement<uint32_t>(FrameInput::VT_INPUT, input, 0);
+  }
+  void add_format(flatbuffers::Offset<flatbuffers::String> format) {
+    fbb_.AddOffset(FrameInput::VT_FORMAT, format);
+  }
+  void add_width(uint32_t width) {
+    fbb_.AddElement<uint32_t>(FrameInput::VT_WIDTH, width, 0);
+  }
+  void add_height(uint32_t height) {
+    fbb_.AddElement<uint32_t>(FrameInput::VT_HEIGHT, height, 0);
+  }
+  void add_sample_bytes(uint8_t sample_bytes) {
+    fbb_.AddElement<uint8_t>(FrameInput::VT_SAMPLE_BYTES, sample_bytes, 0);
+  }
+  void add_shared_width(uint8_t shared_width) {
+    fbb_.AddElement<uint8_t>(FrameInput::VT_SHARED_WIDTH, shared_width, 0);
+  }
+  void add_shared_height(uint8_t shared_height) {
+    fbb_.AddElement<uint8_t>(FrameInput::VT_SHARED_HEIGHT, shared_height, 0);
+  }
+  void add_header_bytes(uint32_t header_bytes) {
+    fbb_.AddElement<uint32_t>(FrameInput::VT_HEADER_BYTES, header_bytes, 0);
+  }
+  void add_layouts(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::FrameLayout>>> layouts) {
+    fbb_.AddOffset(FrameInput::VT_LAYOUTS, layouts);
+  }
+  void add_kernel(flatbuffers::Offset<imgconv::stored::Kernel> kernel) {
+    fbb_.AddOffset(FrameInput::VT_KERNEL, kernel);
+  }
+  void add_global_size(uint64_t global_size) {
+    fbb_.AddElement<uint64_t>(FrameInput::VT_GLOBAL_SIZE, global_size, 0);
+  }
+  explicit FrameInputBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<FrameInput> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<FrameInput>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<FrameInput> CreateFrameInput(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    uint32_t input = 0,
+    flatbuffers::Offset<flatbuffers::String> format = 0,
+    uint32_t width = 0,
+    uint32_t height = 0,
+    uint8_t sample_bytes = 0,
+    uint8_t shared_width = 0,
+    uint8_t shared_height = 0,
+    uint32_t header_bytes = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::FrameLayout>>> layouts = 0,
+    flatbuffers::Offset<imgconv::stored::Kernel> kernel = 0,
+    uint64_t global_size = 0) {
+  FrameInputBuilder builder_(_fbb);
+  builder_.add_global_size(global_size);
+  builder_.add_kernel(kernel);
+  builder_.add_layouts(layouts);
+  builder_.add_header_bytes(header_bytes);
+  builder_.add_height(height);
+  builder_.add_width(width);
+  builder_.add_format(format);
+  builder_.add_input(input);
+  builder_.add_shared_height(shared_height);
+  builder_.add_shared_width(shared_width);
+  builder_.add_sample_bytes(sample_bytes);
+  return builder_.Finish();
+}
+
+inline flatbuffers::Offset<FrameInput> CreateFrameInputDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    uint32_t input = 0,
+    const char *format = nullptr,
+    uint32_t width = 0,
+    uint32_t height = 0,
+    uint8_t sample_bytes = 0,
+    uint8_t shared_width = 0,
+    uint8_t shared_height = 0,
+    uint32_t header_bytes = 0,
+    const std::vector<flatbuffers::Offset<imgconv::stored::FrameLayout>> *layouts = nullptr,
+    flatbuffers::Offset<imgconv::stored::Kernel> kernel = 0,
+    uint64_t global_size = 0) {
+  auto format__ = format ? _fbb.CreateString(format) : 0;
+  auto layouts__ = layouts ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::FrameLayout>>(*layouts) : 0;
+  return imgconv::stored::CreateFrameInput(
+      _fbb,
+      input,
+      format__,
+      width,
+      height,
+      sample_bytes,
+      shared_width,
+      shared_height,
+      header_bytes,
+      layouts__,
+      kernel,
+      global_size);
+}
+
+struct FrameLayout FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef FrameLayoutBuilder Builder;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_PIXEL_STRIDES = 4,
+    VT_COMPONENTS = 6
+  };
+  const flatbuffers::Vector<uint8_t> *pixel_strides() const {
+    return GetPointer<const flatbuffers::Vector<uint8_t> *>(VT_PIXEL_STRIDES);
+  }
+  const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::FrameComponent>> *components() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::FrameComponent>> *>(VT_COMPONENTS);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyOffset(verifier, VT_PIXEL_STRIDES) &&
+           verifier.VerifyVector(pixel_strides()) &&
+           VerifyOffset(verifier, VT_COMPONENTS) &&
+           verifier.VerifyVector(components()) &&
+           verifier.VerifyVectorOfTables(components()) &&
+           verifier.EndTable();
+  }
+};
+
+struct FrameLayoutBuilder {
+  typedef FrameLayout Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_pixel_strides(flatbuffers::Offset<flatbuffers::Vector<uint8_t>> pixel_strides) {
+    fbb_.AddOffset(FrameLayout::VT_PIXEL_STRIDES, pixel_strides);
+  }
+  void add_components(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::FrameComponent>>> components) {
+    fbb_.AddOffset(FrameLayout::VT_COMPONENTS, components);
+  }
+  explicit FrameLayoutBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<FrameLayout> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<FrameLayout>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<FrameLayout> CreateFrameLayout(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    flatbuffers::Offset<flatbuffers::Vector<uint8_t>> pixel_strides = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::FrameComponent>>> components = 0) {
+  FrameLayoutBuilder builder_(_fbb);
+  builder_.add_components(components);
+  builder_.add_pixel_strides(pixel_strides);
+  return builder_.Finish();
+}
+
+inline flatbuffers::Offset<FrameLayout> CreateFrameLayoutDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    const std::vector<uint8_t> *pixel_strides = nullptr,
+    const std::vector<flatbuffers::Offset<imgconv::stored::FrameComponent>> *components = nullptr) {
+  auto pixel_strides__ = pixel_strides ? _fbb.CreateVector<uint8_t>(*pixel_strides) : 0;
+  auto components__ = components ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::FrameComponent>>(*components) : 0;
+  return imgconv::stored::CreateFrameLayout(
+      _fbb,
+      pixel_strides__,
+      components__);
+}
+
+struct FrameComponent FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef FrameComponentBuilder Builder;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_PLANE = 4,
+    VT_OFFSET = 6,
+    VT_PIXELS = 8
+  };
+  uint8_t plane() const {
+    return GetField<uint8_t>(VT_PLANE, 0);
+  }
+  uint8_t offset() const {
+    return GetField<uint8_t>(VT_OFFSET, 0);
+  }
+  uint8_t pixels() const {
+    return GetField<uint8_t>(VT_PIXELS, 0);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyField<uint8_t>(verifier, VT_PLANE, 1) &&
+           VerifyField<uint8_t>(verifier, VT_OFFSET, 1) &&
+           VerifyField<uint8_t>(verifier, VT_PIXELS, 1) &&
+           verifier.EndTable();
+  }
+};
+
+struct FrameComponentBuilder {
+  typedef FrameComponent Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_plane(uint8_t plane) {
+    fbb_.AddElement<uint8_t>(FrameComponent::VT_PLANE, plane, 0);
+  }
+  void add_offset(uint8_t offset) {
+    fbb_.AddElement<uint8_t>(FrameComponent::VT_OFFSET, offset, 0);
+  }
+  void add_pixels(uint8_t pixels) {
+    fbb_.AddElement<uint8_t>(FrameComponent::VT_PIXELS, pixels, 0);
+  }
+  explicit FrameComponentBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<FrameComponent> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<FrameComponent>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<FrameComponent> CreateFrameComponent(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    uint8_t plane = 0,
+    uint8_t offset = 0,
+    uint8_t pixels = 0) {
+  FrameComponentBuilder builder_(_fbb);
+  builder_.add_pixels(pixels);
+  builder_.add_offset(offset);
+  builder_.add_plane(plane);
+  return builder_.Finish();
+}
+
 struct Placement FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   typedef PlacementBuilder Builder;
   enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
@@ -3583,7 +3900,8 @@ struct Plan FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_MOVED = 30,
     VT_CHECKS = 32,
     VT_SPARE_STORAGES = 34,
-    VT_SPARE_KERNELS = 36
+    VT_SPARE_KERNELS = 36,
+    VT_FRAME = 38
   };
   const flatbuffers::String *device() const {
     return GetPointer<const flatbuffers::String *>(VT_DEVICE);
@@ -3636,6 +3954,9 @@ struct Plan FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Kernel>> *spare_kernels() const {
     return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Kernel>> *>(VT_SPARE_KERNELS);
   }
+  const imgconv::stored::FrameInput *frame() const {
+    return GetPointer<const imgconv::stored::FrameInput *>(VT_FRAME);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyOffset(verifier, VT_DEVICE) &&
@@ -3681,6 +4002,8 @@ struct Plan FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyOffset(verifier, VT_SPARE_KERNELS) &&
            verifier.VerifyVector(spare_kernels()) &&
            verifier.VerifyVectorOfTables(spare_kernels()) &&
+           VerifyOffset(verifier, VT_FRAME) &&
+           verifier.VerifyTable(frame()) &&
            verifier.EndTable();
   }
 };
@@ -3740,6 +4063,9 @@ struct PlanBuilder {
   void add_spare_kernels(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Kernel>>> spare_kernels) {
     fbb_.AddOffset(Plan::VT_SPARE_KERNELS, spare_kernels);
   }
+  void add_frame(flatbuffers::Offset<imgconv::stored::FrameInput> frame) {
+    fbb_.AddOffset(Plan::VT_FRAME, frame);
+  }
   explicit PlanBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -3769,10 +4095,12 @@ inline flatbuffers::Offset<Plan> CreatePlan(
     flatbuffers::Offset<imgconv::stored::Graph> moved = 0,
     flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Check>>> checks = 0,
     flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Storage>>> spare_storages = 0,
-    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Kernel>>> spare_kernels = 0) {
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Kernel>>> spare_kernels = 0,
+    flatbuffers::Offset<imgconv::stored::FrameInput> frame = 0) {
   PlanBuilder builder_(_fbb);
   builder_.add_most_alive(most_alive);
   builder_.add_workspace_bytes(workspace_bytes);
+  builder_.add_frame(frame);
   builder_.add_spare_kernels(spare_kernels);
   builder_.add_spare_storages(spare_storages);
   builder_.add_checks(checks);
@@ -3809,7 +4137,8 @@ inline flatbuffers::Offset<Plan> CreatePlanDirect(
     flatbuffers::Offset<imgconv::stored::Graph> moved = 0,
     const std::vector<flatbuffers::Offset<imgconv::stored::Check>> *checks = nullptr,
     const std::vector<flatbuffers::Offset<imgconv::stored::Storage>> *spare_storages = nullptr,
-    const std::vector<flatbuffers::Offset<imgconv::stored::Kernel>> *spare_kernels = nullptr) {
+    const std::vector<flatbuffers::Offset<imgconv::stored::Kernel>> *spare_kernels = nullptr,
+    flatbuffers::Offset<imgconv::stored::FrameInput> frame = 0) {
   auto device__ = device ? _fbb.CreateString(device) : 0;
   auto common__ = common ? _fbb.CreateString(common) : 0;
   auto inputs__ = inputs ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::Input>>(*inputs) : 0;
@@ -3841,7 +4170,8 @@ inline flatbuffers::Offset<Plan> CreatePlanDirect(
       moved,
       checks__,
       spare_storages__,
-      spare_kernels__);
+      spare_kernels__,
+      frame);
 }
 
 struct HostAttribute FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {

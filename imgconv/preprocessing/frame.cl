@@ -1,0 +1,76 @@
+// A frame in memory of any layout becomes the array of a picture: a region of it, rotated and mirrored. The layout is
+// numbers in front of the frame's bytes, which preprocessing/video_frame.py makes, so that one kernel reads all frames of
+// a format:
+//
+//     frame    [pixel | component 0 | component 1 ...      ][bytes of the planes]
+//               int numbers, HEADER bytes ----------------->
+//
+// Pixel (x, y) of the picture is pixel (n[0] + n[1] x + n[2] y, n[3] + n[4] x + n[5] y) of the frame. Each component has
+// three numbers: the byte of its first sample from the start of `frame`, its row stride and its pixel stride. The
+// components are those of a pixel in the order of the picture's array: R, G, B; or Y, U, V, and Y, V, U for nv21.
+//
+// preprocessing/video_frame.py defines: WIDTH, HEIGHT  of the picture
+//     SHARED_X, SHARED_Y    the pixels beside and above each other that share U and V; 1 where each pixel has its own
+//     PAIRS                 U and V lie in pairs after Y, not one after the other; for SHARED_Y of 2
+//     CHANNELS              components of a pixel, for SHARED_X of 1
+//     SAMPLE_BYTES          1 or 2; the latter with the lower byte first
+//     COUNT                 elements of the array
+//     RESULT                the type of the result
+//     TEXELS                texels of a row of the result, which is an image with four elements in each; 0: a buffer
+
+// Of a component, at pixel (x, y) of the picture.
+int sample_at(__global const uchar *restrict frame, const int component, const int x, const int y) {
+  __global const int *n = (__global const int *)frame, *own = n + 6 + 3 * component;
+  const int column = n[0] + n[1] * x + n[2] * y, row = n[3] + n[4] * x + n[5] * y;
+  const int down = component ? SHARED_Y : 1, across = component ? SHARED_X : 1;
+  frame += own[0] + row / down * own[1] + column / across * own[2];
+#if SAMPLE_BYTES == 2
+  return frame[0] | frame[1] << 8;
+#else
+  return frame[0];
+#endif
+}
+
+// Of U or V, for all pixels that share one in the picture. In the frame they may have several: of a row that becomes a
+// column in yuyv, or if the region begins between two pixels that share one. Then it is their mean.
+int shared_at(__global const uchar *restrict frame, const int component, const int x, const int y) {
+  int sum = 0;
+  for (int down = 0; down < SHARED_Y; down++) {
+    for (int across = 0; across < SHARED_X; across++) {
+      sum += sample_at(frame, component, x * SHARED_X + across, y * SHARED_Y + down);
+    }
+  }
+  return (sum + SHARED_X * SHARED_Y / 2) / (SHARED_X * SHARED_Y);
+}
+
+int element(__global const uchar *restrict frame, int number) {
+#if SHARED_Y == 2
+  if (number < WIDTH * HEIGHT) return sample_at(frame, 0, number % WIDTH, number / WIDTH);
+  number -= WIDTH * HEIGHT;
+#if PAIRS
+  const int component = 1 + number % 2;
+  number /= 2;
+#else
+  const int component = 1 + number / (WIDTH / 2 * (HEIGHT / 2));
+  number %= WIDTH / 2 * (HEIGHT / 2);
+#endif
+  return shared_at(frame, component, number % (WIDTH / 2), number / (WIDTH / 2));
+#elif SHARED_X == 2
+  const int y = number / (2 * WIDTH), pair = number % (2 * WIDTH) / 4, place = number % 4;  // Y U Y V
+  return place % 2 ? shared_at(frame, 1 + place / 2, pair, y) : sample_at(frame, 0, 2 * pair + place / 2, y);
+#else
+  return sample_at(frame, number % CHANNELS, number / CHANNELS % WIDTH, number / CHANNELS / WIDTH);
+#endif
+}
+
+// Global size: elements / 4, rounded up.
+__kernel void NAME(RESULT result, __global const uchar *restrict frame) {
+  const int texel = get_global_id(0), first = 4 * texel;
+#if TEXELS
+  const int4 elements = (int4)(
+      element(frame, first), element(frame, first + 1), element(frame, first + 2), element(frame, first + 3));
+  write_imagef(result, (int2)(texel % TEXELS, texel / TEXELS), convert_float4(elements) / 255.0f);
+#else
+  for (int number = first; number < min(first + 4, COUNT); number++) result[number] = element(frame, number);
+#endif
+}

@@ -1,0 +1,35 @@
+"""What the player needs for frames in memory of any layout: the table FrameInput of model.fbs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from imgconv.compiling.plan import Plan, Storage
+from imgconv.dtype import FLOAT32
+from imgconv.kernels.layout import Texture
+from imgconv.preprocessing.preparation import Format
+from imgconv.preprocessing.stage import PICTURE, shared_pixels, size_of_array
+from imgconv.preprocessing.video_frame import FILE, HEADER, LAYOUTS, FrameKernel, sample_bytes
+
+
+def frame_kernel(format: Format, shape: tuple[int, ...], place: Storage) -> FrameKernel:
+    """The kernel that makes an input of frames of a format."""
+    texels = place.tiling.width if isinstance(place, Texture) and not place.tiling.linear else 0
+    return FrameKernel(format, shape, texels, place.dtype == FLOAT32)
+
+
+def frame_values(plan: Plan, format: Format | None) -> dict[str, Any] | None:
+    """The values of the table. format: of the picture. None if the model takes none, or if the host reads it."""
+    names = [value.name for value in plan.inputs]
+    if format is None or PICTURE not in names or plan.moved and PICTURE in {v.name for v in plan.moved.inputs}:
+        return None
+    number = names.index(PICTURE)
+    width, height = size_of_array(format, plan.inputs[number].shape)
+    shared, kernel = shared_pixels(format), frame_kernel(format, plan.inputs[number].shape, plan.input_buffers[PICTURE])
+    return {
+        "input": number, "format": format, "width": width, "height": height, "sample_bytes": sample_bytes(format),
+        "shared_width": shared[0], "shared_height": shared[1], "header_bytes": HEADER,
+        "layouts": [asdict(layout) for layout in LAYOUTS[format]],
+        "kernel": {"text": kernel.text, "path": FILE.name}, "global_size": kernel.items,
+    }
