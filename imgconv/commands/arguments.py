@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from imgconv.arrays import Declared, Shapes
 from imgconv.errors import InputError
+from imgconv.loading.description import known_devices
 from imgconv.preprocessing.preparation import FILTERS, ORDERS, RESIZES
 
 
@@ -51,6 +52,15 @@ def add_strict_argument(parser: argparse.ArgumentParser) -> None:
     """--strict, which refuses a model that needs the host."""
     parser.add_argument(
         "--strict", action="store_true", help="refuse a model that needs the host to compute a part"
+    )
+
+
+def add_target_argument(parser: argparse.ArgumentParser) -> None:
+    """--target, descriptions of devices that need not be at hand."""
+    parser.add_argument(
+        "--target", action="append", default=[], metavar="FILE",
+        help="plan for the device that this file describes, which `imgconv devices --json` wrote there, or for one of "
+        f"{', '.join(known_devices())}; several times for several devices",
     )
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from imgconv.arrays import Declared, Shapes
 from imgconv.cl.device import DeviceInfo
 from imgconv.commands.arguments import add_model_arguments, add_precision_argument, add_strict_argument
-from imgconv.commands.arguments import add_picture_arguments, check_sizes, read_shapes
+from imgconv.commands.arguments import add_picture_arguments, add_target_argument, check_sizes, read_shapes
 from imgconv.commands.inputs import description_of, find_target, read_preparation
 from imgconv.commands.tune import chosen_precision
 from imgconv.errors import ConfigError, DeviceError, InputError
 from imgconv.files.disk import check_folder
 from imgconv.loading.compiled import Source
-from imgconv.loading.description import known_devices, read_description
+from imgconv.loading.description import read_description
 from imgconv.loading.targets import save_for_devices
 from imgconv.model import Model, Settings, open_source, read_settings
 from imgconv.precision.choose import BOUND
@@ -59,11 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--colors", choices=COLORS, help="the standard of a frame's colors (default: bt601)")
     add_strict_argument(parser)
-    parser.add_argument(
-        "--target", action="append", default=[], metavar="FILE",
-        help="plan for the device that this file describes, which `imgconv devices --json` wrote there, or for one of "
-        f"{', '.join(known_devices())}; several times for several devices in one file",
-    )
+    add_target_argument(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help=f"where to write (default: MODEL with {SUFFIX})")
 
 

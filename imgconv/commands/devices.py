@@ -24,11 +24,13 @@ drivers, where each was found, and why its devices are missing, if they are."""
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `imgconv devices`."""
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--device", help="show this device alone: an index or part of the name")
 
 
 def execute(options: argparse.Namespace) -> None:
     """Prints the devices. Raises DeviceError if there is none, or if IMGCONV_DEVICE fits none."""
     devices = list_devices()
+    shown = devices if options.device is None else (select(options.device, devices),)
     drivers = list_drivers({device.platform for device in devices})
     problem = None
     chosen = None
@@ -37,10 +39,10 @@ def execute(options: argparse.Namespace) -> None:
     except DeviceError as error:
         problem = error
     if options.json:
-        listed = [{**dataclasses.asdict(device), "default": device == chosen} for device in devices]
+        listed = [{**dataclasses.asdict(device), "default": device == chosen} for device in shown]
         terminal.print_json({"devices": listed, "drivers": [dataclasses.asdict(driver) for driver in drivers]})
     else:
-        for device in devices:
+        for device in shown:
             print_device(device, device == chosen)
         print_drivers(drivers)
     if problem:

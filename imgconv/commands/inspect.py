@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from imgconv.arrays import Shapes
 from imgconv.cl.device import DeviceInfo, select
-from imgconv.commands.arguments import add_model_arguments, add_strict_argument, check_sizes, read_shapes
+from imgconv.commands.arguments import add_model_arguments, add_strict_argument, add_target_argument, check_sizes
+from imgconv.commands.arguments import read_shapes
 from imgconv.commands.inputs import declared_of, load_model
+from imgconv.commands.inspect_plans import Plans, make_plans, plan_facts, print_plans, read_plans
 from imgconv.precision.share import Halves, halves_of
 from imgconv.compiling.plan import Launch, Plan, Storage
 from imgconv.config import Config, read_config
+from imgconv.errors import ConfigError
 from imgconv.files.container import is_container
 from imgconv.graph.nodes import Graph, HostPartition, Value
 from imgconv.host.subgraphs import is_subgraph
@@ -27,7 +31,11 @@ from imgconv.stored.tuning import open_beside
 DESCRIPTION = """\
 Show what would run on the device: every launch with the operations fused into it, the ONNX nodes it came from, the
 texture it writes and its multiply-adds, the sums, and the graph after the passes. Nothing is compiled or run, except
-with --float16, where the model itself is asked which of its textures must stay float."""
+with --float16, where the model itself is asked which of its textures must stay float.
+
+Of a file of imgconv compile, and of a model with --target, it shows every plan: for which device, its memory, what is
+half, the time that the cost model predicts. That needs no device; --all shows the launches of each plan too. With
+--device it shows what that device would run of a file."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="every column")
     parser.add_argument("--constants", action="store_true", help="also list the constants of the graph")
     add_strict_argument(parser)
+    add_target_argument(parser)
     parser.add_argument(
         "--why", action="store_true", help="also say what was recomputed or kept, and where specialisations come from"
     )
@@ -44,6 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> None:
     """Prints graph, launches and totals. Raises what imgconv.load raises."""
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)
+    if options.target or (is_container(options.model) and options.device is None):
+        _show_plans(options, config)
+        return
     with terminal.Progress(f"reading {options.model}") as progress:
         declared = declared_of(options.model)
         shapes = read_shapes(options.shape, declared)
@@ -53,13 +65,46 @@ def execute(options: argparse.Namespace) -> None:
     halves = halves_of(plan, graph, config) if config.float16 else None
     if options.json:
         shown = {"reasons": dict(graph.reasons), "choices": choices(plan)} if options.why else {}
-        terminal.print_json(as_json(options.model, device, plan, graph.host_partition, halves) | shown)
+        terminal.print_json(as_json(options.model, device.key, plan, graph.host_partition, halves) | shown)
         return
     print_plan(device, graph, plan, options.all, options.constants, halves)
     if graph.host_partition:
         print_boundary(graph.host_partition, plan)
     if options.why:
         print_reasons(graph.reasons, choices(plan))
+
+
+def _show_plans(options: argparse.Namespace, config: Config) -> None:
+    """Prints every plan of a compiled file, or of a model for each --target. Opens no device."""
+    if is_container(options.model):
+        if options.target:
+            raise ConfigError(f"{options.model!r} is compiled: its plans are for the devices that they were made for")
+        found = read_plans(options.model)
+    else:
+        with terminal.Progress(f"reading {options.model}"):
+            found = make_plans(options, config)
+    if options.json:
+        terminal.print_json(_plans_as_json(options, found))
+        return
+    print_plans(options.model, found)
+    for each in found.plans if options.all else ():
+        terminal.console().print()
+        print_plan(each.device, found.graph, each.plan, True, options.constants, found.halves(each.plan))
+    for each in found.plans if options.why else ():
+        print_reasons(found.graph.reasons, choices(each.plan))
+
+
+def _plans_as_json(options: argparse.Namespace, found: Plans) -> dict[str, Any]:
+    partition, plans = found.graph.host_partition, []
+    for each in found.plans:
+        why = {"choices": choices(each.plan)} if options.why else {}
+        shown = as_json(options.model, each.device, each.plan, partition, found.halves(each.plan))
+        plans.append({**shown, **plan_facts(each), **why})
+    return {
+        "model": options.model, **found.file, "description": json.loads(found.description or "null"),
+        "inputs": [_value(value) for value in found.graph.inputs], "outputs": [_value(v) for v in found.outputs],
+        "plans": plans,
+    }
 
 
 def _compiled(
@@ -109,7 +154,7 @@ LAUNCHES = (
 
 
 def print_plan(
-    device: DeviceInfo, graph: Graph, plan: Plan, everything: bool = False, constants: bool = False,
+    device: DeviceInfo | str, graph: Graph, plan: Plan, everything: bool = False, constants: bool = False,
     halves: Halves | None = None,
 ) -> None:
     """Prints launches, totals and the graph as text. everything: all columns; constants: those of the graph too.
@@ -198,13 +243,13 @@ def totals_as_text(plan: Plan) -> list[str]:
 
 
 def as_json(
-    model: str, device: DeviceInfo, plan: Plan, partition: HostPartition | None = None, halves: Halves | None = None
+    model: str, device: str, plan: Plan, partition: HostPartition | None = None, halves: Halves | None = None
 ) -> dict[str, Any]:
     """Returns everything that print_plan and print_boundary show, as plain data. outputs: those of the device."""
     half = {"half": {**vars(halves), "reasons": dict(halves.reasons)}} if halves else {}
     return half | {
         "model": model,
-        "device": device.key,
+        "device": device,
         "inputs": [_value(value) for value in plan.inputs],
         "outputs": [_value(value) for value in plan.outputs],
         "launches": [_launch(launch) for launch in plan.launches],

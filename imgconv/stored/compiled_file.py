@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
@@ -22,8 +22,9 @@ from imgconv.errors import ModelError
 from imgconv.files.container import Blob, Container, places_of, write_container
 from imgconv.files.flat import Table
 from imgconv.graph.nodes import Graph, HostPartition
+from imgconv.kernels.layout import Alignment, ImageLimits
 from imgconv.kernels.source import COMMON
-from imgconv.kernels.target import Target
+from imgconv.kernels.target import Target, TargetKind
 from imgconv.preprocessing.preparation import FORMATS, Format
 from imgconv.stored.blobs import BlobWriter
 from imgconv.stored.codec import TableReader, TableWriter
@@ -142,6 +143,13 @@ class SavedModel:
             raise self.container.error(f"its picture has the format {found!r}: use a newer imgconv")
         return found
 
+    def read_plans(self) -> list[PlanFor]:
+        """Returns every plan with its weights and programs, in the order of the file."""
+        return self._read(lambda: [
+            PlanFor(read_plan(table, self._blob), table.device, _read_target(table.target), self._binaries(table))
+            for table in self.table.plans
+        ])
+
     def plan_for(self, device: str, target: Target) -> PlanFor | None:
         """The plan that was made for this kind of device and these kernels, with its weights; None if there is none.
 
@@ -161,9 +169,11 @@ class SavedModel:
         table = next((plan for plan in fitting if plan.device == device), fitting[0] if fitting else None)
         if table is None:
             return None
-        programs = table.programs if table.device == device else ()
-        binaries = tuple(self._blob(program.binary) for program in programs if program.binary >= 0)
+        binaries = self._binaries(table) if table.device == device else ()
         return PlanFor(read_plan(table, self._blob), device, target, binaries)
+
+    def _binaries(self, table: Any) -> tuple[bytes, ...]:
+        return tuple(self._blob(program.binary) for program in table.programs if program.binary >= 0)
 
     def read_graph(self) -> Graph:
         """The graph after the passes, with its host partition."""
@@ -224,3 +234,17 @@ def _target_values(target: Target) -> Mapping[str, Any]:
         "linear_alignment": linear.base if linear else 0, "linear_limit": linear.limit if linear else 0,
         "loop_rounds": target.loop_rounds or 0, "native_functions": target.native_functions,
     }
+
+
+def _read_target(table: Any) -> Target:
+    """Returns the Target of a table. Raises ValueError for what no target has."""
+    alignment = Alignment(table.row_alignment, table.base_alignment, table.largest_buffer)
+    if table.kind not in get_args(TargetKind):
+        raise ValueError(f"kind is {table.kind!r}")
+    return Target(
+        ImageLimits(table.image_width, table.image_height, table.image_layers), table.kind, table.compute_units,
+        table.half_images, table.max_read_images, table.half_arithmetic, table.byte_images, table.local_memory_bytes,
+        alignment if table.row_alignment else None, table.max_work_group,
+        Alignment(1, table.linear_alignment, table.linear_limit) if table.linear_alignment else None,
+        table.loop_rounds or None, native_functions=table.native_functions,
+    )

@@ -23,7 +23,8 @@ const char *const USAGE =
     "imgconv-run MODEL --check [--device DEVICE] [--cache FOLDER]\n"
     "imgconv-run --devices\n"
     "imgconv-run --help\n\n"
-    "FILE: .npy, or the raw content, row-major. Inputs that are not given are zeros. --reference: compares an output;\n"
+    "FILE: .npy, or the raw content, row-major. Inputs that are not given are zeros. MODEL alone: prints what it takes and\n"
+    "gives. --reference: compares an output;\n"
     "exit status 1 if its bits differ, or, with --tolerance, if a number differs by more than T times the largest of\n"
     "the reference. --bench: runs for N seconds (default 3), after a tenth of them. --profile: the time of each launch.\n"
     "--device: an index, or a part of the name. --cache: a folder for compiled programs. --timeout: gives up if opening,\n"
@@ -127,6 +128,22 @@ bool compare(const Arguments &arguments, const Arrays &outputs) {
   return equal;
 }
 
+// Whether only a model was named, and perhaps where it runs.
+bool is_only_named(const Arguments &given) {
+  return given.inputs.empty() && given.references.empty() && given.outputs.empty() && !given.bench && !given.profile;
+}
+
+// "input   x: float32 1x3x8x8" for each.
+void print_tensors(const char *kind, const std::vector<imgconv_tensor> &tensors) {
+  for (const imgconv_tensor &each : tensors) {
+    std::printf("%-7s %s: %s ", kind, each.name, each.dtype_name);
+    for (size_t axis = 0; axis < each.rank; ++axis) {
+      std::printf("%s%lld", axis ? "x" : "", static_cast<long long>(each.shape[axis]));
+    }
+    std::puts(each.rank ? "" : "scalar");
+  }
+}
+
 void bench(imgconv_model *model, const Arguments &arguments, const Arrays &inputs, const Arrays &outputs) {
   const auto run = [&](double seconds) {
     return measure(model, inputs.arrays.data(), outputs.arrays.data(), arguments.frames, seconds);
@@ -178,6 +195,10 @@ int run(const Arguments &arguments) {
   imgconv_tensor tensor;
   for (size_t i = 0; imgconv_input(model, i, &tensor) == IMGCONV_OK; ++i) inputs.add(tensor);
   for (size_t i = 0; imgconv_output(model, i, &tensor) == IMGCONV_OK; ++i) outputs.add(tensor);
+  if (is_only_named(arguments)) {
+    print_tensors("input", inputs.tensors);
+    print_tensors("output", outputs.tensors);
+  }
   for (const auto &[name, path] : arguments.inputs) {
     const size_t number = inputs.find(name);
     const std::vector<char> content = read_array(path, inputs.tensors[number]);

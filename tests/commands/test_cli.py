@@ -22,6 +22,7 @@ from host_fallback_models import CASES
 from imgconv.cl.device import DeviceInfo, list_devices
 from imgconv.cli import notes_on_stderr
 from imgconv.commands import devices as devices_command
+from imgconv.loading.description import read_description
 from imgconv.reports import terminal
 
 COLORS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
@@ -211,6 +212,44 @@ def test_inspect_says_what_is_half(imgconv: Command, device: DeviceInfo) -> None
     assert half["values"] - half["half"] == len(half["reasons"]) and "big" in half["reasons"]
 
 
+def test_inspect_shows_the_plans_of_a_file_without_a_device(
+    imgconv: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planned for targets, and read from the file that was compiled for them, plans are the same."""
+    monkeypatch.setattr("imgconv.cl.device._find_devices", lambda: pytest.fail("a device was looked for"))
+    monkeypatch.setenv("FLOAT16", "0")
+    write_convolution()
+    Path("conv.task.json").write_text('{"task": "image"}')
+    command = ("conv.onnx", "--shape", "h=12", "--target", "generic", "--target", "adreno_740")
+    status, out, err = imgconv("compile", *command)
+    assert status == 0, err
+    status, out, err = imgconv("inspect", "conv.imgconv", "--json")
+    assert status == 0, err
+    read, planned = json.loads(out), json.loads(imgconv("inspect", *command, "--json")[1])
+    assert read["plans"] and read["description"] == planned["description"] == {"task": "image"}
+    assert read["bytes"] == Path("conv.imgconv").stat().st_size
+    for each, before in zip(read["plans"], planned["plans"], strict=True):
+        assert each.pop("target") | {"vector_floats": 0} == before.pop("target") | {"vector_floats": 0}
+        assert each.pop("model") != before.pop("model")
+        assert each == before and each["predicted_ms"] > 0 and each["launches"]
+        memory = each["memory"]
+        assert memory["peak"] == sum(memory[name] for name in ("weights", "activations", "states", "buffers"))
+    for what in ("conv.imgconv",), command:
+        lines = imgconv("inspect", *what)[1].splitlines()
+        assert "inputs   x: float32[1, 3, 12, 10]" in lines and "outputs  y: float32[1, 4, 10, 8]" in lines
+        assert [line.split()[:2] for line in lines[-2:]] == [["0", "generic,"], ["1", "QUALCOMM"]]
+    assert "first, second" in imgconv("inspect", "conv.imgconv", "--all")[1]
+    status, _, err = imgconv("inspect", *command, "--float16")
+    assert status == 1 and "--float16" in err and "compile" in err
+
+
+def test_devices_shows_one_alone(imgconv: Command, device: DeviceInfo) -> None:
+    found = json.loads(imgconv("devices", "--json", "--device", device.index)[1])
+    assert [each["index"] for each in found["devices"]] == [device.index]
+    Path("device.json").write_text(json.dumps(found))
+    assert read_description("device.json") == device
+
+
 def test_compile_and_run_what_was_compiled(
     imgconv: Command, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,7 +261,7 @@ def test_compile_and_run_what_was_compiled(
     expected = json.loads(imgconv("run", "means.onnx", "a.png", "--json")[1])["results"]
     found = json.loads(imgconv("run", "means.imgconv", "a.png", "--json")[1])["results"]
     assert [each["answers"] for each in found] == [each["answers"] for each in expected]
-    plan = json.loads(imgconv("inspect", "means.imgconv", "--json")[1])
+    plan = json.loads(imgconv("inspect", "means.imgconv", "--device", device.index, "--json")[1])
     assert plan["launches"] == json.loads(imgconv("inspect", "means.onnx", "--json")[1])["launches"]
     written = json.loads(imgconv("compile", "means.onnx", "-o", "other.imgconv", "--json")[1])
     assert written["file"] == "other.imgconv" and written["bytes"] == Path("other.imgconv").stat().st_size

@@ -40,6 +40,8 @@ def test_the_command(device: DeviceInfo, environment: dict[str, str], built: Pat
     assert run("--input", "x=x.npy", "--reference", "y=y.npy").returncode == 0
     differs = run("--input", "x=x.npy", "--reference", "y=wrong.npy")
     assert (differs.returncode, differs.stderr.count("y: 5 elements differ from wrong.npy")) == (1, 1)
+    listed = run("--unchecked").stdout
+    assert listed == "input   x: float32 1x3x9x7\noutput  y: float32 1x5\noutput  kept: float32 1x5x9x7\n"
     assert run("--help").stdout.startswith("imgconv-run MODEL") and run("-h").returncode == 0
     for frames, seconds in ((1, 0), (3, 0), (3, 0.2)):
         measured = run("--bench", "--json", "--seconds", seconds, "--frames-in-flight", frames)

@@ -1,0 +1,139 @@
+"""imgconv inspect of a compiled file, or of a model for targets: every plan, planned or read without a device."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from imgconv.commands.arguments import check_sizes, read_shapes
+from imgconv.commands.inputs import declared_of
+from imgconv.compiling.plan import Plan
+from imgconv.config import Config
+from imgconv.dtype import FLOAT32
+from imgconv.errors import ConfigError
+from imgconv.graph.nodes import Graph, Value
+from imgconv.loading.compiled import prepare_for
+from imgconv.loading.description import read_description
+from imgconv.precision.share import Halves, halves_of
+from imgconv.reports import terminal
+from imgconv.reports.table import Column, print_table
+from imgconv.runtime.host_fallback import strict_error
+from imgconv.stored.compiled_file import PlanFor, SavedModel
+from imgconv.stored.description_file import description_beside
+from imgconv.stored.tuning import open_beside
+
+PLANS = (
+    Column("#"), Column("device", text=True), Column("launches"), Column("M multiply-adds", 4), Column("MB"),
+    Column("weights", 2), Column("activations", 2), Column("states", 3), Column("half", 1), Column("predicted ms"),
+    Column("programs", 5, text=True),
+)
+
+
+@dataclass(frozen=True)
+class Plans:
+    """The plans of a model. graph: after the passes. description: JSON, see imgconv.tasks; "" if there is none.
+
+    file: facts of a compiled file, by name; empty before compiling.
+    """
+
+    graph: Graph
+    config: Config
+    plans: Sequence[PlanFor]
+    description: str
+    file: Mapping[str, Any]
+
+    def halves(self, plan: Plan) -> Halves | None:
+        """Returns what of a plan is half; None if all is float by the settings."""
+        return halves_of(plan, self.graph, self.config) if self.config.float16 else None
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """The outputs of the model; a size that depends on data is -1."""
+        partition = self.graph.host_partition
+        return partition.outputs if partition else tuple(self.graph.values[name] for name in self.graph.outputs)
+
+
+def read_plans(path: str) -> Plans:
+    """Returns the plans of a compiled file. Raises ModelError."""
+    saved = SavedModel.open(path)
+    file = {
+        "bytes": os.path.getsize(path), "written_by": str(saved.table.written_by), "needs": saved.table.needs,
+        "refused_by_player": saved.refused_by_player or None,
+    }
+    return Plans(saved.read_graph(), saved.config, saved.read_plans(), saved.description, file)
+
+
+def make_plans(options: argparse.Namespace, config: Config) -> Plans:
+    """Returns the plans of options.model for options.target. Raises what `load` raises, and InputError."""
+    from imgconv.onnx_import import import_onnx
+
+    if config.storage != FLOAT32:
+        raise ConfigError(
+            "what can be half is measured on a device: give --target to imgconv compile --float16, and inspect its file"
+        )
+    declared = declared_of(options.model)
+    shapes = read_shapes(options.shape, declared)
+    check_sizes(declared, shapes)
+    graph = import_onnx(options.model, shapes)
+    if options.strict and graph.host_partition:
+        raise strict_error(graph.host_partition, options.model)
+    tuning = open_beside(options.model)
+    made = []
+    for info in map(read_description, options.target):
+        prepared = prepare_for(info, graph, config, tuning)
+        made.append((prepared.graph, PlanFor(prepared.plan(), info.key, prepared.target)))
+    return Plans(made[0][0], config, [each for _, each in made], description_beside(options.model), {})
+
+
+def predicted_seconds(plan: Plan) -> float | None:
+    """Returns the sum of the seconds that the cost model gives the launches; None if it knows one of them not."""
+    choices = [launch.choice for launch in plan.launches]
+    return sum(each.predicted for each in choices if each) if all(choices) else None
+
+
+def values_of(name: str, values: Sequence[Value]) -> str:
+    """Returns inputs or outputs in a line."""
+    return f"{name:8} {', '.join(map(str, values)) or 'none'}"
+
+
+def print_plans(model: str, found: Plans) -> None:
+    """Prints what a model takes and gives, and a line for each plan."""
+    console, file, partition = terminal.console(), found.file, found.graph.host_partition
+    about = f": {file['bytes'] / 1e6:.1f} MB, by imgconv {file['written_by']}" if file else ""
+    states = sorted({texture.name for each in found.plans for texture in each.plan.states})
+    lines = [
+        f"{model}{about}", values_of("inputs", found.graph.inputs), values_of("outputs", found.outputs),
+        f"{'states':8} {', '.join(states) or 'none'}", f"{'meaning':8} {found.description or 'not described'}",
+    ]
+    if partition:
+        lines.append(f"{'host':8} {len(partition.graph.nodes)} nodes, from {partition.node!r} on: {partition.reason}")
+    if file.get("refused_by_player"):
+        lines.append(f"{'player':8} refuses it: {file['refused_by_player']}")
+    for line in (*lines, ""):
+        console.print(line, soft_wrap=True)
+    rows = [(str(number), *_cells(each, found.halves(each.plan))) for number, each in enumerate(found.plans)]
+    print_table(console, PLANS, rows)
+
+
+def _cells(found: PlanFor, halves: Halves | None) -> tuple[str, ...]:
+    plan, seconds = found.plan, predicted_seconds(found.plan)
+    memory, key = plan.memory, found.device.split(" | ")
+    sizes = [f"{count / 1e6:.2f}" for count in (memory.peak, memory.weights, memory.activations)]
+    return (
+        ", ".join(key[1:3]) or found.device, str(len(plan.launches)), f"{plan.multiply_adds / 1e6:.1f}", *sizes,
+        f"{memory.states / 1e6:.2f}" if memory.states else "", f"{halves.share:.0%}" if halves else "",
+        "" if seconds is None else f"{seconds * 1e3:.2f}", f"{len(found.binaries)}" if found.binaries else "",
+    )
+
+
+def plan_facts(found: PlanFor) -> dict[str, Any]:
+    """Returns what a plan says beyond its launches, as plain data."""
+    seconds = predicted_seconds(found.plan)
+    return {
+        "target": asdict(found.target), "memory": vars(found.plan.memory), "programs": len(found.binaries),
+        "states": [{"name": t.name, "shape": t.shape, "dtype": str(t.dtype)} for t in found.plan.states],
+        "predicted_ms": None if seconds is None else seconds * 1e3,
+    }
