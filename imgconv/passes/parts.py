@@ -7,13 +7,15 @@ from dataclasses import replace
 from imgconv.graph.nodes import Concatenation, Convolution, Graph, Load, Node, Operand, Product, Value, plain
 from imgconv.graph.view import slice_
 from imgconv.kernels.layout import LANES
+from imgconv.passes.elementwise import merge_elementwise
 from imgconv.passes.views import read_through
 
 
 def split_elementwise(graph: Graph) -> Graph:
-    """Move elementwise work on a concatenation of channels to its parts, if convolutions or products make them all.
+    """Move elementwise work on a concatenation of channels to its parts, if that takes no kernel of its own.
 
-    MixNet's layers normalise what several convolutions make. The work joins the epilogues of these kernels.
+    The work joins the epilogue of a kernel that makes a part, or a part's copy. MixNet's and InceptionNeXt's layers
+    normalise what several convolutions make.
 
     Given:   y = concatenation axis 1(a: [1, 8, 4, 4], b: [1, 4, 4, 4]);  z = load(y) then add($0, $1), $1=x
     Result:  z.part0 = load(a) then add($0, $1), $1=x[0, i1, i2, i3]
@@ -25,11 +27,12 @@ def split_elementwise(graph: Graph) -> Graph:
         if name is not None:
             parts = _split(graph, node, graph.producers[name])
             made |= {} if parts is None else {node.output.name: parts, name: []}
-    return replace(graph, nodes=tuple(new for node in graph.nodes for new in made.get(node.output.name, [node])))
+    split = replace(graph, nodes=tuple(new for node in graph.nodes for new in made.get(node.output.name, [node])))
+    return merge_elementwise(split) if made else graph
 
 
 def _concatenation_of(graph: Graph, node: Node) -> str | None:
-    """The name of the concatenation of computed parts on which a load works, if nothing else reads it."""
+    """The name of the concatenation on which a load works, if its parts can take the work and nothing else reads it."""
     if not isinstance(node.operation, Load):
         return None
     for operand in node.all_operands:
@@ -38,17 +41,17 @@ def _concatenation_of(graph: Graph, node: Node) -> str | None:
             continue
         alone = graph.consumers[operand.value] == (node,)
         whole = all(o.view.is_identity for o in node.all_operands if o.value == operand.value)
-        if alone and whole and all(_is_computed(graph, part) for part in made.operands):
+        if alone and whole and all(_takes_work(graph, part) for part in made.operands):
             return operand.value
     return None
 
 
-def _is_computed(graph: Graph, part: Operand) -> bool:
-    """Returns whether a part has whole texels and is all that reads the result of a convolution or a product."""
+def _takes_work(graph: Graph, part: Operand) -> bool:
+    """Returns whether a part of whole texels has a kernel that can do work on it: one that makes it, or copies it."""
     made = graph.producers.get(part.value)
     alone = len(graph.consumers[part.value]) == 1 and part.value not in graph.outputs and part.view.is_identity
-    kernel = made is not None and isinstance(made.operation, (Convolution, Product))
-    return alone and kernel and part.view.shape[1] % LANES == 0
+    takes = made is None or not alone or isinstance(made.operation, (Convolution, Load, Product))
+    return takes and part.view.shape[1] % LANES == 0
 
 
 def _split(graph: Graph, node: Node, whole: Node) -> list[Node] | None:

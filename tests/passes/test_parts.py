@@ -8,7 +8,7 @@ import numpy
 import pytest
 from graphs import apply_pass, const, graph_of, image, numpy_convolution, pushed, shown, unchanged
 
-from imgconv.graph.nodes import Concatenation, Convolution, Graph
+from imgconv.graph.nodes import Concatenation, Convolution, Graph, Load
 from imgconv.passes import run_passes
 from imgconv.passes.elementwise import merge_elementwise
 from imgconv.passes.parts import split_elementwise
@@ -53,6 +53,29 @@ def test_parts_take_a_normalisation_an_activation_and_a_residual() -> None:
     assert kinds == [Convolution, Convolution, Concatenation]
 
 
+def test_what_is_copied_takes_the_work() -> None:
+    """As in InceptionNeXt: some channels go through convolutions, the others as they are; then a normalisation."""
+    x = image(1, 8, 6, 6)
+    w, scale = const(4, 4, 3, 3), const(8, 1, 1, low=0.5)
+    whole = concatenate([x.slice(1, 0, 4), x.slice(1, 4, 8).conv2d(w, padding=1)], 1)
+    def expected(x: Any) -> dict[str, Any]:
+        made = [x[:, :4], numpy_convolution(x[:, 4:], w.array, pads=(1,) * 4)]
+        return {"y": numpy.concatenate(made, 1) * scale.array}
+    after = apply_pass(run_passes, graph_of(y=whole * scale), expected)
+    assert [type(node.operation) for node in after.nodes] == [Load, Convolution, Concatenation]
+
+
+def test_loads_that_make_parts_take_the_work() -> None:
+    """Parts that share texels are one load, which the work is merged into."""
+    x = image(1, 8, 6, 6)
+    w = const(8, 8, 1, 1)
+    whole = concatenate([x.slice(1, 0, 2), x.slice(1, 6, 8), x.conv2d(w)], 1)
+    def expected(x: Any) -> dict[str, Any]:
+        return {"y": numpy.exp(numpy.concatenate([x[:, :2], x[:, 6:], numpy_convolution(x, w.array)], 1))}
+    after = apply_pass(run_passes, graph_of(y=whole.exp()), expected)
+    assert [type(node.operation) for node in after.nodes] == [Load, Convolution, Concatenation]
+
+
 X = image(1, 8, 6, 6)
 WHOLE = mixed(X)[0]
 
@@ -61,7 +84,7 @@ WHOLE = mixed(X)[0]
     {"w": WHOLE, "y": WHOLE.exp()},  # the concatenation is an output
     {"y": WHOLE.exp(), "z": WHOLE.sum([2, 3])},  # something else reads it
     {"y": WHOLE.slice(1, 0, 8).exp()},  # a part of it is read
-    {"y": concatenate([X, X.conv2d(const(4, 8, 1, 1))], 1).exp()},  # a part is an input
+    {"y": concatenate([image(1, 8, 8, 8, name="p").max_pool(3, 1), X.conv2d(const(4, 8, 1, 1))], 1).exp()},  # a maximum
     {"y": mixed(X, 6, 6)[0].exp()},  # parts share texels
     {"y": concatenate([X.conv2d(const(8, 8, 1, 1)), X.conv2d(const(8, 8, 1, 1, seed=1))], 3).exp()},  # along columns
 ], ids=range(6))
@@ -70,11 +93,10 @@ def test_parts_stay(outputs: dict[str, Tensor]) -> None:
 
 
 def test_parts_of_one_concatenation_beside_another() -> None:
-    """The work on the first goes to its parts; the second has a part that is read elsewhere too."""
+    """The work on the first goes to its parts; the second is read elsewhere too."""
     first, _ = mixed(X)
-    part = X.conv2d(const(4, 8, 1, 1, seed=3))
-    second = concatenate([part, X.conv2d(const(4, 8, 1, 1, seed=4))], 1)
-    graph = given(y=first.exp(), z=second.exp(), p=part.sum([2, 3]))
+    second = concatenate([X.conv2d(const(4, 8, 1, 1, seed=3)), X.conv2d(const(4, 8, 1, 1, seed=4))], 1)
+    graph = given(y=first.exp(), z=second.exp(), p=second.sum([2, 3]))
     after = apply_pass(split_elementwise, graph)
     assert isinstance(after.producers["y"].operation, Concatenation)
     assert after.producers["z"] == graph.producers["z"]
