@@ -32,6 +32,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 # Recipes for changes of imgconv itself: their code is code of the repository.
 RECIPES = ROOT / "docs" / "architecture" / "recipes.md"
 # What keeps a command short here.
+FILES = (".onnx", ".imgconv", ".jpg", ".png", ".json", ".mp4")
 SHORT = {"profile": ["--repeat", "2"], "tune": ["--budget", "0.2"], "bench": ["--seconds", "0.1"]}
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -119,7 +120,7 @@ def test_commands_run(page: Path, folder: dict[str, Any], capsys: pytest.Capture
         if any(each.isupper() for each in words if not each.startswith("-")):
             continue  # MODEL, FILE: said in words
         words += SHORT.get(words[0], []) if "--precision" not in words else []
-        files = [each for each in words[1:] if Path(each).suffix in (".onnx", ".jpg", ".png", ".json", ".mp4")]
+        files = [each for each in words[1:] if Path(each).suffix in FILES]
         outputs = {words[n + 1] for n, each in enumerate(words) if each in ("--output", "-o", "--jsonl", "--coco")}
         if all(Path(each).exists() for each in files if each not in outputs) and not re.search(r"/dev/|-$", line):
             assert cli.main(words) == 0, (line, capsys.readouterr().err)
