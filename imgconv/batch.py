@@ -22,7 +22,8 @@ from PIL import Image
 from imgconv.arrays import Array
 from imgconv.errors import InputError
 from imgconv.graph.nodes import Value
-from imgconv.model import DEPTH, Model, load, prepares_pictures
+from imgconv.loading.compiled import DEPTH
+from imgconv.model import Model, load, prepares_pictures
 from imgconv.pictures.host import pixels_or_array, upright
 from imgconv.preprocessing.preparation import PictureInput, Preparation, picture_inputs
 from imgconv.reports.terminal import to_json

@@ -23,10 +23,10 @@ from imgconv.errors import ConfigError, ContentError, Error, InputError, ShapeEr
 from imgconv.files.container import is_container
 from imgconv.graph.nodes import Graph, Value
 from imgconv.limits import Limits
-from imgconv.loading.compiled import Compiled, SavedSource, Source, plans_to_save
+from imgconv.loading.compiled import DEPTH, Compiled, SavedSource, Source, save_compiled
+from imgconv.loading.stream import Stream, check_states
 from imgconv.runtime.host_fallback import strict_error
-from imgconv.runtime.stream import Stream, check_states
-from imgconv.stored.compiled_file import SavedModel, save_model
+from imgconv.stored.compiled_file import SavedModel
 from imgconv.stored.precision_file import PrecisionFile, read_precision_file
 from imgconv.stored.tuning import Database, open_beside
 
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 # The name and shape of an input, and dtype and bytes if its content matters: a plan is made for those of all inputs.
 PlanKey = tuple[str, tuple[int, ...], Union[tuple[str, bytes], tuple[()]]]
 PLANS = 8
-DEPTH = 3
 
 
 class Model:
@@ -218,10 +217,16 @@ class Model:
         last = self._last
         if self._contents:
             raise InputError(f"the content of {', '.join(self.needs_content)} shapes the model, so it cannot stream")
-        check_states(last.plan, states)
+        if last.states:
+            raise InputError("the file keeps its states already: use run, and reset to set them to zero")
+        check_states(last.plan.inputs, last.plan.outputs, states)
         shapes = {value.name: value.shape for value in last.plan.inputs}
         compiled = self._source.compile(shapes, {}, [last.session], states)
-        return Stream(compiled.session, compiled.fallback, self._source.format)
+        return Stream(compiled, self._source)
+
+    def reset(self) -> None:
+        """Sets to zero what a file of `Stream.save` or `imgconv compile --state` keeps from run to run."""
+        self._last.reset()
 
     def save(self, path: str | os.PathLike[str], targets: Sequence[str | os.PathLike[str] | DeviceInfo] = ()) -> None:
         """Writes the plan of the last run, its weights and the driver's programs: `load` takes the file as a model.
@@ -234,9 +239,7 @@ class Model:
         `imgconv devices --json`, names of running.description.known_devices(), or DeviceInfos. Raises InputError for a
         wrong description or a file that cannot be written, and what `run` raises.
         """
-        plans = plans_to_save(self._last, self.device, targets, self._source.tuning)
-        source = self._source
-        save_model(path, self._last.graph, self._last.config, plans, source.description, source.format)
+        save_compiled(path, self._last, self._source, targets)
 
     def __call__(self, array: Any) -> Any:
         """The only output for the only input, model(array); a dict of the outputs if there are several.

@@ -33,9 +33,9 @@ SAMPLES = 48  # of a launch, at most: a file has 12 bytes for each
 ROUNDINGS_OF_A_STEP = 8
 
 
-def with_checks(made: PlanFor, graph: Graph, config: Config) -> PlanFor:
-    """The plan with checks of its launches. graph: after the passes."""
-    subjects = subjects_of(made.plan, graph, {})
+def with_checks(made: PlanFor, graph: Graph, config: Config, states: Mapping[str, str]) -> PlanFor:
+    """The plan with checks of its launches. graph: after the passes. states: see `lower`."""
+    subjects = subjects_of(made.plan, graph, states)
     checking = _Checking(made.plan, graph, config, _whole_storages(made.plan, graph))
     replacing = Replacing(made.plan, graph, made.target)
     checks = tuple(

@@ -18,7 +18,8 @@ from imgconv.commands.inputs import declared_of, load_model
 from imgconv.commands.profile import read_inputs
 from imgconv.errors import InputError
 from imgconv.files.container import is_container
-from imgconv.model import DEPTH, Model
+from imgconv.loading.compiled import DEPTH
+from imgconv.model import Model
 from imgconv.reports import terminal
 from imgconv.reports.bench import latency, onnxruntime_run, process_bytes, sustained
 from imgconv.reports.first_result import first_results

@@ -12,7 +12,7 @@ from pathlib import Path
 from imgconv.arrays import Declared, Shapes
 from imgconv.cl.device import DeviceInfo
 from imgconv.commands.arguments import add_model_arguments, add_precision_argument, add_strict_argument
-from imgconv.commands.arguments import add_picture_arguments, add_target_argument, check_sizes, read_shapes
+from imgconv.commands.arguments import add_picture_arguments, add_target_argument, check_sizes, named, read_shapes
 from imgconv.commands.inputs import description_of, find_target, read_preparation
 from imgconv.commands.tune import chosen_precision
 from imgconv.errors import ConfigError, DeviceError, InputError
@@ -58,6 +58,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"put the preparation of such frames into the file: nv12 640x480; formats: {', '.join(FORMATS)}",
     )
     parser.add_argument("--colors", choices=COLORS, help="the standard of a frame's colors (default: bt601)")
+    parser.add_argument(
+        "--state", type=named, action="append", default=[], metavar="OUTPUT=INPUT",
+        help="keep this output on the device as that input of the next run; zero at first",
+    )
     add_strict_argument(parser)
     add_target_argument(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help=f"where to write (default: MODEL with {SUFFIX})")
@@ -107,13 +111,16 @@ def _write(
         _, _, file = chosen_precision(options, BOUND, progress)
         settings = replace(settings, precision=file, float16=None)
     config, precision = read_settings(settings)
+    states = dict(options.state)
     stage, description = None, description_beside(options.model)
     if options.colors and not options.picture:
         raise ConfigError("--colors is of the frames that --picture names: give both")
     if options.picture:
         stage, shapes, description = read_frames(options, declared, shapes)
     if devices and (precision or not config.float16):
-        save_for_devices(path, options.model, devices, config, shapes, precision, options.strict, stage, description)
+        save_for_devices(
+            path, options.model, devices, config, shapes, precision, options.strict, stage, description, states
+        )
         return devices[0]
     try:
         source = open_source(options.model, settings)
@@ -123,7 +130,7 @@ def _write(
         if not devices:
             raise
         raise DeviceError(f"{error}\nWith --float16 a device here measures what can be half; {WITHOUT}") from error
-    model.save(path, devices)
+    (model.stream(states) if states else model).save(path, devices)
     return model.device
 
 

@@ -102,7 +102,8 @@ def _plans_as_json(options: argparse.Namespace, found: Plans) -> dict[str, Any]:
         plans.append({**shown, **plan_facts(each), **why})
     return {
         "model": options.model, **found.file, "description": json.loads(found.description or "null"),
-        "inputs": [_value(value) for value in found.graph.inputs], "outputs": [_value(v) for v in found.outputs],
+        "states": dict(found.states),
+        "inputs": [_value(value) for value in found.inputs], "outputs": [_value(v) for v in found.outputs],
         "plans": plans,
     }
 

@@ -36,14 +36,20 @@ PLANS = (
 class Plans:
     """The plans of a model. graph: after the passes. description: JSON, see imgconv.tasks; "" if there is none.
 
-    file: facts of a compiled file, by name; empty before compiling.
+    states: outputs that feed an input at the next run. file: facts of a compiled file, by name; empty before compiling.
     """
 
     graph: Graph
     config: Config
     plans: Sequence[PlanFor]
     description: str
+    states: Mapping[str, str]
     file: Mapping[str, Any]
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """The inputs of the model, without states."""
+        return tuple(value for value in self.graph.inputs if value.name not in self.states.values())
 
     def halves(self, plan: Plan) -> Halves | None:
         """Returns what of a plan is half; None if all is float by the settings."""
@@ -53,7 +59,8 @@ class Plans:
     def outputs(self) -> tuple[Value, ...]:
         """The outputs of the model; a size that depends on data is -1."""
         partition = self.graph.host_partition
-        return partition.outputs if partition else tuple(self.graph.values[name] for name in self.graph.outputs)
+        made = partition.outputs if partition else [self.graph.values[name] for name in self.graph.outputs]
+        return tuple(value for value in made if value.name not in self.states)
 
 
 def read_plans(path: str) -> Plans:
@@ -63,7 +70,7 @@ def read_plans(path: str) -> Plans:
         "bytes": os.path.getsize(path), "written_by": str(saved.table.written_by), "needs": saved.table.needs,
         "refused_by_player": saved.refused_by_player or None,
     }
-    return Plans(saved.read_graph(), saved.config, saved.read_plans(), saved.description, file)
+    return Plans(saved.read_graph(), saved.config, saved.read_plans(), saved.description, saved.states, file)
 
 
 def make_plans(options: argparse.Namespace, config: Config) -> Plans:
@@ -85,7 +92,7 @@ def make_plans(options: argparse.Namespace, config: Config) -> Plans:
     for info in map(read_description, options.target):
         prepared = prepare_for(info, graph, config, tuning)
         made.append((prepared.graph, PlanFor(prepared.plan(), info.key, prepared.target)))
-    return Plans(made[0][0], config, [each for _, each in made], description_beside(options.model), {})
+    return Plans(made[0][0], config, [each for _, each in made], description_beside(options.model), {}, {})
 
 
 def predicted_seconds(plan: Plan) -> float | None:
@@ -101,12 +108,12 @@ def values_of(name: str, values: Sequence[Value]) -> str:
 
 def print_plans(model: str, found: Plans) -> None:
     """Prints what a model takes and gives, and a line for each plan."""
+    states = ", ".join(f"{made} feeds {fed}" for made, fed in found.states.items())
     console, file, partition = terminal.console(), found.file, found.graph.host_partition
     about = f": {file['bytes'] / 1e6:.1f} MB, by imgconv {file['written_by']}" if file else ""
-    states = sorted({texture.name for each in found.plans for texture in each.plan.states})
     lines = [
-        f"{model}{about}", values_of("inputs", found.graph.inputs), values_of("outputs", found.outputs),
-        f"{'states':8} {', '.join(states) or 'none'}", f"{'meaning':8} {found.description or 'not described'}",
+        f"{model}{about}", values_of("inputs", found.inputs), values_of("outputs", found.outputs),
+        f"{'states':8} {states or 'none'}", f"{'meaning':8} {found.description or 'not described'}",
     ]
     if partition:
         lines.append(f"{'host':8} {len(partition.graph.nodes)} nodes, from {partition.node!r} on: {partition.reason}")

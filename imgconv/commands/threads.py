@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from imgconv.commands.outcome import Outcome
 from imgconv.commands.runner import Item, Runner
-from imgconv.model import DEPTH
+from imgconv.loading.compiled import DEPTH
 
 A = TypeVar("A")
 B = TypeVar("B")

@@ -17,6 +17,7 @@ from imgconv.checking.proving import Running, is_proved, prove
 from imgconv.cl.bad_compilers import bad_forms
 from imgconv.cl.building.crashes import refused_kernels
 from imgconv.cl.device_info import DeviceInfo
+from imgconv.cl.shutdown import shutdown_guard
 from imgconv.compiling.choose import Chooser, CostModel
 from imgconv.compiling.compiler import Prepared, limited, prepare
 from imgconv.dtype import FLOAT32
@@ -31,7 +32,7 @@ from imgconv.runtime.host_fallback import HostFallback, strict_error
 from imgconv.loading.native_functions import native_functions_fit
 from imgconv.loading.target import target_of
 from imgconv.loading.replanning import until_kernels_work
-from imgconv.stored.compiled_file import PlanFor, SavedModel
+from imgconv.stored.compiled_file import PlanFor, SavedModel, save_model
 from imgconv.stored.precision_file import PrecisionFile, choice_key, read_choice, write_choice
 from imgconv.stored.tuning import Database, Tuned
 
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from imgconv.runtime.session import Session
 
 LOG = logging.getLogger("imgconv")
+DEPTH = 3  # frames in flight, unless the caller says otherwise
 TO_THE_END = "imgconv tune --precision MODEL PICTURES, or imgconv compile --pictures PICTURES, measures all of them"
 
 
@@ -77,7 +79,7 @@ def _chooser(info: DeviceInfo, tuning: Database | None) -> Chooser:
 class Compiled:
     """A model for inputs of certain shapes: its plan, and its session on a device.
 
-    fallback: what the host computes of the outputs; None if the device makes them all.
+    fallback: what the host computes of the outputs; None if the device makes them all. states: see `lower`.
     """
 
     make_graph: Callable[[], Graph]
@@ -85,6 +87,7 @@ class Compiled:
     config: Config
     session: Session
     fallback: HostFallback | None = None
+    states: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, inputs: Inputs, outputs: Outputs | None = None) -> dict[str, Any]:
         """Every output by name; see Session.run. Raises what it and HostFallback.finish raise."""
@@ -92,6 +95,11 @@ class Compiled:
             return self.session.run(inputs, outputs)
         made = self.session.run(inputs, self.fallback.on_device(outputs or {}))
         return self.fallback.finish(made, self.fallback.inputs_of(inputs), outputs)
+
+    def reset(self) -> None:
+        """Sets the states to zero. If other threads run frames, it waits for the current one."""
+        with shutdown_guard, self.session.context.lock:
+            self.session.clear_states()
 
     @property
     def outputs(self) -> tuple[Value, ...]:
@@ -155,16 +163,28 @@ def plans_to_save(
         native_functions = native_functions_fit(compiled.session.context, config)
         target = limited(target_of(own, native_functions), config)
         found = PlanFor(compiled.plan, own.key, target, compiled.session.binaries())
-        found = with_checks(found, compiled.graph, config)
-        return [found, *(plans_for(compiled.graph, config, [own], tuning) if native_functions else ())]
-    devices = [each if isinstance(each, DeviceInfo) else read_description(each) for each in targets]
-    return plans_for(compiled.graph, config, devices, tuning)
+        found = with_checks(found, compiled.graph, config, compiled.states)
+        others = [own] if native_functions else []
+    else:
+        found, others = None, [each if isinstance(each, DeviceInfo) else read_description(each) for each in targets]
+    plans = plans_for(compiled.graph, config, others, tuning, compiled.states)
+    return plans if found is None else [found, *plans]
+
+
+def save_compiled(
+    path: str | os.PathLike[str], compiled: Compiled, source: Source | SavedSource,
+    targets: Sequence[str | os.PathLike[str] | DeviceInfo],
+) -> None:
+    """Writes the compiled file of a model that `source` made. Raises what `plans_to_save` and `save_model` raise."""
+    plans = plans_to_save(compiled, source.info, targets, source.tuning)
+    save_model(path, compiled.graph, compiled.config, plans, source.description, source.format, compiled.states)
 
 
 def plans_for(
-    graph: Graph, config: Config, devices: Sequence[DeviceInfo], tuning: Database | None
+    graph: Graph, config: Config, devices: Sequence[DeviceInfo], tuning: Database | None,
+    states: Mapping[str, str],
 ) -> list[PlanFor]:
-    """A plan for each device, without its native functions. graph: after the passes.
+    """A plan for each device, without its native functions. graph: after the passes. states: see `lower`.
 
     Later plans read the packed weights of earlier ones where that takes little longer. Raises what `limited` and
     `lower` raise.
@@ -175,7 +195,8 @@ def plans_for(
         target = limited(target_of(info), config)
         chooser = SharedPackings(_chooser(info, tuning), packings)
         prepared = Prepared(graph, config, target, chooser, bad_forms=bad_forms(info))
-        plans.append(with_checks(PlanFor(prepared.plan(), info.key, target), graph, config))
+        plan = PlanFor(prepared.plan(states=states), info.key, target)
+        plans.append(with_checks(plan, graph, config, states))
     return plans
 
 
@@ -268,7 +289,7 @@ class Source:
         optimised = prepared.graph
         on_device = subgraphs_on(self.info, self.context, self.config, self.tuning, self.limits, self.check)
         fallback = HostFallback.of(optimised.host_partition, optimised.inputs, optimised.outputs, on_device)
-        return Compiled(lambda: optimised, session.plan, config, session, fallback)
+        return Compiled(lambda: optimised, session.plan, config, session, fallback, states or {})
 
     def _built(
         self, graph: Graph, shapes: Shapes, share_with: Sequence[Session], states: Mapping[str, str] | None,
@@ -378,7 +399,7 @@ class SavedSource:
         self, shapes: Shapes, contents: Arrays, share_with: Sequence[Session] = (),
         states: Mapping[str, str] | None = None,
     ) -> Compiled:
-        """The saved plan for this kind of device. If there is none, or for a stream, a plan from the saved graph.
+        """The saved plan for this kind of device. If there is none, or for other states, a plan from the saved graph.
 
         A file that is not trusted gets one from its graph too, with images in place of linear textures: a view that
         reads outside of its tensor reads zeros of an image.
@@ -391,7 +412,8 @@ class SavedSource:
         started, saved = perf_counter(), self.saved
         with spending(self.limits), saved.naming():
             target = limited(target_of(self.info), saved.config)
-            found = saved.plan_for(self.info.key, target) if self.trusted and not states else None
+            kept = states or saved.states
+            found = saved.plan_for(self.info.key, target) if self.trusted and kept == saved.states else None
             refused, bad = refused_kernels(self.info), bad_forms(self.info)
             sources = [launch.source for launch in found.plan.launches] if found else []
             if any(source.key in refused or source.has_form(bad) for source in sources if refused or bad):
@@ -400,12 +422,14 @@ class SavedSource:
                 target = replace(target, native_functions=native_functions_fit(self.context, saved.config))
                 target = target if self.trusted else replace(target, linear=None)
                 prepared = Prepared(saved.read_graph(), saved.config, target, refused=refused, bad_forms=bad)
-                plan = prepared.plan(states=states)
+                plan = prepared.plan(states=kept)
             else:
                 plan = found.plan
             session = Session(plan, self.context, self.progress, share_with, found.binaries if found else ())
             if self.check and not is_proved(session):
-                prove(Running(session, saved.read_graph(), saved.config, states or {}), started)
+                prove(Running(session, saved.read_graph(), saved.config, kept), started)
             on_device = subgraphs_on(self.info, self.context, saved.config, self.tuning, self.limits, self.check)
             fallback = HostFallback.of(saved.host_partition, plan.inputs, [v.name for v in plan.outputs], on_device)
-            return Compiled(saved.read_graph, plan, saved.config, session, fallback)
+            compiled = Compiled(saved.read_graph, plan, saved.config, session, fallback, kept)
+            compiled.reset()
+            return compiled

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from imgconv.arrays import Shapes
@@ -14,6 +14,7 @@ from imgconv.limits import Limits, spending
 from imgconv.passes import run_passes
 from imgconv.preprocessing.stage import PictureStage
 from imgconv.loading.compiled import plans_for, say_what_is_half
+from imgconv.loading.stream import check_host, check_states
 from imgconv.runtime.host_fallback import HostFallback, strict_error
 from imgconv.stored.compiled_file import save_model
 from imgconv.stored.precision_file import PrecisionFile
@@ -24,7 +25,7 @@ from imgconv.stored.description_file import description_beside
 def save_for_devices(
     path: str | os.PathLike[str], model: str | os.PathLike[str], devices: Sequence[DeviceInfo], config: Config,
     shapes: Shapes | None = None, precision: PrecisionFile | None = None, strict: bool = False,
-    picture: PictureStage | None = None, description: str | None = None,
+    picture: PictureStage | None = None, description: str | None = None, states: Mapping[str, str] = {},
 ) -> None:
     """Writes the file of `load(model).save(path, devices)`. It opens no device, so that there may be none.
 
@@ -32,7 +33,8 @@ def save_for_devices(
 
     model: an ONNX file. precision: needed if config.float16 is not 0, because `load` measures on a device what is half.
     shapes, strict: as `load` takes them. picture: the preparation of a picture before the model, whose shape is among
-    shapes. description: by default that beside the model. Raises what `load` and `Model.save` raise.
+    shapes. description: by default that beside the model. states: as Model.stream takes them. Raises what `load` and
+    `Stream.save` raise.
     """
     from imgconv.onnx_import import import_onnx
 
@@ -44,10 +46,14 @@ def save_for_devices(
             raise strict_error(imported.host_partition, os.fspath(model))
         graph = run_passes(picture.before(imported, shapes or {}) if picture else imported)
         HostFallback.of(graph.host_partition, graph.inputs, graph.outputs)  # raises for what the host does not compute
+        if states:
+            check_states(graph.inputs, [graph.values[name] for name in graph.outputs], states)
         if precision:
             config = replace(config, precision=precision.precision_of(graph))
-        plans = plans_for(graph, config, devices, open_beside(model))
+        plans = plans_for(graph, config, devices, open_beside(model), states)
+    if states and graph.host_partition:
+        check_host(graph.host_partition, plans[0].plan)
     for each in plans:
         say_what_is_half(each.plan, graph, config)
     described = description_beside(model) if description is None else description
-    save_model(path, graph, config, plans, described, picture.how.format if picture else None)
+    save_model(path, graph, config, plans, described, picture.how.format if picture else None, states)

@@ -35,8 +35,8 @@ from imgconv.stored.tables import codec, graph_values, read_graph, read_partitio
 from imgconv.version import VERSION
 
 # What this imgconv reads, and what a reader of its files has to know: Model.needs in model.fbs. NEEDS_HOST is for files
-# with a host partition, which the host computes.
-READS, NEEDS, NEEDS_HOST = 2, 1, 2
+# with a host partition, which the host computes, NEEDS_STATES for plans that keep states.
+READS, NEEDS, NEEDS_HOST, NEEDS_STATES = 3, 1, 2, 3
 # What reading a made-up file may raise; a damaged one does not pass its checksums.
 REFUSED = (
     ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError, StopIteration, TypeError,
@@ -61,18 +61,19 @@ class PlanFor:
 
 def save_model(
     path: str | os.PathLike[str], graph: Graph, config: Config, plans: Sequence[PlanFor], description: str = "",
-    format: Format | None = None,
+    format: Format | None = None, states: Mapping[str, str] = {},
 ) -> None:
     """Writes a compiled model, whole or not at all. description: JSON, see imgconv.tasks. format: of its picture.
 
-    Raises InputError.
+    states: of the plans, see `lower`. Raises InputError.
     """
-    values, blobs = model_values(graph, config, plans, description, format)
+    values, blobs = model_values(graph, config, plans, description, format, states)
     write_container(path, schema().pack(values), blobs)
 
 
 def model_values(
-    graph: Graph, config: Config, plans: Sequence[PlanFor], description: str = "", format: Format | None = None
+    graph: Graph, config: Config, plans: Sequence[PlanFor], description: str = "", format: Format | None = None,
+    states: Mapping[str, str] = {},
 ) -> tuple[dict[str, Any], Sequence[bytes | memoryview]]:
     """The values of a Model table, and the blobs that they refer to."""
     blobs = BlobWriter()
@@ -83,9 +84,10 @@ def model_values(
     ]
     writer, partition = TableWriter(codec(), blobs), graph.host_partition
     values = {
-        "needs": NEEDS_HOST if partition else NEEDS, "written_by": VERSION,
+        "needs": NEEDS_STATES if states else NEEDS_HOST if partition else NEEDS, "written_by": VERSION,
         "config": writer.values(Config, "Config", config),
         "graph": graph_values(graph, blobs), "plans": made, "description": description,
+        "states": [{"name": output, "text": fed} for output, fed in states.items()],
         "host_partition": partition and writer.values(HostPartition, "HostPartition", partition),
     }
     values["blobs"] = list(map(vars, places_of(blobs.parts)))
@@ -126,8 +128,16 @@ class SavedModel:
 
     @property
     def inputs(self) -> dict[str, tuple[str, list[int | str] | None]]:
-        """dtype and shape of every input, as imgconv.onnx_import.declared_inputs gives them."""
-        return self._read(lambda: {v.name: (v.dtype, list(v.shape)) for v in self.table.graph.inputs})
+        """dtype and shape of every input, as imgconv.onnx_import.declared_inputs gives them; without states."""
+        fed = self.states.values()
+        return self._read(lambda: {
+            v.name: (v.dtype, list(v.shape)) for v in self.table.graph.inputs if v.name not in fed
+        })
+
+    @cached_property
+    def states(self) -> dict[str, str]:
+        """The outputs that the plans keep, and the input that each feeds at the next run."""
+        return self._read(lambda: {each.name: each.text for each in self.table.states})
 
     @property
     def description(self) -> str:

@@ -6,12 +6,6 @@
 
 #include "flatbuffers/flatbuffers.h"
 
-// Ensure the included flatbuffers.h is the same version as when this file was
-// generated, otherwise it may not be compatible.
-static_assert(FLATBUFFERS_VERSION_MAJOR == 2 &&
-              FLATBUFFERS_VERSION_MINOR == 0 &&
-              FLATBUFFERS_VERSION_REVISION == 8,
-             "Non-compatible flatbuffers version included");
 
 namespace imgconv {
 namespace stored {
@@ -4642,7 +4636,8 @@ struct Model FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_PLANS = 12,
     VT_BLOBS = 14,
     VT_DESCRIPTION = 16,
-    VT_HOST_PARTITION = 18
+    VT_HOST_PARTITION = 18,
+    VT_STATES = 20
   };
   uint32_t needs() const {
     return GetField<uint32_t>(VT_NEEDS, 0);
@@ -4668,6 +4663,9 @@ struct Model FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const imgconv::stored::HostPartition *host_partition() const {
     return GetPointer<const imgconv::stored::HostPartition *>(VT_HOST_PARTITION);
   }
+  const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::NamedText>> *states() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::NamedText>> *>(VT_STATES);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint32_t>(verifier, VT_NEEDS, 4) &&
@@ -4687,6 +4685,9 @@ struct Model FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            verifier.VerifyString(description()) &&
            VerifyOffset(verifier, VT_HOST_PARTITION) &&
            verifier.VerifyTable(host_partition()) &&
+           VerifyOffset(verifier, VT_STATES) &&
+           verifier.VerifyVector(states()) &&
+           verifier.VerifyVectorOfTables(states()) &&
            verifier.EndTable();
   }
 };
@@ -4719,6 +4720,9 @@ struct ModelBuilder {
   void add_host_partition(flatbuffers::Offset<imgconv::stored::HostPartition> host_partition) {
     fbb_.AddOffset(Model::VT_HOST_PARTITION, host_partition);
   }
+  void add_states(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::NamedText>>> states) {
+    fbb_.AddOffset(Model::VT_STATES, states);
+  }
   explicit ModelBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -4739,8 +4743,10 @@ inline flatbuffers::Offset<Model> CreateModel(
     flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Plan>>> plans = 0,
     flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Blob>>> blobs = 0,
     flatbuffers::Offset<flatbuffers::String> description = 0,
-    flatbuffers::Offset<imgconv::stored::HostPartition> host_partition = 0) {
+    flatbuffers::Offset<imgconv::stored::HostPartition> host_partition = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::NamedText>>> states = 0) {
   ModelBuilder builder_(_fbb);
+  builder_.add_states(states);
   builder_.add_host_partition(host_partition);
   builder_.add_description(description);
   builder_.add_blobs(blobs);
@@ -4761,11 +4767,13 @@ inline flatbuffers::Offset<Model> CreateModelDirect(
     const std::vector<flatbuffers::Offset<imgconv::stored::Plan>> *plans = nullptr,
     const std::vector<flatbuffers::Offset<imgconv::stored::Blob>> *blobs = nullptr,
     const char *description = nullptr,
-    flatbuffers::Offset<imgconv::stored::HostPartition> host_partition = 0) {
+    flatbuffers::Offset<imgconv::stored::HostPartition> host_partition = 0,
+    const std::vector<flatbuffers::Offset<imgconv::stored::NamedText>> *states = nullptr) {
   auto written_by__ = written_by ? _fbb.CreateString(written_by) : 0;
   auto plans__ = plans ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::Plan>>(*plans) : 0;
   auto blobs__ = blobs ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::Blob>>(*blobs) : 0;
   auto description__ = description ? _fbb.CreateString(description) : 0;
+  auto states__ = states ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::NamedText>>(*states) : 0;
   return imgconv::stored::CreateModel(
       _fbb,
       needs,
@@ -4775,7 +4783,8 @@ inline flatbuffers::Offset<Model> CreateModelDirect(
       plans__,
       blobs__,
       description__,
-      host_partition);
+      host_partition,
+      states__);
 }
 
 inline const imgconv::stored::Model *GetModel(const void *buf) {

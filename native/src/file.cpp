@@ -16,7 +16,7 @@ namespace {
 
 constexpr char MAGIC[8] = {'i', 'm', 'g', 'c', 'o', 'n', 'v', 0};
 constexpr uint32_t CONTAINER = 2;  // VERSION in imgconv/files/container.py
-constexpr uint32_t READS = 2;      // READS in imgconv/stored/compiled_file.py
+constexpr uint32_t READS = 3;      // READS in imgconv/stored/compiled_file.py
 constexpr size_t ALIGNMENT = 64, START = 24;
 
 constexpr uint64_t aligned(uint64_t length) { return (length + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }

@@ -52,6 +52,28 @@ def test_the_same_file_as_with_a_device(imgconv: Command, device: DeviceInfo, se
     assert Path("conv.imgconv").read_bytes() == Path("expected.imgconv").read_bytes()
 
 
+def test_states_are_kept_with_and_without_a_device(imgconv: Command, device: DeviceInfo) -> None:
+    nodes = [make_node("Add", ["x", "before"], ["after"]), make_node("Relu", ["after"], ["y"])]
+    graph = make_graph(
+        nodes, "sum", [make_input("x", "f4", (1, 4)), make_input("before", "f4", (1, 4))],
+        [onnx.ValueInfoProto(name=name) for name in ("after", "y")],
+    )
+    onnx.save(make_model(graph, opset_imports=[make_opsetid("", 13)]), "sum.onnx")
+    engine.load("sum.onnx", device=device).stream({"after": "before"}).save("expected.imgconv", PHONES)
+    status, _, err = compile_without_device(imgconv, "sum.onnx", *TARGETS, "--state", "after=before")
+    assert status == 0, err
+    assert Path("sum.imgconv").read_bytes() == Path("expected.imgconv").read_bytes()
+    status, _, err = imgconv("compile", "sum.onnx", "--device", device.index, "--state", "after=before")
+    assert status == 0, err
+    model = engine.load("sum.imgconv", device=device)
+    assert [model(numpy.ones((1, 4)))[0, 0] for _ in range(3)] == [1, 2, 3]
+    assert imgconv("inspect", "sum.imgconv")[1].splitlines()[3] == "states   after feeds before"
+    for state, text in (("z=before", "no output is called 'z'"), ("after=z", "no input is called 'z'")):
+        for more in ((), ("--target", "generic")):
+            status, _, err = imgconv("compile", "sum.onnx", "--state", state, *more)
+            assert status == 1 and text in err, err
+
+
 def test_in_a_process_without_any_driver(tmp_path: Path) -> None:
     """Its OpenCL loader finds an empty folder."""
     (tmp_path / "none").mkdir()

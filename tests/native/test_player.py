@@ -92,26 +92,25 @@ def test_a_picture(device: DeviceInfo, play: Play, tmp_path: Path, format: Forma
     check(model, device, play, tmp_path / "m")
 
 
-def test_a_state_over_50_frames(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
-    """In order, replayed by frames in flight, and once more after a reset."""
-    x, state = Tensor.input("x", (1, 4, 5, 5)), Tensor.input("state", (1, 4, 5, 5))
-    after = (state * 0.5 + x.conv2d(const(4, 4, 3, 3), padding=1)).tanh()
-    model = imgconv.load(build_graph({"after": after, "y": after * 2}, [x, state]), device=device)
-    stream = model.stream({"after": "state"})
-    frames = numbers(50, 1, 4, 5, 5)
-    expected = numpy.stack([stream.run({"x": frame})["y"] for frame in frames])
-    plan = PlanFor(stream.plan, device.key, target_of(device))
-    save_model(tmp_path / "m", model._last.graph, model.config, [plan])
+def test_states_over_100_frames(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
+    """A recurrent network, in order, replayed by frames in flight, and once more after a reset."""
+    graph = build("conv_gru", size=32, width=0.5)
+    stream = imgconv.load(graph, device=device).stream({"state_out": "state_in"})
+    frames = numpy.random.default_rng(0).random((100, 1, 3, 32, 32), numpy.float32)
+    expected = numpy.stack([stream.run({"frame": frame})["mask"] for frame in frames])
+    assert not numpy.array_equal(expected[0], stream.run({"frame": frames[0]})["mask"])  # the state matters
+    stream.save(tmp_path / "m")
     lines = f"""
         model = Player({str(tmp_path / "m")!r}, "{device.index}", frames=3)
-        results["run"] = numpy.stack([model.run(dict(x=frame))["y"] for frame in given["x"]])
+        results["run"] = numpy.stack([model.run(dict(frame=frame))["mask"] for frame in given["x"]])
         model.reset()
         waiting, found = [], []
         for frame in given["x"]:
             if len(waiting) == 3:
-                found.append(model.wait(waiting.pop(0))["y"])
-            waiting.append(model.submit(dict(x=frame)))
-        results["submit"] = numpy.stack(found + [model.wait(each)["y"] for each in waiting])
+                found.append(model.wait(waiting.pop(0))["mask"])
+            waiting.append(model.submit(dict(frame=frame)))
+        results["submit"] = numpy.stack(found + [model.wait(each)["mask"] for each in waiting])
+        assert list(model.inputs) == ["frame"] and list(model.outputs) == ["mask"]
         model.close()
     """
     found = play(lines, {"x": frames})
