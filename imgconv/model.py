@@ -359,7 +359,7 @@ def load(
     native_explog: bool | None = None, shapes: Shapes | None = None, max_image: int | None = None,
     progress: Progress | None = None, precision: str | Path | None = None, tuning: str | Path | None = None,
     workspace: Model | None = None, strict: bool = False, limits: Limits | None = None, trusted: bool = True,
-    check: bool = True,
+    check: bool = True, outputs: Sequence[str] = (),
 ) -> Model:
     """Compiles an ONNX file, its bytes, an onnx ModelProto or a Graph for a device, or loads a file of `Model.save`.
 
@@ -380,11 +380,12 @@ def load(
     limits: what the model may ask for, see Limits. trusted=False: of a compiled file only the graph is taken, not its
     kernels and programs, which could do what this process can. docs/threat_model.md says what is promised.
     check=False: do not compare the launches with float64 at the first load on a driver, see docs/check.md.
+    outputs: the tensors at which an ONNX model is cut, such as ("neck",); by default its own outputs.
     Raises ConfigError, ModelError, UnsupportedError, InputError, DeviceError, ResourceError or BuildError.
     """
     settings = Settings(
         device, float16, native_explog, shapes or {}, max_image, progress, precision, tuning, strict,
-        limits or Limits(), trusted, check,
+        limits or Limits(), trusted, check, tuple(outputs),
     )
     if workspace is None:
         return Model(open_source(model, settings))
@@ -411,6 +412,7 @@ class Settings:
     limits: Limits = Limits()
     trusted: bool = True
     check: bool = True
+    outputs: tuple[str, ...] = ()
 
 
 def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedSource:
@@ -427,7 +429,10 @@ def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedS
     source = Source(
         model, settings.shapes, config, info, open_device(info, timeout=settings.limits.run_seconds),
         settings.progress, file, database, strict=settings.strict, limits=settings.limits, check=settings.check,
+        outputs=settings.outputs,
     )
+    if settings.outputs and isinstance(model, Graph):
+        raise ConfigError("outputs are of an ONNX model: build the graph with the outputs that it shall have")
     if not isinstance(model, (str, os.PathLike)):
         return source
     from imgconv.stored.description_file import description_beside

@@ -59,6 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--colors", choices=COLORS, help="the standard of a frame's colors (default: bt601)")
     parser.add_argument(
+        "--outputs", nargs="+", default=[], metavar="NAME",
+        help="cut the model at these tensors, which need not be its outputs",
+    )
+    parser.add_argument(
         "--state", type=named, action="append", default=[], metavar="OUTPUT=INPUT",
         help="keep this output on the device as that input of the next run; zero at first",
     )
@@ -97,17 +101,19 @@ def _write(
     """Writes the file; returns the device of the plan. With --target no device is opened unless one has to measure."""
     from imgconv.onnx_import import declared_inputs
 
-    declared = declared_inputs(options.model)
+    declared = declared_inputs(options.model, options.outputs)
     shapes = read_shapes(options.shape, declared)
     if not options.picture:
         check_sizes(declared, shapes)
     settings = Settings(
         options.device, options.float16, options.native_explog, shapes, options.max_image, progress, options.precision,
-        strict=options.strict,
+        strict=options.strict, outputs=tuple(options.outputs),
     )
     if options.pictures:
         if options.precision:
             raise ConfigError("--precision gives what --pictures measures: give one of them")
+        if options.outputs:
+            raise ConfigError("--pictures measures the whole model: with --outputs leave it out, or cut the ONNX file")
         _, _, file = chosen_precision(options, BOUND, progress)
         settings = replace(settings, precision=file, float16=None)
     config, precision = read_settings(settings)
@@ -119,7 +125,8 @@ def _write(
         stage, shapes, description = read_frames(options, declared, shapes)
     if devices and (precision or not config.float16):
         save_for_devices(
-            path, options.model, devices, config, shapes, precision, options.strict, stage, description, states
+            path, options.model, devices, config, shapes, precision, options.strict, stage, description, states,
+            options.outputs,
         )
         return devices[0]
     try:
@@ -149,7 +156,8 @@ def read_frames(
     target, described = find_target(declared, shapes, {}), description_of(options.model)
     network = target.picture_size(size)
     channels = target.channels or 3
-    graph = import_onnx(options.model, {**shapes, target.name: target.shape(size, channels)})
+    shown = {**shapes, target.name: target.shape(size, channels)}
+    graph = import_onnx(options.model, shown, outputs=options.outputs)
     made = {name: (graph.values[name].dtype, graph.values[name].shape) for name in graph.outputs}
     task = find_task(made, network, described)
     settings = {**(task.description if task else described).preparation, "format": format}

@@ -207,7 +207,8 @@ class Source:
     model: as given to `load`, as are shapes and precision; tuning: measurements of devices; picture: the preparation of
     a picture before the model, on the device; packings: those of the weights of the plans made so far; description:
     what the outputs mean, for the compiled file; strict: whether a model that needs the host is refused; limits: of
-    each plan; choices: what keeps float, by the `choice_key` of the graphs so far; check: whether plans are proved.
+    each plan; choices: what keeps float, by the `choice_key` of the graphs so far; check: whether plans are proved;
+    outputs: the tensors at which an ONNX model ends; empty for its own.
     """
 
     model: Union[Graph, OnnxModel]
@@ -225,6 +226,7 @@ class Source:
     limits: Limits = Limits()
     choices: dict[str, Precision] = field(default_factory=dict)
     check: bool = True
+    outputs: tuple[str, ...] = ()
 
     @property
     def format(self) -> Format | None:
@@ -251,7 +253,7 @@ class Source:
             return {value.name: (value.dtype, value.shape) for value in self.model.inputs}
         from imgconv.onnx_import import declared_inputs
 
-        return declared_inputs(self.model)
+        return declared_inputs(self.model, self.outputs)
 
     def input_names(self) -> list[str]:
         """The names of the arrays that a run takes: the picture's name in place of the input made from it."""
@@ -279,7 +281,7 @@ class Source:
         if not isinstance(graph, Graph):
             from imgconv.onnx_import import import_onnx
 
-            graph = import_onnx(graph, inner, contents)
+            graph = import_onnx(graph, inner, contents, self.outputs)
         if self.strict and graph.host_partition:
             file = os.fspath(self.model) if isinstance(self.model, (str, os.PathLike)) else ""
             raise strict_error(graph.host_partition, file)

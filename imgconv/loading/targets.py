@@ -26,22 +26,23 @@ def save_for_devices(
     path: str | os.PathLike[str], model: str | os.PathLike[str], devices: Sequence[DeviceInfo], config: Config,
     shapes: Shapes | None = None, precision: PrecisionFile | None = None, strict: bool = False,
     picture: PictureStage | None = None, description: str | None = None, states: Mapping[str, str] = {},
+    outputs: Sequence[str] = (),
 ) -> None:
     """Writes the file of `load(model).save(path, devices)`. It opens no device, so that there may be none.
 
         save_for_devices("m.imgconv", "m.onnx", [read_description("adreno_740")], Config())
 
     model: an ONNX file. precision: needed if config.float16 is not 0, because `load` measures on a device what is half.
-    shapes, strict: as `load` takes them. picture: the preparation of a picture before the model, whose shape is among
-    shapes. description: by default that beside the model. states: as Model.stream takes them. Raises what `load` and
-    `Stream.save` raise.
+    shapes, strict, outputs: as `load` takes them. picture: the preparation of a picture before the model, whose shape
+    is among shapes. description: by default that beside the model. states: as Model.stream takes them. Raises what
+    `load` and `Stream.save` raise.
     """
     from imgconv.onnx_import import import_onnx
 
     if config.storage != FLOAT32 and not precision:
         raise ValueError("float16 takes a precision file")
     with spending(Limits()):
-        imported = import_onnx(model, picture.shapes_after(shapes or {}) if picture else shapes)
+        imported = import_onnx(model, picture.shapes_after(shapes or {}) if picture else shapes, None, outputs)
         if strict and imported.host_partition:
             raise strict_error(imported.host_partition, os.fspath(model))
         graph = run_passes(picture.before(imported, shapes or {}) if picture else imported)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Union
@@ -22,6 +22,7 @@ except ModuleNotFoundError as error:
 from imgconv.graph.nodes import Graph
 from imgconv.host.subgraphs import layers_outside
 from imgconv.limits import budget, spending
+from imgconv.onnx_import.cut import cut_at
 from imgconv.onnx_import.file import opset_of, opsets_of, parsed, prepared, read_file
 from imgconv.onnx_import.inputs import declaration, read_inputs, real_inputs, size_clash, with_content
 from imgconv.onnx_import.schema import domain_of
@@ -33,13 +34,16 @@ from imgconv.tensor import build_graph
 Model = Union[str, "os.PathLike[str]", bytes, onnx.ModelProto]
 
 
-def import_onnx(model: Model, shapes: Shapes | None = None, contents: Arrays | None = None) -> Graph:
+def import_onnx(
+    model: Model, shapes: Shapes | None = None, contents: Arrays | None = None, outputs: Sequence[str] = ()
+) -> Graph:
     """The Graph of an ONNX file, of its bytes, or of a ModelProto.
 
     shapes gives sizes to symbolic dimensions: by input, ``{"images": (1, 3, 224, 224)}``, or by the dimension's name,
     ``{"height": 224}``. A first dimension (the batch) without a size is 1; every other one must be given.
     A dimension that is not given has the size of another one of its name, unless the name is "", "?", "-1" or "None".
     contents: arrays for inputs that become constants of the Graph, which then does not have these inputs.
+    outputs: the tensors at which the model ends, with the inputs that these need; by default its own outputs.
 
     What the device cannot compute because it depends on data, and all that follows it, is the Graph's `host_partition`.
 
@@ -58,17 +62,21 @@ def import_onnx(model: Model, shapes: Shapes | None = None, contents: Arrays | N
     file = _file_of(model)
     with _naming(file), spending():
         folder = Path(file).parent if file else None
-        return _Importer(prepared(_proto_of(model)), folder, shapes or {}, contents or {}).run()
+        proto = cut_at(prepared(_proto_of(model)), outputs)
+        return _Importer(proto, folder, shapes or {}, contents or {}).run()
 
 
-def declared_inputs(model: Model) -> dict[str, tuple[str, list[int | str] | None]]:
+def declared_inputs(model: Model, outputs: Sequence[str] = ()) -> dict[str, tuple[str, list[int | str] | None]]:
     """dtype and dimensions of every input of an ONNX file or ModelProto, as the file declares them.
+
+    outputs: as `import_onnx` takes them.
 
     A dimension is a size, a name, or "" if it has neither. The dimensions are None if the file gives no shape.
     Example: {"images": ("float32", ["batch", 3, 640, 640])}. Raises ModelError and UnsupportedError as `import_onnx`.
     """
     with _naming(_file_of(model)):
-        return {value.name: declaration(value) for value in real_inputs(prepared(_proto_of(model)).graph)}
+        graph = cut_at(prepared(_proto_of(model)), outputs).graph
+        return {value.name: declaration(value) for value in real_inputs(graph)}
 
 
 def _file_of(model: Model) -> str:
