@@ -1,6 +1,6 @@
 """A frame in memory of any layout, as cameras give it: its bytes, and numbers that say where its samples are.
 
-frame.cl makes the array of a picture of both.
+frame.cl makes the array of a picture of both. native/src/video_frame.cpp does the same for the player.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ struct Arrays {
   template <class Values>
   explicit Arrays(const Values &values) {
     for (const auto &each : values) contents.emplace_back(each.value.bytes());
-    for (auto &each : contents) arrays.push_back({each.data(), each.size(), nullptr});
+    for (auto &each : contents) arrays.push_back({each.data(), each.size(), nullptr, nullptr});
   }
 };
 

@@ -34,7 +34,7 @@ struct Arrays {
   void add(size_t bytes) { contents.emplace_back(bytes); }
   const imgconv_array *get() {
     arrays.clear();
-    for (Bytes &each : contents) arrays.push_back({each.data(), each.size(), nullptr});
+    for (Bytes &each : contents) arrays.push_back({each.data(), each.size(), nullptr, nullptr});
     return arrays.data();
   }
 };
@@ -78,7 +78,7 @@ std::vector<Bytes> run_mapped(imgconv_model *model, int thread) {
   void *mapped = nullptr;
   REQUIRE(imgconv_map_input(model, 0, &mapped, nullptr) == IMGCONV_OK);
   std::memcpy(mapped, inputs.contents[0].data(), inputs.contents[0].size());
-  const imgconv_array given = {mapped, inputs.contents[0].size(), nullptr};
+  const imgconv_array given = {mapped, inputs.contents[0].size(), nullptr, nullptr};
   REQUIRE(imgconv_run(model, &given, outputs.get(), nullptr) == IMGCONV_OK);
   return outputs.contents;
 }
@@ -104,7 +104,7 @@ void refuse(const std::string &path, const imgconv_options &options, imgconv_mod
   REQUIRE(!opened && std::strlen(error.message));
   REQUIRE(imgconv_open_file("/no/such/file", &options, &opened, &error) == IMGCONV_ERROR_FILE);
   Arrays inputs = inputs_of(model, 0), outputs = outputs_of(model);
-  const imgconv_array wrong = {inputs.contents[0].data(), 1, nullptr};
+  const imgconv_array wrong = {inputs.contents[0].data(), 1, nullptr, nullptr};
   REQUIRE(imgconv_run(model, &wrong, outputs.get(), &error) == IMGCONV_ERROR_ARGUMENT);
   REQUIRE(imgconv_wait(model, 99999, outputs.get(), &error) == IMGCONV_ERROR_ARGUMENT);
   REQUIRE(imgconv_run(nullptr, nullptr, nullptr, &error) == IMGCONV_ERROR_ARGUMENT);

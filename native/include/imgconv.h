@@ -78,13 +78,40 @@ typedef struct imgconv_tensor {
   size_t bytes;           /* of the array; a bool is a byte */
 } imgconv_tensor;
 
+/* A plane of a frame, as Image.Plane of Android or a plane of V4L2 has it. Offset and strides are in bytes. */
+typedef struct imgconv_plane {
+  const void *data;
+  size_t bytes;         /* of its memory, which planes may share */
+  size_t offset;        /* of the first pixel */
+  int32_t row_stride;   /* from a row to the next; 0: without gaps */
+  int32_t pixel_stride; /* from a pixel to the next in its row; 0: without gaps */
+} imgconv_plane;
+
+/* A frame of a camera or a video, as it is in memory, for the picture of a model of `imgconv compile --picture`. Nothing
+ * of it is copied on the host, except by imgconv_submit: the device reads it by its strides.
+ *
+ *     imgconv_video_frame frame = {{{y, y_bytes, 0, 704, 0}, {uv, uv_bytes, 0, 704, 0}}, 2, 640, 480, 90};
+ *     imgconv_array input = {NULL, 0, NULL, &frame};
+ */
+typedef struct imgconv_video_frame {
+  imgconv_plane planes[3];  /* rgb, bgr, rgba, grey, yuyv: one; nv12, nv21, p010: two, Y and the pairs, or three, Y, U and
+                               V, as Android's YUV_420_888 has them; i420: three */
+  uint32_t plane_count;
+  uint32_t width, height;   /* as it is in memory */
+  uint32_t rotation;        /* degrees clockwise by which the region is turned: 0, 90, 180, 270 */
+  int mirror;               /* not 0: left and right are exchanged after that */
+  uint32_t left, top;       /* the region that is shown; after the rotation it has the picture's size */
+  uint32_t region_width, region_height; /* both 0: all of the frame */
+} imgconv_video_frame;
+
 /* Where an input comes from or an output goes to: `data`, or, if `memory` is not NULL, an OpenCL buffer (a cl_mem of
- * imgconv_opencl_context) of `bytes` bytes. A buffer must be of a tensor that the device keeps in its own dtype:
- * float32, float16, and the uint8 of pictures. */
+ * imgconv_opencl_context) of `bytes` bytes, or, for an input, `video_frame`, if it is not NULL. A buffer must be of a
+ * tensor that the device keeps in its own dtype: float32, float16, and the uint8 of pictures. */
 typedef struct imgconv_array {
   void *data;
   size_t bytes;
   void *memory;
+  const imgconv_video_frame *video_frame;
 } imgconv_array;
 
 typedef enum imgconv_check_mode {

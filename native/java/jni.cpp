@@ -63,11 +63,46 @@ std::vector<imgconv_array> arrays_of(JNIEnv *java, jobjectArray buffers, size_t 
   for (size_t i = 0; i < count; ++i) {
     const jobject buffer = java->GetObjectArrayElement(buffers, static_cast<jsize>(i));
     if (!buffer) continue;
-    arrays[i] = {java->GetDirectBufferAddress(buffer), static_cast<size_t>(java->GetDirectBufferCapacity(buffer)), nullptr};
+    arrays[i] = {java->GetDirectBufferAddress(buffer), static_cast<size_t>(java->GetDirectBufferCapacity(buffer)), nullptr, nullptr};
     if (!arrays[i].data) error = NOT_DIRECT;
     java->DeleteLocalRef(buffer);
   }
   return arrays;
+}
+
+// The frame of a Model.VideoFrame: its planes, and its numbers in the order of its class. The error says what is wrong.
+imgconv_video_frame frame_of(
+    JNIEnv *java, const imgconv_model *model, jobjectArray planes, jintArray numbers, imgconv_error &error) {
+  imgconv_video_frame frame{};
+  if (!error.status && imgconv_input_count(model) != 1) {
+    error = {IMGCONV_ERROR_ARGUMENT, "the model has other inputs than a picture"};
+  }
+  constexpr size_t MOST_PLANES = sizeof frame.planes / sizeof *frame.planes;
+  const size_t count = static_cast<size_t>(java->GetArrayLength(planes));
+  if (!error.status && count > MOST_PLANES) error = {IMGCONV_ERROR_ARGUMENT, "a frame has at most three planes"};
+  const std::vector<imgconv_array> memory = arrays_of(java, planes, count, error);
+  if (error.status) return frame;
+  std::vector<jint> n(8 + 3 * count);
+  java->GetIntArrayRegion(numbers, 0, static_cast<jsize>(n.size()), n.data());
+  for (size_t i = 0; i < 8; ++i) {
+    if (n[i] < 0) error = {IMGCONV_ERROR_ARGUMENT, "a size, a rotation or a region of the frame is negative"};
+  }
+  const auto natural = [&](size_t i) { return static_cast<uint32_t>(n[i]); };
+  for (size_t i = 0; i < count; ++i) {
+    const size_t own = 8 + 3 * i;
+    if (n[own] < 0) error = {IMGCONV_ERROR_ARGUMENT, "the offset of a plane is negative"};
+    frame.planes[i] = {memory[i].data, memory[i].bytes, static_cast<size_t>(n[own]), n[own + 1], n[own + 2]};
+  }
+  frame.plane_count = static_cast<uint32_t>(count);
+  frame.width = natural(0);
+  frame.height = natural(1);
+  frame.rotation = natural(2);
+  frame.mirror = n[3];
+  frame.left = natural(4);
+  frame.top = natural(5);
+  frame.region_width = natural(6);
+  frame.region_height = natural(7);
+  return frame;
 }
 
 // After a call that took too long the driver may still use the buffers: they are never collected.
@@ -176,6 +211,32 @@ JNIEXPORT jlong JNICALL Java_imgconv_Model_submitBuffers(JNIEnv *java, jobject s
   uint64_t frame = 0;
   if (!error.status) imgconv_submit(model, given.data(), &frame, &error);
   keep(java, inputs, error);
+  check(java, error);
+  return static_cast<jlong>(frame);
+}
+
+JNIEXPORT void JNICALL Java_imgconv_Model_runFrame(
+    JNIEnv *java, jobject self, jobjectArray planes, jintArray numbers, jobjectArray outputs) {
+  imgconv_error error{};
+  imgconv_model *model = model_of(java, self, error);
+  const imgconv_video_frame frame = frame_of(java, model, planes, numbers, error);
+  const imgconv_array given = {nullptr, 0, nullptr, &frame};
+  const auto wanted = arrays_of(java, outputs, imgconv_output_count(model), error);
+  if (!error.status) imgconv_run(model, &given, wanted.data(), &error);
+  keep(java, planes, error);
+  keep(java, outputs, error);
+  check(java, error);
+}
+
+JNIEXPORT jlong JNICALL Java_imgconv_Model_submitFrame(
+    JNIEnv *java, jobject self, jobjectArray planes, jintArray numbers) {
+  imgconv_error error{};
+  imgconv_model *model = model_of(java, self, error);
+  const imgconv_video_frame read = frame_of(java, model, planes, numbers, error);
+  const imgconv_array given = {nullptr, 0, nullptr, &read};
+  uint64_t frame = 0;
+  if (!error.status) imgconv_submit(model, &given, &frame, &error);
+  keep(java, planes, error);
   check(java, error);
   return static_cast<jlong>(frame);
 }

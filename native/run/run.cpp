@@ -6,10 +6,12 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "bench.h"
 #include "call.h"
+#include "camera.h"
 #include "compare.h"
 #include "imgconv.h"
 #include "npy.h"
@@ -20,6 +22,8 @@ const char *const USAGE =
     "imgconv-run MODEL [--input NAME=FILE] [--reference NAME=FILE [--tolerance T]] [--output NAME=FILE]\n"
     "    [--bench [--seconds N] [--frames-in-flight K] [--json]] [--profile] [--device DEVICE] [--cache FOLDER]\n"
     "    [--timeout S] [--unchecked]\n"
+    "    [--frame NAME=FILE --size WxH --plane OFFSET,ROW_STRIDE[,PIXEL_STRIDE]... [--rotate DEGREES] [--mirror]\n"
+    "    [--region LEFT,TOP,WIDTH,HEIGHT]]\n"
     "imgconv-run MODEL --check [--device DEVICE] [--cache FOLDER]\n"
     "imgconv-run --devices\n"
     "imgconv-run --help\n\n"
@@ -30,7 +34,9 @@ const char *const USAGE =
     "--device: an index, or a part of the name. --cache: a folder for compiled programs. --timeout: gives up if opening,\n"
     "or a run, takes more than S seconds (default 600). --check: opens the model\n"
     "unchecked, and prints JSON of which launches are right; exit status 1 if one is wrong. --unchecked: opening checks\n"
-    "nothing. --devices: prints a JSON description of all devices, for `imgconv compile --target`.\n";
+    "nothing. --frame: a camera's frame as it is in memory, for an input of imgconv compile --picture; FILE is raw. --plane:\n"
+    "where in FILE each plane begins, and its strides in bytes; a stride of 0: without gaps. The frame, or a region of it,\n"
+    "is rotated clockwise and then mirrored. --devices: prints a JSON description of all devices, for `imgconv compile --target`.\n";
 
 using Files = std::map<std::string, std::string>;
 
@@ -40,6 +46,8 @@ struct Arguments {
   bool bench = false, profile = false, devices = false, check = false, unchecked = false, help = false, json = false;
   double seconds = 3, tolerance = 0, timeout = 0;
   size_t frames = 1;
+  std::string frame_input;
+  Camera camera;
 };
 
 void add_file(Files &files, const std::string &text) {
@@ -66,6 +74,15 @@ Arguments read_arguments(const std::vector<std::string> &given) {
     if (name == "--input") add_file(made.inputs, value());
     else if (name == "--reference") add_file(made.references, value());
     else if (name == "--output") add_file(made.outputs, value());
+    else if (name == "--frame") {
+      Files file;
+      add_file(file, value());
+      std::tie(made.frame_input, made.camera.path) = *file.begin();
+    } else if (name == "--size") made.camera.set_size(value());
+    else if (name == "--plane") made.camera.add_plane(value());
+    else if (name == "--rotate") made.camera.set_rotation(value());
+    else if (name == "--region") made.camera.set_region(value());
+    else if (name == "--mirror") made.camera.frame.mirror = 1;
     else if (name == "--bench") made.bench = true;
     else if (name == "--profile") made.profile = true;
     else if (name == "--check") made.check = made.unchecked = true;
@@ -95,7 +112,7 @@ struct Arrays {
   void add(const imgconv_tensor &tensor) {
     tensors.push_back(tensor);
     contents.emplace_back(tensor.bytes);
-    arrays.push_back({contents.back().data(), tensor.bytes, nullptr});
+    arrays.push_back({contents.back().data(), tensor.bytes, nullptr, nullptr});
   }
 
   size_t find(const std::string &name) const {
@@ -203,6 +220,11 @@ int run(const Arguments &arguments) {
     const size_t number = inputs.find(name);
     const std::vector<char> content = read_array(path, inputs.tensors[number]);
     std::copy(content.begin(), content.end(), inputs.contents[number].begin());
+  }
+  Camera camera = arguments.camera;
+  if (camera.is_given()) {
+    camera.read();
+    inputs.arrays[inputs.find(arguments.frame_input)] = {nullptr, 0, nullptr, &camera.frame};
   }
   call(imgconv_run, model, inputs.arrays.data(), outputs.arrays.data());
   std::fprintf(stderr, "opened in %.4f s, first result after %.4f s\n", opened, seconds_since(start));

@@ -71,6 +71,13 @@ void Frame::upload(const imgconv_array *inputs, bool keep) {
   const std::vector<Input> &values = shared_.plan.inputs;
   if (!inputs && !values.empty()) throw Error(IMGCONV_ERROR_ARGUMENT, "inputs is NULL");
   for (size_t number = 0; number < values.size(); ++number) {
+    if (inputs[number].video_frame) {
+      if (!shared_.plan.frame || shared_.plan.frame->input != number) {
+        throw Error(IMGCONV_ERROR_ARGUMENT, "input '", values[number].value.name, "' takes no video frame: compile the ",
+                    "model with --picture");
+      }
+      continue;
+    }
     check_array(shared_.context, values[number].value, inputs[number], false);
     if (values[number].exact && !inputs[number].memory) check_exact(values[number].value, inputs[number].data);
   }
@@ -83,6 +90,7 @@ void Frame::upload_input(const Input &input, const imgconv_array &given, bool ke
   Port &port = ports_[input.storage];
   const bool filled = port.mapped && given.data == port.mapped;
   unmap(port);
+  if (given.video_frame) return upload_video_frame(input, *given.video_frame, keep);
   if (filled) return;
   if (given.memory) {
     if (input.converted || storage.is_image()) {
@@ -98,6 +106,14 @@ void Frame::upload_input(const Input &input, const imgconv_array &given, bool ke
   shared_.memory.upload(storage, port.memory, input.converted || keep ? port.staged.data() : given.data);
 }
 
+void Frame::upload_video_frame(const Input &input, const imgconv_video_frame &frame, bool keep) {
+  if (!frame_upload_) {
+    const Memory &result = ports_[input.storage].memory;
+    frame_upload_ = std::make_unique<FrameUpload>(shared_.context, shared_.frame_program, result);
+  }
+  frame_upload_->enqueue(*shared_.plan.frame, frame, keep);
+}
+
 void Frame::move_integers(const imgconv_array *inputs) {
   const Plan &plan = shared_.plan;
   for (size_t number = 0; number < plan.outputs.size(); ++number) {
@@ -106,7 +122,7 @@ void Frame::move_integers(const imgconv_array *inputs) {
     for (size_t i = 0; i < output.moved.size(); ++i) {
       const auto [from, element] = output.moved[i];
       const Value *source = from < 0 ? nullptr : &plan.inputs[static_cast<size_t>(from)].value;
-      if (source && inputs[from].memory) {
+      if (source && (inputs[from].memory || inputs[from].video_frame)) {
         throw Error(IMGCONV_ERROR_ARGUMENT, "input '", source->name, "' goes to output '", output.value.name,
                     "' by way of the host: give it as an array");
       }

@@ -8,6 +8,7 @@
 #include "plan.h"
 #include "programs.h"
 #include "recording.h"
+#include "video_frame.h"
 
 namespace imgconv {
 
@@ -17,6 +18,7 @@ struct Shared {
   const Plan &plan;
   const DeviceMemory &memory;
   const Programs &programs;
+  FrameProgram &frame_program;
 };
 
 class Frame {
@@ -64,6 +66,7 @@ class Frame {
   };
 
   BoundLaunch bind(const Launch &launch) const;
+  void upload_video_frame(const Input &input, const imgconv_video_frame &frame, bool keep);
   void upload_input(const Input &input, const imgconv_array &given, bool keep);
   void move_integers(const imgconv_array *inputs);
   void unmap(Port &port);
@@ -76,6 +79,7 @@ class Frame {
   std::vector<std::vector<uint8_t>> moved_;  // by output: what the host moved
   std::vector<BoundLaunch> launches_;
   std::unique_ptr<Recording> recording_;
+  std::unique_ptr<FrameUpload> frame_upload_;  // of the picture
 };
 
 // Throws Error unless the array is of the value's size. optional: whether it may be left out.

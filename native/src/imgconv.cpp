@@ -98,13 +98,20 @@ class Arrays {
   // values: the inputs or the outputs of a model.
   template <class Values>
   Arrays(const imgconv_array *given, const Values &values) : is_null_(!given) {
-    if (given) arrays_.assign(given, given + values.size());
+    if (!given) return;
+    arrays_.assign(given, given + values.size());
+    for (imgconv_array &each : arrays_) {
+      if (!each.video_frame) continue;
+      frames_.push_back(std::make_shared<imgconv_video_frame>(*each.video_frame));
+      each.video_frame = frames_.back().get();
+    }
   }
   const imgconv_array *get() const { return is_null_ ? nullptr : arrays_.data(); }
 
  private:
   bool is_null_;
   std::vector<imgconv_array> arrays_;
+  std::vector<std::shared_ptr<imgconv_video_frame>> frames_;  // which copies of this share
 };
 
 // values: the inputs or the outputs of a model.

@@ -105,14 +105,15 @@ void Model::prove(const File &file, const Settings &settings, const Plan &plan, 
 void Model::build(const File &file, const Settings &settings, bool is_last) {
   first_.reset();
   has_run_ = false;
-  programs_ = std::make_unique<Programs>(context_, file, plan_, is_last, settings.cache_folder, activity_);
+  programs_ = std::make_unique<Programs>(context_, &file, plan_, is_last, settings.cache_folder, activity_);
   for (Output &output : plan_.outputs) {
     if (!output.is_constant()) continue;
     const Span content = file.checked_blob(output.blob);
     output.constant.assign(content.data, content.data + content.bytes);
   }
   memory_ = std::make_unique<DeviceMemory>(context_, file, plan_);
-  shared_.reset(new Shared{context_, plan_, *memory_, *programs_});
+  frame_program_ = std::make_unique<FrameProgram>(context_, plan_, settings.cache_folder, activity_);
+  shared_.reset(new Shared{context_, plan_, *memory_, *programs_, *frame_program_});
   first_ = std::make_unique<Frame>(*shared_);
 }
 

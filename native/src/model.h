@@ -76,6 +76,7 @@ class Model {
   Plan plan_;
   std::unique_ptr<DeviceMemory> memory_;
   std::unique_ptr<Programs> programs_;
+  std::unique_ptr<FrameProgram> frame_program_;
   std::unique_ptr<Shared> shared_;
   std::unique_ptr<Frame> first_;  // of `run`
   std::vector<Flight> flights_;

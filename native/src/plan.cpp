@@ -38,6 +38,7 @@ class Reader {
       plan_.launches.push_back(read_launch(launch, static_cast<uint32_t>(plan_.launches.size())));
     });
     read_checks();
+    if (table_.frame()) plan_.frame = read_frame(*table_.frame());
     return std::move(plan_);
   }
 
@@ -296,6 +297,37 @@ class Reader {
       damaged("'" + launch.name + "' has another number of local sizes");
     }
     return launch;
+  }
+
+  FrameInput read_frame(const stored::FrameInput &table) {
+    constexpr size_t MOST_COMPONENTS = 4, HEADER = (6 + 3 * MOST_COMPONENTS) * sizeof(int32_t);
+    FrameInput frame;
+    frame.input = index(table.input(), plan_.inputs.size(), "input");
+    frame.format = text(table.format());
+    frame.width = static_cast<uint32_t>(number(table.width(), 1, LARGEST_IMAGE, "a picture's width"));
+    frame.height = static_cast<uint32_t>(number(table.height(), 1, LARGEST_IMAGE, "a picture's height"));
+    frame.sample_bytes = static_cast<uint8_t>(number(table.sample_bytes(), 1, 2, "the bytes of a sample"));
+    frame.shared_width = static_cast<uint8_t>(number(table.shared_width(), 1, 2, "pixels that share a color"));
+    frame.shared_height = static_cast<uint8_t>(number(table.shared_height(), 1, 2, "pixels that share a color"));
+    frame.header_bytes = static_cast<uint32_t>(number(table.header_bytes(), HEADER, 4096, "a frame's numbers"));
+    frame.global_size = number(table.global_size(), 1, LARGEST, "the work items for a frame");
+    if (!table.kernel()) damaged("a frame has no kernel");
+    frame.kernel = {text(table.kernel()->text()), text(table.kernel()->path())};
+    each(table.layouts(), [&](const stored::FrameLayout &layout) {
+      frame.layouts.push_back({list(layout.pixel_strides()), {}});
+      const size_t planes = number(frame.layouts.back().pixel_strides.size(), 1, 3, "the planes of a frame");
+      std::vector<FrameComponent> &components = frame.layouts.back().components;
+      each(layout.components(), [&](const stored::FrameComponent &component) {
+        index(component.plane(), planes, "plane");
+        components.push_back({component.plane(), component.offset(), component.pixels()});
+      });
+      number(components.size(), planes, MOST_COMPONENTS, "the components of a frame");
+      for (size_t plane = 0; plane < planes; ++plane) {
+        const auto is_there = [&](const FrameComponent &component) { return component.plane == plane; };
+        if (std::none_of(components.begin(), components.end(), is_there)) damaged("a plane has no component");
+      }
+    });
+    return frame;
   }
 
   void read_checks() {

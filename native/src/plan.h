@@ -103,6 +103,27 @@ struct Check {
   bool covers(uint32_t number) const;
 };
 
+// A component of a pixel in its plane: `offset` bytes after the start of a pixel, at every so many pixels.
+struct FrameComponent {
+  uint8_t plane, offset, pixels;
+};
+
+// pixel_strides: of each plane without gaps.
+struct FrameLayout {
+  std::vector<uint8_t> pixel_strides;
+  std::vector<FrameComponent> components;
+};
+
+// An input that is a picture: see FrameInput in imgconv/stored/model.fbs.
+struct FrameInput {
+  uint32_t input = 0, width = 0, height = 0, header_bytes = 0;
+  std::string format;
+  uint8_t sample_bytes = 1, shared_width = 1, shared_height = 1;
+  std::vector<FrameLayout> layouts;
+  KernelText kernel;
+  size_t global_size = 0;
+};
+
 struct ProgramParts {
   std::vector<uint32_t> kernels;
   int64_t binary = -1;  // the number of a blob; -1: none
@@ -119,6 +140,7 @@ struct Plan {
   std::vector<ProgramParts> programs;
   std::vector<Launch> launches;
   std::vector<Check> checks;
+  std::optional<FrameInput> frame;
   bool computes_in_half = false;
   bool native_functions = false;  // they were measured on `device` only
   uint64_t local_memory_bytes = 0;  // of the device that it was made for; 0: not known

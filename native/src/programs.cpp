@@ -158,14 +158,14 @@ class Builder {
 
 }  // namespace
 
-Programs::Programs(const Context &context, const File &file, const Plan &plan, bool is_last,
+Programs::Programs(const Context &context, const File *file, const Plan &plan, bool is_last,
                    const std::string &cache_folder, const Activity &activity)
     : context_(context), cache_folder_(cache_folder), program_of_(plan.kernels.size()) {
   // The system may have ended a process: where no other plan can run, the kernels are compiled once more, one program
   // at a time, so that a second end says which kernels the compiler crashes at.
   const Builder builder(context, plan, cache_folder, activity, is_last ? 2 : 1);
   const bool one_at_a_time = builder.check_marks() || builds_one_at_a_time(context.info);
-  const bool own_binaries = plan.device == context.info.key();
+  const bool own_binaries = file && plan.device == context.info.key();
   const size_t count = plan.programs.size();
   std::vector<std::vector<BuiltProgram>> built(count);
   std::atomic<size_t> next{0};
@@ -173,7 +173,7 @@ Programs::Programs(const Context &context, const File &file, const Plan &plan, b
     for (size_t number; (number = next++) < count;) {
       const ProgramParts &parts = plan.programs[number];
       const bool has_binary = own_binaries && parts.binary >= 0;
-      const Span binary = has_binary ? file.checked_blob(static_cast<uint32_t>(parts.binary)) : Span();
+      const Span binary = has_binary ? file->checked_blob(static_cast<uint32_t>(parts.binary)) : Span();
       built[number] = builder.build(parts.kernels, binary);
     }
   };

@@ -20,8 +20,9 @@ struct BuiltProgram {
 
 class Programs {
  public:
-  // is_last: whether no other plan is left. cache_folder: empty for none. Throws Error, with IMGCONV_ERROR_BUILD, _CRASH or _UNFIT if another plan may do.
-  Programs(const Context &context, const File &file, const Plan &plan, bool is_last, const std::string &cache_folder,
+  // file: null if no program of the plan has a binary. is_last: whether no other plan is left. cache_folder: empty for
+  // none. Throws Error, with IMGCONV_ERROR_BUILD, _CRASH or _UNFIT if another plan may do.
+  Programs(const Context &context, const File *file, const Plan &plan, bool is_last, const std::string &cache_folder,
            const Activity &activity);
 
   // A new kernel object, with arguments of its own. Throws Error.

@@ -35,8 +35,37 @@ class Tensor(ctypes.Structure):
     )
 
 
+class Plane(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t), ("offset", ctypes.c_size_t),
+        ("row_stride", ctypes.c_int32), ("pixel_stride", ctypes.c_int32),
+    )
+
+
+class VideoFrame(ctypes.Structure):
+    _fields_ = (
+        ("planes", Plane * 3), ("plane_count", ctypes.c_uint32), ("width", ctypes.c_uint32),
+        ("height", ctypes.c_uint32), ("rotation", ctypes.c_uint32), ("mirror", ctypes.c_int),
+        *((name, ctypes.c_uint32) for name in ("left", "top", "region_width", "region_height")),
+    )
+
+    @staticmethod
+    def of(
+        planes: Sequence[tuple[Any, int, int, int]], width: int, height: int, rotation: int = 0, mirror: int = 0,
+        region: Sequence[int] = (0, 0, 0, 0),
+    ) -> VideoFrame:
+        """planes: of each an array, the offset, the row stride and the pixel stride."""
+        listed = [Plane(array.ctypes.data, array.nbytes, *numbers) for array, *numbers in planes]
+        made = VideoFrame((Plane * 3)(*listed[:3]), len(listed), width, height, rotation, mirror, *region)
+        made.kept = planes
+        return made
+
+
 class Array(ctypes.Structure):
-    _fields_ = (("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t), ("memory", ctypes.c_void_p))
+    _fields_ = (
+        ("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t), ("memory", ctypes.c_void_p),
+        ("video_frame", ctypes.POINTER(VideoFrame)),
+    )
 
 
 class Options(ctypes.Structure):
@@ -129,7 +158,7 @@ class Player:
             for number, (name, array) in enumerate(listed.items()):
                 if name in names:
                     buffers[name] = Buffer(self._model, array)
-                    arrays[number] = Array(None, array.nbytes, buffers[name].memory)
+                    arrays[number] = Array(None, array.nbytes, buffers[name].memory, None)
         call("imgconv_run", self._model, given, wanted)
         return {name: buffers[name].content() if name in buffers else array for name, array in made.items()}
 
@@ -156,7 +185,10 @@ class Player:
         return str(LIBRARY.imgconv_replay(self._model).decode())
 
     def _given(self, inputs: Mapping[str, Any]) -> Any:
-        self._kept = [numpy.ascontiguousarray(inputs[name], dtype) for name, (_, dtype) in self.inputs.items()]
+        self._kept = [
+            inputs[name] if isinstance(inputs[name], VideoFrame) else numpy.ascontiguousarray(inputs[name], dtype)
+            for name, (_, dtype) in self.inputs.items()
+        ]
         return _arrays(self._kept)
 
     def _new_outputs(self) -> dict[str, Any]:
@@ -190,4 +222,10 @@ class Buffer:
 
 def _arrays(arrays: Any) -> Any:
     listed: Sequence[Any] = list(arrays)
-    return (Array * len(listed))(*(Array(each.ctypes.data, each.nbytes, None) for each in listed))
+    return (Array * len(listed))(*map(_array, listed))
+
+
+def _array(given: Any) -> Array:
+    if isinstance(given, VideoFrame):
+        return Array(None, 0, None, ctypes.pointer(given))
+    return Array(given.ctypes.data, given.nbytes, None, None)

@@ -51,6 +51,90 @@ public final class Model implements AutoCloseable {
     }
   }
 
+  /**
+   * A plane of a frame, as android.media.Image.Plane has it: a direct buffer, and its strides in bytes; 0 is without
+   * gaps. offset: of the first pixel. All of the buffer counts, whatever its position.
+   */
+  public static final class Plane {
+    final ByteBuffer data;
+    final int offset, rowStride, pixelStride;
+
+    public Plane(ByteBuffer data, int rowStride, int pixelStride) {
+      this(data, rowStride, pixelStride, 0);
+    }
+
+    public Plane(ByteBuffer data, int rowStride, int pixelStride, int offset) {
+      this.data = data;
+      this.rowStride = rowStride;
+      this.pixelStride = pixelStride;
+      this.offset = offset;
+    }
+  }
+
+  /**
+   * A frame of a camera as it is in memory: imgconv_video_frame of imgconv.h. width and height: as it is in memory.
+   *
+   * <pre>
+   *   Image.Plane[] p = image.getPlanes();
+   *   Model.Plane[] planes = new Model.Plane[p.length];
+   *   for (int i = 0; i &lt; p.length; ++i) {
+   *     planes[i] = new Model.Plane(p[i].getBuffer(), p[i].getRowStride(), p[i].getPixelStride());
+   *   }
+   *   model.run(new Model.VideoFrame(image.getWidth(), image.getHeight(), planes).rotated(90), outputs);
+   * </pre>
+   */
+  public static final class VideoFrame {
+    private final Plane[] planes;
+    private final int width, height;
+    private int rotation, left, top, regionWidth, regionHeight;
+    private boolean mirror;
+
+    public VideoFrame(int width, int height, Plane... planes) {
+      this.width = width;
+      this.height = height;
+      this.planes = planes.clone();
+    }
+
+    /** Turns it clockwise, by a multiple of 90 degrees. */
+    public VideoFrame rotated(int degrees) {
+      rotation = degrees;
+      return this;
+    }
+
+    /** Exchanges left and right after the rotation. */
+    public VideoFrame mirrored() {
+      mirror = true;
+      return this;
+    }
+
+    /** Shows a part of it. After the rotation it has the size that the model takes. */
+    public VideoFrame region(int left, int top, int width, int height) {
+      this.left = left;
+      this.top = top;
+      this.regionWidth = width;
+      this.regionHeight = height;
+      return this;
+    }
+
+    private ByteBuffer[] buffers() {
+      ByteBuffer[] made = new ByteBuffer[planes.length];
+      for (int i = 0; i < made.length; ++i) made[i] = planes[i].data;
+      return made;
+    }
+
+    /** In the order that jni.cpp reads. */
+    private int[] numbers() {
+      int[] made = new int[8 + 3 * planes.length];
+      int[] first = {width, height, rotation, mirror ? 1 : 0, left, top, regionWidth, regionHeight};
+      System.arraycopy(first, 0, made, 0, first.length);
+      for (int i = 0; i < planes.length; ++i) {
+        int[] own = {planes[i].offset, planes[i].rowStride, planes[i].pixelStride};
+        System.arraycopy(own, 0, made, first.length + 3 * i, own.length);
+      }
+      return made;
+    }
+  }
+
   public final Tensor[] inputs, outputs;
   private long handle; // an imgconv_model *; 0 once it is closed
 
@@ -105,10 +189,21 @@ public final class Model implements AutoCloseable {
     runBuffers(inputs, outputs);
   }
 
+  /** One run of a model whose only input is a picture. The frame's memory is read where it is. */
+  public void run(VideoFrame frame, ByteBuffer[] outputs) {
+    checkBuffers(outputs, this.outputs, true);
+    runFrame(frame.buffers(), frame.numbers(), outputs);
+  }
+
   /** Starts a frame; the inputs are copied. Gives its number, for {@link #await}. */
   public long submit(ByteBuffer[] inputs) {
     checkBuffers(inputs, this.inputs, false);
     return submitBuffers(inputs);
+  }
+
+  /** The same for a model whose only input is a picture; the frame's memory is copied. */
+  public long submit(VideoFrame frame) {
+    return submitFrame(frame.buffers(), frame.numbers());
   }
 
   /** Waits for a frame and fetches its outputs. */
@@ -158,6 +253,10 @@ public final class Model implements AutoCloseable {
   private native void runBuffers(ByteBuffer[] inputs, ByteBuffer[] outputs);
 
   private native long submitBuffers(ByteBuffer[] inputs);
+
+  private native void runFrame(ByteBuffer[] planes, int[] numbers, ByteBuffer[] outputs);
+
+  private native long submitFrame(ByteBuffer[] planes, int[] numbers);
 
   private native void awaitBuffers(long frame, ByteBuffer[] outputs);
 
