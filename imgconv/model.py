@@ -23,7 +23,7 @@ from imgconv.errors import ConfigError, ContentError, Error, InputError, ShapeEr
 from imgconv.files.container import is_container
 from imgconv.graph.nodes import Graph, Value
 from imgconv.limits import Limits
-from imgconv.loading.compiled import DEPTH, Compiled, SavedSource, Source, save_compiled
+from imgconv.loading.compiled import DEPTH, Compiled, SavedSource, Source, save_sized
 from imgconv.loading.stream import Stream, check_states
 from imgconv.runtime.host_fallback import strict_error
 from imgconv.stored.compiled_file import SavedModel
@@ -228,18 +228,24 @@ class Model:
         """Sets to zero what a file of `Stream.save` or `imgconv compile --state` keeps from run to run."""
         self._last.reset()
 
-    def save(self, path: str | os.PathLike[str], targets: Sequence[str | os.PathLike[str] | DeviceInfo] = ()) -> None:
+    def save(
+        self, path: str | os.PathLike[str], targets: Sequence[str | os.PathLike[str] | DeviceInfo] = (),
+        sizes: Sequence[Shapes] = (),
+    ) -> None:
         """Writes the plan of the last run, its weights and the driver's programs: `load` takes the file as a model.
 
             model.save("model.imgconv")
             model.save("phone.imgconv", targets=["phone.json"])     # of `imgconv devices --json` on the phone
+            model.save("both.imgconv", sizes=[{"x": (1, 3, 480, 640)}])
 
         Loading it needs no onnx package. On the same device and driver it compiles nothing; on another one it plans
-        again. Other shapes need the ONNX file. targets: devices to plan for instead, which need not be here: files of
-        `imgconv devices --json`, names of running.description.known_devices(), or DeviceInfos. Raises InputError for a
-        wrong description or a file that cannot be written, and what `run` raises.
+        again. sizes: further shapes, as `load` takes them, for which the file has plans too. They share the weights,
+        and a run, or an open of the native player, takes the plan of its shapes; others need the ONNX file.
+        targets: devices to plan for instead, which need not be here: files of `imgconv devices --json`, names of
+        running.description.known_devices(), or DeviceInfos. Raises InputError for a wrong description or a file that
+        cannot be written, and what `run` raises.
         """
-        save_compiled(path, self._last, self._source, targets)
+        save_sized(path, self._last, self._source, targets, sizes)
 
     def __call__(self, array: Any) -> Any:
         """The only output for the only input, model(array); a dict of the outputs if there are several.
@@ -300,7 +306,7 @@ class Model:
         try:
             return self._source.compile(shapes, {n: arrays[n] for n in self._contents}, self._sessions)
         except InputError:
-            if self._plans:
+            if self._plans and isinstance(self._source, Source):
                 from imgconv.runtime.io_binding import check_inputs
 
                 # An error about the last plan's inputs says more than one about what the file allows.
@@ -453,16 +459,24 @@ def read_settings(settings: Settings) -> tuple[Config, PrecisionFile | None]:
 
 
 def _open_saved(saved: SavedModel, path: str, settings: Settings) -> SavedSource:
-    shapes = {n: s for n, s in settings.shapes.items() if n not in saved.inputs or [*_each(s)] != saved.inputs[n][1]}
+    shapes = {name: tuple(map(int, _each(shape))) for name, shape in settings.shapes.items()}
+    unknown = shapes.keys() - saved.inputs.keys()
     fixed = Settings(settings.device, shapes=settings.shapes, progress=settings.progress, limits=settings.limits)
-    if shapes or replace(settings, strict=False, trusted=True, check=True) != fixed:
-        raise ConfigError(f"{path!r} is compiled: its settings and shapes cannot be changed any more")
+    fixed_file = f"{path!r} is compiled: its settings and shapes cannot be changed any more"
+    if unknown or replace(settings, strict=False, trusted=True, check=True) != fixed:
+        raise ConfigError(fixed_file)
     device = settings.device
     info = device if isinstance(device, DeviceInfo) else select(read_device(device))
     if settings.strict and saved.host_partition:
         raise strict_error(saved.host_partition, path)
+    try:
+        saved.for_shapes(shapes)
+    except InputError as error:
+        raise ConfigError(f"{fixed_file}: {error}") from error
     context = open_device(info, timeout=settings.limits.run_seconds)
-    return SavedSource(saved, info, context, settings.progress, None, settings.limits, settings.trusted, settings.check)
+    return SavedSource(
+        saved, info, context, settings.progress, None, settings.limits, settings.trusted, settings.check, shapes
+    )
 
 
 def _each(numbers: float | Sequence[float]) -> tuple[float, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Sequence
 
 from imgconv.arrays import Declared, Shapes
@@ -113,6 +114,25 @@ def read_shapes(pairs: Sequence[tuple[str, str]], declared: Declared) -> Shapes:
             raise InputError(f"--shape {name}={text}: input {name!r} is {shown(dimensions)}")
         shapes[name] = sizes if name in declared or len(sizes) > 1 else sizes[0]
     return shapes
+
+
+def read_sizes(pairs: Sequence[tuple[str, str]], declared: Declared) -> list[Shapes]:
+    """The shapes of --shape for each size: names that are given several times have one shape for each of these.
+
+        read_sizes([("h", "224"), ("h", "320"), ("w", "640")], declared)    # h 224 and w 640; h 320 and w 640
+
+    Raises InputError.
+    """
+    counts = Counter(name for name, _ in pairs)
+    most = max(counts.values(), default=1)
+    odd = next((name for name, count in counts.items() if count not in (1, most)), None)
+    if odd is not None:
+        raise InputError(f"--shape {odd} is given {counts[odd]} times, another {most} times: give one for each size")
+    given: dict[str, list[str]] = {}
+    for name, text in pairs:
+        given.setdefault(name, []).append(text)
+    chosen = [[(name, texts[number % len(texts)]) for name, texts in given.items()] for number in range(most)]
+    return [read_shapes(each, declared) for each in chosen]
 
 
 def check_sizes(declared: Declared, shapes: Shapes) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from imgconv.arrays import Declared, Shapes
 from imgconv.cl.device import DeviceInfo
 from imgconv.commands.arguments import add_model_arguments, add_precision_argument, add_strict_argument
-from imgconv.commands.arguments import add_picture_arguments, add_target_argument, check_sizes, named, read_shapes
+from imgconv.commands.arguments import add_picture_arguments, add_target_argument, check_sizes, named, read_sizes
 from imgconv.commands.inputs import description_of, find_target, read_preparation
 from imgconv.commands.tune import chosen_precision
 from imgconv.errors import ConfigError, DeviceError, InputError
@@ -102,9 +102,11 @@ def _write(
     from imgconv.onnx_import import declared_inputs
 
     declared = declared_inputs(options.model, options.outputs)
-    shapes = read_shapes(options.shape, declared)
-    if not options.picture:
-        check_sizes(declared, shapes)
+    shapes, *sizes = read_sizes(options.shape, declared)
+    if options.picture and sizes:
+        raise ConfigError("--picture is of one size: give each --shape once")
+    for each in (shapes, *sizes) if not options.picture else ():
+        check_sizes(declared, each)
     settings = Settings(
         options.device, options.float16, options.native_explog, shapes, options.max_image, progress, options.precision,
         strict=options.strict, outputs=tuple(options.outputs),
@@ -126,7 +128,7 @@ def _write(
     if devices and (precision or not config.float16):
         save_for_devices(
             path, options.model, devices, config, shapes, precision, options.strict, stage, description, states,
-            options.outputs,
+            options.outputs, sizes,
         )
         return devices[0]
     try:
@@ -137,7 +139,7 @@ def _write(
         if not devices:
             raise
         raise DeviceError(f"{error}\nWith --float16 a device here measures what can be half; {WITHOUT}") from error
-    (model.stream(states) if states else model).save(path, devices)
+    (model.stream(states) if states else model).save(path, devices, sizes)
     return model.device
 
 

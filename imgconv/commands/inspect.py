@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from imgconv.arrays import Shapes
@@ -86,24 +86,28 @@ def _show_plans(options: argparse.Namespace, config: Config) -> None:
     if options.json:
         terminal.print_json(_plans_as_json(options, found))
         return
-    print_plans(options.model, found)
-    for each in found.plans if options.all else ():
-        terminal.console().print()
-        print_plan(each.device, found.graph, each.plan, True, options.constants, found.halves(each.plan))
-    for each in found.plans if options.why else ():
-        print_reasons(found.graph.reasons, choices(each.plan))
+    for sized in found:
+        print_plans(options.model, sized)
+        for each in sized.plans if options.all else ():
+            terminal.console().print()
+            print_plan(each.device, sized.graph, each.plan, True, options.constants, sized.halves(each.plan))
+        for each in sized.plans if options.why else ():
+            print_reasons(sized.graph.reasons, choices(each.plan))
 
 
-def _plans_as_json(options: argparse.Namespace, found: Plans) -> dict[str, Any]:
-    partition, plans = found.graph.host_partition, []
-    for each in found.plans:
-        why = {"choices": choices(each.plan)} if options.why else {}
-        shown = as_json(options.model, each.device, each.plan, partition, found.halves(each.plan))
-        plans.append({**shown, **plan_facts(each), **why})
+def _plans_as_json(options: argparse.Namespace, found: Sequence[Plans]) -> dict[str, Any]:
+    """Returns all plans as plain data, those of each size after the others. inputs, outputs: of the first size."""
+    first, plans = found[0], []
+    for sized in found:
+        for each in sized.plans:
+            why = {"choices": choices(each.plan)} if options.why else {}
+            partition, halves = sized.graph.host_partition, sized.halves(each.plan)
+            shown = as_json(options.model, each.device, each.plan, partition, halves)
+            plans.append({**shown, **plan_facts(each), **why})
     return {
-        "model": options.model, **found.file, "description": json.loads(found.description or "null"),
-        "states": dict(found.states),
-        "inputs": [_value(value) for value in found.inputs], "outputs": [_value(v) for v in found.outputs],
+        "model": options.model, **first.file, "description": json.loads(first.description or "null"),
+        "states": dict(first.states),
+        "inputs": [_value(value) for value in first.inputs], "outputs": [_value(v) for v in first.outputs],
         "plans": plans,
     }
 

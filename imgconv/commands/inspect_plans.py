@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from imgconv.commands.arguments import check_sizes, read_shapes
+from imgconv.arrays import Shapes
+from imgconv.commands.arguments import check_sizes, read_sizes
 from imgconv.commands.inputs import declared_of
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
@@ -63,27 +64,38 @@ class Plans:
         return tuple(value for value in made if value.name not in self.states)
 
 
-def read_plans(path: str) -> Plans:
-    """Returns the plans of a compiled file. Raises ModelError."""
+def read_plans(path: str) -> list[Plans]:
+    """Returns the plans of a compiled file for each size of its inputs. Raises ModelError."""
     saved = SavedModel.open(path)
     file = {
-        "bytes": os.path.getsize(path), "written_by": str(saved.table.written_by), "needs": saved.table.needs,
+        "bytes": os.path.getsize(path), "written_by": str(saved.root.written_by), "needs": saved.root.needs,
         "refused_by_player": saved.refused_by_player or None,
     }
-    return Plans(saved.read_graph(), saved.config, saved.read_plans(), saved.description, saved.states, file)
+    return [
+        Plans(each.read_graph(), each.config, each.read_plans(), saved.description, each.states, file)
+        for each in saved.sizes
+    ]
 
 
-def make_plans(options: argparse.Namespace, config: Config) -> Plans:
-    """Returns the plans of options.model for options.target. Raises what `load` raises, and InputError."""
-    from imgconv.onnx_import import import_onnx
+def make_plans(options: argparse.Namespace, config: Config) -> list[Plans]:
+    """Returns the plans of options.model for options.target, for each size.
 
+    Raises what `load` raises, and InputError.
+    """
     if config.storage != FLOAT32:
         raise ConfigError(
             "what can be half is measured on a device: give --target to imgconv compile --float16, and inspect its file"
         )
     declared = declared_of(options.model)
-    shapes = read_shapes(options.shape, declared)
-    check_sizes(declared, shapes)
+    sizes = read_sizes(options.shape, declared)
+    for shapes in sizes:
+        check_sizes(declared, shapes)
+    return [_planned(options, config, shapes) for shapes in sizes]
+
+
+def _planned(options: argparse.Namespace, config: Config, shapes: Shapes) -> Plans:
+    from imgconv.onnx_import import import_onnx
+
     graph = import_onnx(options.model, shapes)
     if options.strict and graph.host_partition:
         raise strict_error(graph.host_partition, options.model)

@@ -32,7 +32,7 @@ from imgconv.runtime.host_fallback import HostFallback, strict_error
 from imgconv.loading.native_functions import native_functions_fit
 from imgconv.loading.target import target_of
 from imgconv.loading.replanning import until_kernels_work
-from imgconv.stored.compiled_file import PlanFor, SavedModel, save_model
+from imgconv.stored.compiled_file import PlanFor, SavedModel, Sized, save_sizes
 from imgconv.stored.precision_file import PrecisionFile, choice_key, read_choice, write_choice
 from imgconv.stored.tuning import Database, Tuned
 
@@ -151,12 +151,14 @@ def subgraphs_on(
 
 
 def plans_to_save(
-    compiled: Compiled, own: DeviceInfo, targets: Sequence[str | os.PathLike[str] | DeviceInfo], tuning: Database | None
+    compiled: Compiled, own: DeviceInfo, targets: Sequence[str | os.PathLike[str] | DeviceInfo],
+    tuning: Database | None, packings: Packings,
 ) -> list[PlanFor]:
     """The plans of a compiled file: the model's own with its binaries, or those for devices that need not be there.
 
     If the own one uses the device's native functions, another one is for devices where they were not measured.
-    targets: see Model.save; empty for the model's own. Raises what `load` raises, and InputError.
+    targets: see Model.save; empty for the model's own. packings: see plans_for. Raises what `load` raises, and
+    InputError.
     """
     config = compiled.config
     if not targets:
@@ -167,30 +169,37 @@ def plans_to_save(
         others = [own] if native_functions else []
     else:
         found, others = None, [each if isinstance(each, DeviceInfo) else read_description(each) for each in targets]
-    plans = plans_for(compiled.graph, config, others, tuning, compiled.states)
+    plans = plans_for(compiled.graph, config, others, tuning, compiled.states, packings)
     return plans if found is None else [found, *plans]
 
 
-def save_compiled(
+def save_sized(
     path: str | os.PathLike[str], compiled: Compiled, source: Source | SavedSource,
-    targets: Sequence[str | os.PathLike[str] | DeviceInfo],
+    targets: Sequence[str | os.PathLike[str] | DeviceInfo], sizes: Sequence[Shapes],
 ) -> None:
-    """Writes the compiled file of a model that `source` made. Raises what `plans_to_save` and `save_model` raise."""
-    plans = plans_to_save(compiled, source.info, targets, source.tuning)
-    save_model(path, compiled.graph, compiled.config, plans, source.description, source.format, compiled.states)
+    """Writes the file of a model that `source` compiled, and of the same for other sizes; see Model.save.
+
+    Raises what `plans_to_save` and `save_sizes` raise.
+    """
+    states, packings = compiled.states, Packings()
+    others = [source.compile({**source.shapes, **each}, {}, [compiled.session], states or None) for each in sizes]
+    made = [
+        Sized(each.graph, each.config, plans_to_save(each, source.info, targets, source.tuning, packings), each.states)
+        for each in (compiled, *others)
+    ]
+    save_sizes(path, made, source.description, source.format)
 
 
 def plans_for(
     graph: Graph, config: Config, devices: Sequence[DeviceInfo], tuning: Database | None,
-    states: Mapping[str, str],
+    states: Mapping[str, str], packings: Packings,
 ) -> list[PlanFor]:
     """A plan for each device, without its native functions. graph: after the passes. states: see `lower`.
 
-    Later plans read the packed weights of earlier ones where that takes little longer. Raises what `limited` and
-    `lower` raise.
+    packings: of earlier plans of the model; later ones read their weights where that takes little longer. Raises
+    what `limited` and `lower` raise.
     """
     plans: list[PlanFor] = []
-    packings: Packings = {}
     for info in devices:
         target = limited(target_of(info), config)
         chooser = SharedPackings(_chooser(info, tuning), packings)
@@ -368,10 +377,7 @@ class SavedSource:
     limits: Limits = Limits()
     trusted: bool = True
     check: bool = True
-
-    @property
-    def shapes(self) -> Shapes:
-        return {}
+    shapes: Shapes = field(default_factory=dict)
 
     @property
     def format(self) -> Format | None:
@@ -390,8 +396,8 @@ class SavedSource:
 
     @property
     def is_fixed(self) -> bool:
-        """True: the plan in a file is for one set of shapes."""
-        return True
+        """Returns whether the file has plans for one size only."""
+        return len(self.saved.sizes) == 1
 
     def input_names(self) -> list[str]:
         """The names of the arrays that a run takes."""
@@ -401,17 +407,21 @@ class SavedSource:
         self, shapes: Shapes, contents: Arrays, share_with: Sequence[Session] = (),
         states: Mapping[str, str] | None = None,
     ) -> Compiled:
-        """The saved plan for this kind of device. If there is none, or for other states, a plan from the saved graph.
+        """The saved plan for these shapes and this kind of device.
 
+        If there is none, or for other states, a plan from the saved graph.
         A file that is not trusted gets one from its graph too, with images in place of linear textures: a view that
         reads outside of its tensor reads zeros of an image.
         """
-        return until_kernels_work(self.info, lambda info: replace(self, info=info)._compiled(share_with, states))
+        saved = self.saved.for_shapes(shapes)
+        return until_kernels_work(self.info, lambda info: replace(self, info=info)._compiled(saved, share_with, states))
 
-    def _compiled(self, share_with: Sequence[Session], states: Mapping[str, str] | None) -> Compiled:
+    def _compiled(
+        self, saved: SavedModel, share_with: Sequence[Session], states: Mapping[str, str] | None
+    ) -> Compiled:
         from imgconv.runtime.session import Session
 
-        started, saved = perf_counter(), self.saved
+        started = perf_counter()
         with spending(self.limits), saved.naming():
             target = limited(target_of(self.info), saved.config)
             kept = states or saved.states

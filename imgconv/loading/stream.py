@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from imgconv.arrays import Array
+from imgconv.arrays import Array, Shapes
 from imgconv.cl.device_info import DeviceInfo
 from imgconv.compiling.plan import Plan
 from imgconv.errors import InputError
 from imgconv.graph.nodes import HostPartition, Value
-from imgconv.loading.compiled import DEPTH, Compiled, SavedSource, Source, save_compiled
+from imgconv.loading.compiled import DEPTH, Compiled, SavedSource, Source, save_sized
 
 if TYPE_CHECKING:
     from imgconv.runtime.io_binding import Inputs
@@ -67,12 +67,15 @@ class Stream:
         """Sets the state to zero. If other threads run frames, it waits for the current one."""
         self._compiled.reset()
 
-    def save(self, path: str | os.PathLike[str], targets: Sequence[str | os.PathLike[str] | DeviceInfo] = ()) -> None:
+    def save(
+        self, path: str | os.PathLike[str], targets: Sequence[str | os.PathLike[str] | DeviceInfo] = (),
+        sizes: Sequence[Shapes] = (),
+    ) -> None:
         """Writes a compiled file that keeps the states from run to run; see Model.save.
 
         `load` and the native player take it: Model.reset and imgconv_reset set the states to zero.
         """
-        save_compiled(path, self._compiled, self._source, targets)
+        save_sized(path, self._compiled, self._source, targets, sizes)
 
 
 def check_host(partition: HostPartition, plan: Plan) -> None:

@@ -8,15 +8,17 @@ from dataclasses import replace
 
 from imgconv.arrays import Shapes
 from imgconv.cl.device_info import DeviceInfo
+from imgconv.compiling.packings import Packings
 from imgconv.config import Config
 from imgconv.dtype import FLOAT32
+from imgconv.graph.nodes import Graph
 from imgconv.limits import Limits, spending
 from imgconv.passes import run_passes
 from imgconv.preprocessing.stage import PictureStage
 from imgconv.loading.compiled import plans_for, say_what_is_half
 from imgconv.loading.stream import check_host, check_states
 from imgconv.runtime.host_fallback import HostFallback, strict_error
-from imgconv.stored.compiled_file import save_model
+from imgconv.stored.compiled_file import Sized, save_sizes
 from imgconv.stored.precision_file import PrecisionFile
 from imgconv.stored.tuning import open_beside
 from imgconv.stored.description_file import description_beside
@@ -27,6 +29,7 @@ def save_for_devices(
     shapes: Shapes | None = None, precision: PrecisionFile | None = None, strict: bool = False,
     picture: PictureStage | None = None, description: str | None = None, states: Mapping[str, str] = {},
     outputs: Sequence[str] = (),
+    sizes: Sequence[Shapes] = (),
 ) -> None:
     """Writes the file of `load(model).save(path, devices)`. It opens no device, so that there may be none.
 
@@ -35,26 +38,41 @@ def save_for_devices(
     model: an ONNX file. precision: needed if config.float16 is not 0, because `load` measures on a device what is half.
     shapes, strict, outputs: as `load` takes them. picture: the preparation of a picture before the model, whose shape
     is among shapes. description: by default that beside the model. states: as Model.stream takes them. Raises what
-    `load` and `Stream.save` raise.
+    `load` and `Stream.save` raise. sizes: as Model.save takes them.
     """
-    from imgconv.onnx_import import import_onnx
-
     if config.storage != FLOAT32 and not precision:
         raise ValueError("float16 takes a precision file")
-    with spending(Limits()):
-        imported = import_onnx(model, picture.shapes_after(shapes or {}) if picture else shapes, None, outputs)
-        if strict and imported.host_partition:
-            raise strict_error(imported.host_partition, os.fspath(model))
-        graph = run_passes(picture.before(imported, shapes or {}) if picture else imported)
-        HostFallback.of(graph.host_partition, graph.inputs, graph.outputs)  # raises for what the host does not compute
+    packings: Packings = {}
+
+    def sized(shapes: Shapes) -> Sized:
+        """The model for these shapes."""
+        graph = _graph_of(model, shapes, strict, picture, outputs)
         if states:
             check_states(graph.inputs, [graph.values[name] for name in graph.outputs], states)
-        if precision:
-            config = replace(config, precision=precision.precision_of(graph))
-        plans = plans_for(graph, config, devices, open_beside(model), states)
-    if states and graph.host_partition:
-        check_host(graph.host_partition, plans[0].plan)
-    for each in plans:
-        say_what_is_half(each.plan, graph, config)
+        settings = replace(config, precision=precision.precision_of(graph)) if precision else config
+        plans = plans_for(graph, settings, devices, open_beside(model), states, packings)
+        if states and graph.host_partition:
+            check_host(graph.host_partition, plans[0].plan)
+        return Sized(graph, settings, plans, states)
+
+    with spending(Limits()):
+        made = [sized(each) for each in (shapes or {}, *({**(shapes or {}), **each} for each in sizes))]
+    for each in made:
+        for one in each.plans:
+            say_what_is_half(one.plan, each.graph, each.config)
     described = description_beside(model) if description is None else description
-    save_model(path, graph, config, plans, described, picture.how.format if picture else None, states)
+    save_sizes(path, made, described, picture.how.format if picture else None)
+
+
+def _graph_of(
+    model: str | os.PathLike[str], shapes: Shapes, strict: bool, picture: PictureStage | None, outputs: Sequence[str]
+) -> Graph:
+    """The graph after the passes."""
+    from imgconv.onnx_import import import_onnx
+
+    imported = import_onnx(model, picture.shapes_after(shapes) if picture else shapes, None, outputs)
+    if strict and imported.host_partition:
+        raise strict_error(imported.host_partition, os.fspath(model))
+    graph = run_passes(picture.before(imported, shapes) if picture else imported)
+    HostFallback.of(graph.host_partition, graph.inputs, graph.outputs)  # raises for what the host does not compute
+    return graph

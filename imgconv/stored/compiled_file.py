@@ -12,13 +12,14 @@ import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar, get_args
 
+from imgconv.arrays import Shapes
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
-from imgconv.errors import ModelError
+from imgconv.errors import InputError, ModelError
 from imgconv.files.container import Blob, Container, places_of, write_container
 from imgconv.files.flat import Table
 from imgconv.graph.nodes import Graph, HostPartition
@@ -59,50 +60,72 @@ class PlanFor:
     checks: PlanChecks = NO_CHECKS
 
 
+@dataclass(frozen=True)
+class Sized:
+    """A model for one size of its inputs. graph: after the passes. states: of the plans, see `lower`."""
+
+    graph: Graph
+    config: Config
+    plans: Sequence[PlanFor]
+    states: Mapping[str, str] = field(default_factory=dict)
+
+
 def save_model(
     path: str | os.PathLike[str], graph: Graph, config: Config, plans: Sequence[PlanFor], description: str = "",
-    format: Format | None = None, states: Mapping[str, str] = {},
+    format: Format | None = None,
 ) -> None:
     """Writes a compiled model, whole or not at all. description: JSON, see imgconv.tasks. format: of its picture.
 
-    states: of the plans, see `lower`. Raises InputError.
+    Raises InputError.
     """
-    values, blobs = model_values(graph, config, plans, description, format, states)
+    save_sizes(path, [Sized(graph, config, plans)], description, format)
+
+
+def save_sizes(
+    path: str | os.PathLike[str], sizes: Sequence[Sized], description: str, format: Format | None
+) -> None:
+    """Writes a model for several sizes of its inputs; see save_model. The first size is that of readers of one."""
+    values, blobs = model_values(sizes, description, format)
     write_container(path, schema().pack(values), blobs)
 
 
 def model_values(
-    graph: Graph, config: Config, plans: Sequence[PlanFor], description: str = "", format: Format | None = None,
-    states: Mapping[str, str] = {},
+    sizes: Sequence[Sized], description: str = "", format: Format | None = None
 ) -> tuple[dict[str, Any], Sequence[bytes | memoryview]]:
     """The values of a Model table, and the blobs that they refer to."""
     blobs = BlobWriter()
+    first, *others = [_sized_values(each, blobs, format) for each in sizes]
+    first |= {"description": description, "sizes": others}
+    first["blobs"] = list(map(vars, places_of(blobs.parts)))
+    return first, blobs.parts
+
+
+def _sized_values(sized: Sized, blobs: BlobWriter, format: Format | None) -> dict[str, Any]:
     made = [
         plan_values(each.plan, blobs, each.binaries, each.checks)
         | {"device": each.device, "target": _target_values(each.target), "frame": frame_values(each.plan, format)}
-        for each in plans
+        for each in sized.plans
     ]
-    writer, partition = TableWriter(codec(), blobs), graph.host_partition
-    values = {
-        "needs": NEEDS_STATES if states else NEEDS_HOST if partition else NEEDS, "written_by": VERSION,
-        "config": writer.values(Config, "Config", config),
-        "graph": graph_values(graph, blobs), "plans": made, "description": description,
-        "states": [{"name": output, "text": fed} for output, fed in states.items()],
+    writer, partition = TableWriter(codec(), blobs), sized.graph.host_partition
+    return {
+        "needs": NEEDS_STATES if sized.states else NEEDS_HOST if partition else NEEDS, "written_by": VERSION,
+        "config": writer.values(Config, "Config", sized.config), "graph": graph_values(sized.graph, blobs),
+        "plans": made, "states": [{"name": output, "text": fed} for output, fed in sized.states.items()],
         "host_partition": partition and writer.values(HostPartition, "HostPartition", partition),
     }
-    values["blobs"] = list(map(vars, places_of(blobs.parts)))
-    return values, blobs.parts
 
 
 @dataclass(frozen=True)
 class SavedModel:
     """An opened file of `save_model`; each part is read and checked at its first use.
 
-    Every problem with it is a ModelError that names the file.
+    root: the table of the whole file, of which `table` is one size. Every problem with it is a ModelError that
+    names the file.
     """
 
     container: Container
     table: Table
+    root: Table
 
     @staticmethod
     def open(path: str | os.PathLike[str]) -> SavedModel:
@@ -118,7 +141,30 @@ class SavedModel:
                 f"imgconv {written_by} compiled it for readers of version {needs}, imgconv {VERSION} reads {READS}: "
                 "compile it again, or install a newer imgconv"
             )
-        return SavedModel(container, table)
+        return SavedModel(container, table, table)
+
+    @cached_property
+    def sizes(self) -> tuple[SavedModel, ...]:
+        """The model for each size of its inputs that the file has."""
+        return self._read(lambda: tuple(replace(self, table=each) for each in (self.root, *self.root.sizes)))
+
+    def for_shapes(self, shapes: Shapes) -> SavedModel:
+        """Returns the model for inputs of these shapes, the first if several fit. Raises InputError with all sizes."""
+        wanted = {name: tuple(shape) if isinstance(shape, Sequence) else (shape,) for name, shape in shapes.items()}
+        unknown = next((name for name in wanted if name not in self.shapes), None)
+        if unknown is not None:
+            raise InputError(f"no input is called {unknown!r}; the model's inputs are {', '.join(self.shapes)}")
+        for each in self.sizes:
+            if wanted.items() <= each.shapes.items():
+                return each
+        listed, given = "; or ".join(_listed(each.shapes) for each in self.sizes), _listed(wanted)
+        raise InputError(f"{str(self.container.path)!r} is compiled for {listed}; not for {given}")
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of every input, without states."""
+        fed = self.states.values()
+        return self._read(lambda: {v.name: tuple(v.shape) for v in self.table.graph.inputs if v.name not in fed})
 
     @cached_property
     def config(self) -> Config:
@@ -142,7 +188,7 @@ class SavedModel:
     @property
     def description(self) -> str:
         """The meaning of the outputs as JSON; "" if nobody said it."""
-        return self._read(lambda: str(self.table.description or ""))
+        return self._read(lambda: str(self.root.description or ""))
 
     @cached_property
     def format(self) -> Format | None:
@@ -212,7 +258,7 @@ class SavedModel:
         return f"output {chosen!r}, of node {nodes}, holds integers that the host chooses by other integers"
 
     def _blob(self, number: int) -> bytes:
-        place = self.table.blobs[number]
+        place = self.root.blobs[number]
         return self.container.blob(Blob(place.offset, place.bytes, place.checksum))
 
     def _read(self, read: Callable[[], T]) -> T:
@@ -229,6 +275,10 @@ class SavedModel:
             raise
         except REFUSED as error:
             raise self.container.error(f"what it holds is no model ({error}): compile it again") from error
+
+
+def _listed(shapes: Mapping[str, Sequence[int]]) -> str:
+    return ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
 
 
 def _target_values(target: Target) -> Mapping[str, Any]:

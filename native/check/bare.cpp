@@ -56,7 +56,7 @@ int main(int count, char **given) try {
   const imgconv::Activity activity;
   imgconv::Model model(file, imgconv::Settings(options), activity);
   const imgconv::Context &context = model.context();
-  imgconv::Plan plan = imgconv::PlanChoice(file, context.info).next();
+  imgconv::Plan plan = imgconv::PlanChoice(file, context.info, "").next();
   const imgconv::Programs programs(context, file, plan, "", activity);
   const imgconv::DeviceMemory memory(context, file, plan);
   const imgconv::Shared shared{context, plan, memory, programs};

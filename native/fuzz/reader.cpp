@@ -36,7 +36,7 @@ bool read(const uint8_t *data, size_t size) {
   try {
     const imgconv::File file = imgconv::File::in_memory({data, size});
     const imgconv::DeviceInfo device = large_device();
-    const imgconv::Plan plan = imgconv::PlanChoice(file, device).next();
+    const imgconv::Plan plan = imgconv::PlanChoice(file, device, "").next();
     for (const imgconv::ProgramParts &program : plan.programs) {
       plan.source(program.kernels);
       if (program.binary >= 0) file.checked_blob(static_cast<uint32_t>(program.binary));

@@ -4637,7 +4637,8 @@ struct Model FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_BLOBS = 14,
     VT_DESCRIPTION = 16,
     VT_HOST_PARTITION = 18,
-    VT_STATES = 20
+    VT_STATES = 20,
+    VT_SIZES = 22
   };
   uint32_t needs() const {
     return GetField<uint32_t>(VT_NEEDS, 0);
@@ -4666,6 +4667,9 @@ struct Model FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::NamedText>> *states() const {
     return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::NamedText>> *>(VT_STATES);
   }
+  const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Model>> *sizes() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Model>> *>(VT_SIZES);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint32_t>(verifier, VT_NEEDS, 4) &&
@@ -4688,6 +4692,9 @@ struct Model FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyOffset(verifier, VT_STATES) &&
            verifier.VerifyVector(states()) &&
            verifier.VerifyVectorOfTables(states()) &&
+           VerifyOffset(verifier, VT_SIZES) &&
+           verifier.VerifyVector(sizes()) &&
+           verifier.VerifyVectorOfTables(sizes()) &&
            verifier.EndTable();
   }
 };
@@ -4723,6 +4730,9 @@ struct ModelBuilder {
   void add_states(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::NamedText>>> states) {
     fbb_.AddOffset(Model::VT_STATES, states);
   }
+  void add_sizes(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Model>>> sizes) {
+    fbb_.AddOffset(Model::VT_SIZES, sizes);
+  }
   explicit ModelBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -4744,8 +4754,10 @@ inline flatbuffers::Offset<Model> CreateModel(
     flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Blob>>> blobs = 0,
     flatbuffers::Offset<flatbuffers::String> description = 0,
     flatbuffers::Offset<imgconv::stored::HostPartition> host_partition = 0,
-    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::NamedText>>> states = 0) {
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::NamedText>>> states = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Model>>> sizes = 0) {
   ModelBuilder builder_(_fbb);
+  builder_.add_sizes(sizes);
   builder_.add_states(states);
   builder_.add_host_partition(host_partition);
   builder_.add_description(description);
@@ -4768,12 +4780,14 @@ inline flatbuffers::Offset<Model> CreateModelDirect(
     const std::vector<flatbuffers::Offset<imgconv::stored::Blob>> *blobs = nullptr,
     const char *description = nullptr,
     flatbuffers::Offset<imgconv::stored::HostPartition> host_partition = 0,
-    const std::vector<flatbuffers::Offset<imgconv::stored::NamedText>> *states = nullptr) {
+    const std::vector<flatbuffers::Offset<imgconv::stored::NamedText>> *states = nullptr,
+    const std::vector<flatbuffers::Offset<imgconv::stored::Model>> *sizes = nullptr) {
   auto written_by__ = written_by ? _fbb.CreateString(written_by) : 0;
   auto plans__ = plans ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::Plan>>(*plans) : 0;
   auto blobs__ = blobs ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::Blob>>(*blobs) : 0;
   auto description__ = description ? _fbb.CreateString(description) : 0;
   auto states__ = states ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::NamedText>>(*states) : 0;
+  auto sizes__ = sizes ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::Model>>(*sizes) : 0;
   return imgconv::stored::CreateModel(
       _fbb,
       needs,
@@ -4784,7 +4798,8 @@ inline flatbuffers::Offset<Model> CreateModelDirect(
       blobs__,
       description__,
       host_partition,
-      states__);
+      states__,
+      sizes__);
 }
 
 inline const imgconv::stored::Model *GetModel(const void *buf) {

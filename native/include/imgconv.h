@@ -138,6 +138,8 @@ typedef struct imgconv_options {
   uint32_t timeout_ms;      /* the most milliseconds that a call may take. Opening is one too, and may compile for a
                                minute. 0: 600000 */
   imgconv_check_mode check;
+  const char *shapes;       /* "x=1,3,480,640", with blanks between several inputs: which size of a file that was compiled
+                               for several. IMGCONV_ERROR_ARGUMENT lists them if it has none. NULL: the first one */
 } imgconv_options;
 
 typedef struct imgconv_model imgconv_model;

@@ -21,7 +21,7 @@ namespace {
 const char *const USAGE =
     "imgconv-run MODEL [--input NAME=FILE] [--reference NAME=FILE [--tolerance T]] [--output NAME=FILE]\n"
     "    [--bench [--seconds N] [--frames-in-flight K] [--json]] [--profile] [--device DEVICE] [--cache FOLDER]\n"
-    "    [--timeout S] [--unchecked]\n"
+    "    [--timeout S] [--unchecked] [--shape NAME=SIZES]\n"
     "    [--frame NAME=FILE --size WxH --plane OFFSET,ROW_STRIDE[,PIXEL_STRIDE]... [--rotate DEGREES] [--mirror]\n"
     "    [--region LEFT,TOP,WIDTH,HEIGHT]]\n"
     "imgconv-run MODEL --check [--device DEVICE] [--cache FOLDER]\n"
@@ -32,7 +32,8 @@ const char *const USAGE =
     "exit status 1 if its bits differ, or, with --tolerance, if a number differs by more than T times the largest of\n"
     "the reference. --bench: runs for N seconds (default 3), after a tenth of them. --profile: the time of each launch.\n"
     "--device: an index, or a part of the name. --cache: a folder for compiled programs. --timeout: gives up if opening,\n"
-    "or a run, takes more than S seconds (default 600). --check: opens the model\n"
+    "or a run, takes more than S seconds (default 600). --shape: which size of\n"
+    "a file that was compiled for several, as x=1,3,480,640. --check: opens the model\n"
     "unchecked, and prints JSON of which launches are right; exit status 1 if one is wrong. --unchecked: opening checks\n"
     "nothing. --frame: a camera's frame as it is in memory, for an input of imgconv compile --picture; FILE is raw. --plane:\n"
     "where in FILE each plane begins, and its strides in bytes; a stride of 0: without gaps. The frame, or a region of it,\n"
@@ -41,7 +42,7 @@ const char *const USAGE =
 using Files = std::map<std::string, std::string>;
 
 struct Arguments {
-  std::string model, device, cache;
+  std::string model, device, cache, shapes;
   Files inputs, references, outputs;
   bool bench = false, profile = false, devices = false, check = false, unchecked = false, help = false, json = false;
   double seconds = 3, tolerance = 0, timeout = 0;
@@ -92,6 +93,7 @@ Arguments read_arguments(const std::vector<std::string> &given) {
     else if (name == "--help" || name == "-h") made.help = true;
     else if (name == "--device") made.device = value();
     else if (name == "--cache") made.cache = value();
+    else if (name == "--shape") made.shapes += value() + " ";
     else if (name == "--tolerance") made.tolerance = number_of(name, value());
     else if (name == "--timeout") made.timeout = number_of(name, value());
     else if (name == "--seconds") made.seconds = number_of(name, value());
@@ -200,6 +202,7 @@ int run(const Arguments &arguments) {
   options.device = arguments.device.empty() ? nullptr : arguments.device.c_str();
   options.cache_folder = arguments.cache.empty() ? nullptr : arguments.cache.c_str();
   options.frames = arguments.frames > 1 ? static_cast<uint32_t>(arguments.frames) : 0;
+  options.shapes = arguments.shapes.c_str();
   options.profile = arguments.profile;
   options.timeout_ms = static_cast<uint32_t>(1e3 * arguments.timeout);
   options.check = arguments.unchecked ? IMGCONV_CHECK_OFF : IMGCONV_CHECK_ONCE;

@@ -69,7 +69,7 @@ Model::Model(const File &file, const Settings &settings, const Activity &activit
 
 // Takes the first plan whose kernels the driver builds, and computes rightly.
 void Model::choose_plan(const File &file, const Settings &settings) {
-  PlanChoice plans(file, context_.info);
+  PlanChoice plans(file, context_.info, settings.shapes);
   while (!first_) {
     const Plan plan = plans.next();
     try {

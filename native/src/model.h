@@ -18,10 +18,11 @@ namespace imgconv {
 struct Settings {
   explicit Settings(const imgconv_options &options)
       : device(options.device ? options.device : ""), cache_folder(options.cache_folder ? options.cache_folder : ""),
+        shapes(options.shapes ? options.shapes : ""),
         has_device(options.device), profile(options.profile), check(options.check != IMGCONV_CHECK_OFF),
         frames(options.frames) {}
 
-  std::string device, cache_folder;
+  std::string device, cache_folder, shapes;
   bool has_device, profile, check;
   uint32_t frames;
 };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <sstream>
 #include <string_view>
 
 #include "error.h"
@@ -454,6 +456,65 @@ int turn_of(const stored::Plan &plan, const DeviceInfo &info) {
   return plan.target() && plan.target()->local_memory_bytes() > info.local_memory_bytes ? 2 : 1;
 }
 
+std::string text_of(const std::vector<int64_t> &shape) {
+  std::string text;
+  for (const int64_t size : shape) text += join(text.empty() ? "" : ",", size);
+  return text;
+}
+
+// The shapes of the inputs, "x=1,3,480,640 y=1,4".
+using Shapes = std::map<std::string, std::string>;
+
+Shapes shapes_of(const stored::Model &model) {
+  Shapes found;
+  const auto *plans = model.plans();
+  const auto *inputs = plans && plans->size() ? plans->Get(0)->inputs() : nullptr;
+  for (flatbuffers::uoffset_t i = 0; inputs && i < inputs->size(); ++i) {
+    const stored::Value *value = inputs->Get(i)->value();
+    if (!value || !value->name()) continue;
+    std::vector<int64_t> shape(value->shape() ? value->shape()->size() : 0);
+    if (!shape.empty()) std::memcpy(shape.data(), value->shape()->Data(), shape.size() * sizeof(int64_t));
+    found[value->name()->str()] = text_of(shape);
+  }
+  return found;
+}
+
+std::string join_shapes(const Shapes &shapes) {
+  std::string text;
+  for (const auto &[name, shape] : shapes) text += join(text.empty() ? "" : " ", name, "=", shape);
+  return text;
+}
+
+Shapes read_shapes(const std::string &text) {
+  Shapes found;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    const size_t at = word.rfind('=');
+    if (at == std::string::npos) throw Error(IMGCONV_ERROR_ARGUMENT, "options.shapes: '", word, "' is not NAME=SIZES");
+    found[word.substr(0, at)] = word.substr(at + 1);
+  }
+  return found;
+}
+
+// The first size of the file that has these shapes.
+const stored::Model &model_for(const File &file, const std::string &text) {
+  const Shapes wanted = read_shapes(text);
+  std::vector<const stored::Model *> sizes{&file.model()};
+  const auto *others = file.model().sizes();
+  for (flatbuffers::uoffset_t i = 0; others && i < others->size(); ++i) sizes.push_back(others->Get(i));
+  std::string known;
+  for (const stored::Model *each : sizes) {
+    const Shapes shapes = shapes_of(*each);
+    const bool fits = std::all_of(wanted.begin(), wanted.end(), [&](const auto &input) {
+      const auto found = shapes.find(input.first);
+      return found != shapes.end() && found->second == input.second;
+    });
+    if (fits) return *each;
+    known += "\n  " + join_shapes(shapes);
+  }
+  throw Error(IMGCONV_ERROR_ARGUMENT, "the file has no model for ", join_shapes(wanted), "; its sizes are:", known);
+}
+
 }  // namespace
 
 bool Check::covers(uint32_t number) const {
@@ -518,14 +579,14 @@ std::string Plan::origin(uint32_t kernel) const {
   return join(kernels[kernel].path, ", launch '", first == launches.end() ? "" : first->name, "'");
 }
 
-PlanChoice::PlanChoice(const File &file, const DeviceInfo &info)
-    : file_(file), info_(info), room_(4 * uint64_t(file.bytes()) + 4096) {
-  if (const stored::HostPartition *partition = file.model().host_partition()) {
+PlanChoice::PlanChoice(const File &file, const DeviceInfo &info, const std::string &shapes)
+    : file_(file), info_(info), sized_(model_for(file, shapes)), room_(4 * uint64_t(file.bytes()) + 4096) {
+  if (const stored::HostPartition *partition = sized_.host_partition()) {
     throw Error(IMGCONV_ERROR_UNSUPPORTED, "node '", partition->node() ? partition->node()->str() : "?",
                 "' and what follows it depend on data: the host computes them, which this library does not do: run the ",
                 "model with Python, or end the ONNX file before them");
   }
-  const auto *tables = file.model().plans();
+  const auto *tables = sized_.plans();
   for (flatbuffers::uoffset_t i = 0; tables && i < tables->size(); ++i) waiting_.push_back(i);
   std::stable_sort(waiting_.begin(), waiting_.end(), [&](uint32_t a, uint32_t b) {
     return turn_of(*tables->Get(a), info) < turn_of(*tables->Get(b), info);
@@ -533,9 +594,9 @@ PlanChoice::PlanChoice(const File &file, const DeviceInfo &info)
 }
 
 Plan PlanChoice::next() {
-  const auto *config = file_.model().config();
+  const auto *config = sized_.config();
   while (!waiting_.empty()) {
-    Plan plan = Reader(file_, *file_.model().plans()->Get(waiting_.front()), room_).read();
+    Plan plan = Reader(file_, *sized_.plans()->Get(waiting_.front()), room_).read();
     waiting_.erase(waiting_.begin());
     plan.computes_in_half = config && config->float16() == 2;
     device_ = plan.device;

@@ -161,7 +161,8 @@ struct Plan {
 // The plans of a file that a device can hold: first that of its key, then the others in their order.
 class PlanChoice {
  public:
-  PlanChoice(const File &file, const DeviceInfo &info);
+  // shapes: "x=1,3,480,640 y=1,4", which of the file's sizes; "": the first. Throws Error if none fits.
+  PlanChoice(const File &file, const DeviceInfo &info, const std::string &shapes);
 
   // The next plan. If there is none, throws Error, which names what each plan lacks.
   Plan next();
@@ -175,6 +176,7 @@ class PlanChoice {
 
   const File &file_;
   const DeviceInfo &info_;
+  const stored::Model &sized_;
   std::vector<uint32_t> waiting_;  // numbers of plans
   uint64_t room_;
   std::string device_, problems_;  // of the last plan, and of all

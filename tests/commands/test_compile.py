@@ -52,6 +52,23 @@ def test_the_same_file_as_with_a_device(imgconv: Command, device: DeviceInfo, se
     assert Path("conv.imgconv").read_bytes() == Path("expected.imgconv").read_bytes()
 
 
+def test_several_sizes_with_and_without_a_device(imgconv: Command, device: DeviceInfo) -> None:
+    write_convolution()
+    sizes = ("--shape", "h=12", "--shape", "h=20")
+    engine.load("conv.onnx", device=device, shapes={"h": 12}).save("expected.imgconv", PHONES, [{"h": 20}])
+    status, _, err = compile_without_device(imgconv, "conv.onnx", *sizes, *TARGETS)
+    assert status == 0, err
+    assert Path("conv.imgconv").read_bytes() == Path("expected.imgconv").read_bytes()
+    shown = json.loads(imgconv("inspect", "conv.imgconv", "--json")[1])["plans"]
+    assert [plan["inputs"][0]["shape"][2] for plan in shown] == [12, 12, 20, 20]
+    status, _, err = imgconv("compile", "conv.onnx", "--device", device.index, *sizes)
+    assert status == 0, err
+    model = engine.load("conv.imgconv", device=device)
+    assert [model(numpy.ones((1, 3, height, 10), "f4")).shape[2] for height in (20, 12)] == [18, 10]
+    status, _, err = imgconv("compile", "conv.onnx", *sizes, *("--shape", "x=1,3,8,10") * 3)
+    assert status == 1 and "--shape h is given 2 times, another 3 times" in err
+
+
 def test_states_are_kept_with_and_without_a_device(imgconv: Command, device: DeviceInfo) -> None:
     nodes = [make_node("Add", ["x", "before"], ["after"]), make_node("Relu", ["after"], ["y"])]
     graph = make_graph(

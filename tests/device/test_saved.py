@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy
+import onnx
 import pytest
 from graphs import const
-from support import damaged
+from support import damaged, make_input
 
 import imgconv
 from imgconv.cl.building import program
@@ -229,3 +230,38 @@ def test_a_kill_while_saving_leaves_the_old_file(device: DeviceInfo, path: Path,
             time.sleep(delay)
             os.kill(process.pid, signal.SIGKILL)
         assert same(outputs(imgconv.load(target, device=device)), expected)
+
+
+def several_sizes() -> onnx.ModelProto:
+    """A convolution with many weights, for pictures of any size."""
+    weights = numpy.random.default_rng(0).random((64, 64, 3, 3), numpy.float32)
+    nodes = [onnx.helper.make_node("Conv", ["x", "w"], ["y"])]
+    graph = onnx.helper.make_graph(
+        nodes, "g", [make_input("x", "f4", (1, 64, "h", "w_"))], [onnx.ValueInfoProto(name="y")],
+        [onnx.numpy_helper.from_array(weights, "w")],
+    )
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)])
+
+
+def test_a_file_for_several_sizes(device: DeviceInfo, tmp_path: Path) -> None:
+    """Each run takes the plan of its shapes; the weights are in the file once."""
+    small, large = (numpy.random.default_rng(0).random((1, 64, *size), numpy.float32) for size in ((6, 8), (12, 9)))
+    model = imgconv.load(several_sizes(), device=device, shapes={"x": small.shape})
+    model.save(tmp_path / "one")
+    model.save(tmp_path / "both", sizes=[{"x": large.shape}])
+    added = (tmp_path / "both").stat().st_size - (tmp_path / "one").stat().st_size
+    assert 0 < added < model.plan.weight_bytes
+    both = imgconv.load(tmp_path / "both", device=device)
+    for x in (small, large, small):
+        assert both.run({"x": x})["y"].tobytes() == model.run({"x": x})["y"].tobytes()
+        assert both.inputs["x"].shape == x.shape
+    assert len(both._plans) == 2
+    chosen = imgconv.load(tmp_path / "both", device=device, shapes={"x": large.shape})
+    assert chosen.inputs["x"].shape == large.shape
+    with pytest.raises(imgconv.InputError, match=r"compiled for x \[1, 64, 6, 8\]; or x \[1, 64, 12, 9\]; not for"):
+        both.run({"x": large[..., :-1]})
+    with pytest.raises(imgconv.ConfigError, match=r"x \[1, 64, 12, 9\]; not for x \[1, 64, 5, 5\]"):
+        imgconv.load(tmp_path / "both", device=device, shapes={"x": (1, 64, 5, 5)})
+    both.save(tmp_path / "again", sizes=[{"x": small.shape}])
+    again = imgconv.load(tmp_path / "again", device=device)
+    assert again.inputs["x"].shape == small.shape  # that of the last run

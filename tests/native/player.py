@@ -72,6 +72,7 @@ class Options(ctypes.Structure):
     _fields_ = (
         ("device", ctypes.c_char_p), ("cache_folder", ctypes.c_char_p), ("frames", ctypes.c_uint32),
         ("profile", ctypes.c_int), ("timeout_ms", ctypes.c_uint32), ("check", ctypes.c_int),
+        ("shapes", ctypes.c_char_p),
     )
 
 
@@ -105,10 +106,12 @@ class Player:
 
     def __init__(
         self, source: str | bytes, device: str | None = None, cache: str | None = None, frames: int = 0,
-        profile: bool = False, timeout: int = 0, check: bool = True,
+        profile: bool = False, timeout: int = 0, check: bool = True, shapes: str = "",
     ) -> None:
         self._model = ctypes.c_void_p()
-        options = Options(device and device.encode(), cache and cache.encode(), frames, profile, timeout, not check)
+        options = Options(
+            device and device.encode(), cache and cache.encode(), frames, profile, timeout, not check, shapes.encode()
+        )
         last = ctypes.byref(options), ctypes.byref(self._model)
         if isinstance(source, str):
             call("imgconv_open_file", source.encode(), *last)

@@ -7,7 +7,9 @@ import subprocess
 from pathlib import Path
 
 import numpy
+import onnx
 from graphs import const, numbers
+from support import make_input
 
 import imgconv
 from imgconv.cl.device import DeviceInfo
@@ -91,3 +93,28 @@ def test_references_of_another_machine(
     status, text = differs("z", halves)
     assert status == 1 and text.endswith(", 0.111 of its largest number")  # a driver's NaN may have other bits
     assert differs("j", numpy.array([14, -20, 0], "i4")) == (1, "1, 0.1 of its largest number")
+
+
+def test_a_size_is_chosen(device: DeviceInfo, environment: dict[str, str], built: Path, tmp_path: Path) -> None:
+    """Of a file for several; the wrong one is answered with those that the file has."""
+    node = onnx.helper.make_node("Relu", ["x"], ["y"])
+    graph = onnx.helper.make_graph(
+        [node], "g", [make_input("x", "f4", (1, 3, "h", "w"))], [onnx.ValueInfoProto(name="y")]
+    )
+    proto = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)])
+    model = imgconv.load(proto, device=device, shapes={"x": (1, 3, 8, 6)})
+    model.save(tmp_path / "m", sizes=[{"x": (1, 3, 10, 7)}])
+    given = numbers(1, 3, 10, 7) - 0.5
+    numpy.save(tmp_path / "x.npy", given)
+    command = [built / "imgconv-run", "m", "--device", str(device.index)]
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*command, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True)
+
+    assert "input   x: float32 1x3x8x6\n" in run().stdout
+    done = run("--shape", "x=1,3,10,7", "--input", "x=x.npy", "--output", "y=y.npy")
+    assert done.returncode == 0, done.stderr
+    assert numpy.load(tmp_path / "y.npy").tobytes() == numpy.maximum(given, 0).tobytes()
+    for shape, text in (("x=1,3,9,9", "x=1,3,8,6\n  x=1,3,10,7"), ("z=1", "no model for z=1"), ("x", "NAME=SIZES")):
+        refused = run("--shape", shape)
+        assert refused.returncode == 2 and text in refused.stderr, refused.stderr

@@ -26,7 +26,7 @@ from imgconv.files.container import write_container
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.templates import template_of
 from imgconv.limits import Limits, spending
-from imgconv.stored.compiled_file import PlanFor, SavedModel, model_values, schema
+from imgconv.stored.compiled_file import PlanFor, SavedModel, Sized, model_values, schema
 from imgconv.stored.precision_file import read_precision_file
 from imgconv.stored.tuning import Database, Measured, Tuned, key
 from imgconv.tensor import Tensor, build_graph, concatenate
@@ -52,7 +52,7 @@ def packed(devices: tuple[str, ...] = tuple(DEVICES)) -> tuple[dict[str, Any], t
     """The values and the blobs of a compiled file with plans for some kinds of devices."""
     prepared = {name: prepare(network(), Config(), DEVICES[name]) for name in devices}
     plans = [PlanFor(each.plan(), name, each.target, (b"program",)) for name, each in prepared.items()]
-    values, blobs = model_values(prepared[devices[0]].graph, Config(), plans)
+    values, blobs = model_values([Sized(prepared[devices[0]].graph, Config(), plans)])
     return values, tuple(map(bytes, blobs))
 
 
