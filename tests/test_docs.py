@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import configparser
 import importlib.util
+import inspect
 import re
 import shlex
 from pathlib import Path
@@ -189,3 +190,8 @@ def test_the_interface_has_every_exported_name() -> None:
     errors = {name for name in imgconv.__all__ if name.endswith("Error")}
     named = set(re.findall(r"^::: imgconv\.(\w+)$", page, re.MULTILINE))
     assert named >= set(imgconv.__all__) - errors - {"ops"} and "errors" in named
+
+
+def test_every_argument_of_load_is_in_the_table() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(rows) == set(inspect.signature(imgconv.load).parameters)
