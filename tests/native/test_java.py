@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy
 import pytest
+from device.picture_reference import passing
+from device.video_frames import drawn, picture_of
 from graphs import const, numbers
 from support import HANG_TIMEOUT
 
@@ -25,7 +27,8 @@ def classes(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not any("JNI:BOOL=ON" in line for line in (built / "CMakeCache.txt").read_text().splitlines()):
         pytest.skip("no JDK is installed: install openjdk-17-jdk-headless")
     folder = tmp_path_factory.mktemp("classes")
-    sources = ROOT / "native" / "java" / "imgconv" / "Model.java", ROOT / "tests" / "native" / "Check.java"
+    tests = (ROOT / "tests" / "native" / name for name in ("Check.java", "CheckFrames.java"))
+    sources = ROOT / "native" / "java" / "imgconv" / "Model.java", ROOT / "examples" / "Camera.java", *tests
     subprocess.run(["javac", "-Xlint:all,-serial", "-Werror", "-d", folder, *sources], check=True)
     return folder
 
@@ -49,3 +52,22 @@ def test_java(
     listed = json.loads((tmp_path / "devices").read_text())["devices"]
     assert [each["name"] for each in listed] == [each.name for each in list_devices()]
     assert (tmp_path / "y").read_bytes() == model.run({name: X})["y"].tobytes()
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_video_frames(
+    device: DeviceInfo, environment: dict[str, str], built: Path, classes: Path, tmp_path: Path, apart: bool
+) -> None:
+    """A model of nv12 takes two planes, or three as Android gives them."""
+    model = imgconv.load(passing(24, 20), device=device).preprocess((40, 48), "nv12")
+    model.save(tmp_path / "m")
+    memory = drawn("nv12", (40, 48), 1, apart, rotation=90, mirror=True)
+    frame = memory.frame
+    words = ["m", device.index, "y", frame.width, frame.height, *frame.window]
+    for number, plane in enumerate(frame.planes):
+        (tmp_path / str(number)).write_bytes(plane.data.tobytes())
+        words += [number, plane.offset, plane.row_stride, plane.pixel_stride]
+    command = ["java", "-Xcheck:jni", "-cp", classes, f"-Djava.library.path={built}", "CheckFrames", *map(str, words)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANG_TIMEOUT)
+    assert done.returncode == 0 and "WARNING" not in done.stdout, done.stdout + done.stderr
+    assert (tmp_path / "y").read_bytes() == model.run({"picture": picture_of("nv12", memory)})["y"].tobytes()
