@@ -6,6 +6,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Union
@@ -24,6 +25,7 @@ from imgconv.files.container import is_container
 from imgconv.graph.nodes import Graph, Value
 from imgconv.limits import Limits
 from imgconv.loading.compiled import DEPTH, Compiled, SavedSource, Source, save_sized
+from imgconv.loading.progress import shown
 from imgconv.loading.stream import Stream, check_states
 from imgconv.runtime.host_fallback import strict_error
 from imgconv.stored.compiled_file import SavedModel
@@ -72,6 +74,19 @@ class Model:
 
     def __repr__(self) -> str:
         return _described(self)
+
+    def _repr_html_(self) -> str:
+        """A notebook's view: the model, its device, and a table of inputs and outputs."""
+        if not self._plans:
+            return f"<p>{escape(_described(self))}</p>"
+        rows = [("input", value) for value in self.inputs.values()]
+        rows += [("output", value) for value in self.outputs.values()]
+        cells = "".join(
+            f"<tr><td>{kind}</td><td>{escape(value.name)}</td><td>{value.dtype}</td><td>{list(value.shape)}</td></tr>"
+            for kind, value in rows
+        )
+        about = f"{self._source.name} on {self.device.name}, {len(self.plan.launches)} launches"
+        return f"<table><caption>{escape(about)}</caption>{cells}</table>"
 
     @property
     def _last(self) -> Compiled:
@@ -363,7 +378,7 @@ def _key(arrays: Mapping[str, Any], contents: frozenset[str]) -> frozenset[PlanK
 def load(
     model: Graph | OnnxModel, device: str | int | DeviceInfo | None = None, float16: int | bool | None = None,
     native_explog: bool | None = None, shapes: Shapes | None = None, max_image: int | None = None,
-    progress: Progress | None = None, precision: str | Path | None = None, tuning: str | Path | None = None,
+    progress: Progress | bool | None = None, precision: str | Path | None = None, tuning: str | Path | None = None,
     workspace: Model | None = None, strict: bool = False, limits: Limits | None = None, trusted: bool = True,
     check: bool = True, outputs: Sequence[str] = (),
 ) -> Model:
@@ -378,28 +393,30 @@ def load(
     (FLOAT16). native_explog: the device's native_exp, native_log and native_recip (NATIVE_EXPLOG). shapes: sizes of
     symbolic dimensions, by input or dimension name. A batch that is not given is 1; any other size is that of the first
     run. max_image: a lower image limit than the device's, in texels (IMGCONV_MAX_IMAGE). progress: called with (kernels
-    built, kernels in all, text). precision: a file of `imgconv tune --precision`, which says what is half, and sets
-    float16. tuning: a file of `imgconv tune` (default: the one next to the model, if it exists); only measurements of
-    this device count. workspace: a model whose device this one uses, and whose memory for activations it shares as far
-    as that is large enough; the runs of the two take turns. Load the larger model first. strict: refuse a model of
-    which the host would compute a part, because it depends on data; see docs/operators.md.
+    built, kernels in all, text); by default a terminal or a notebook shows a line, and False is silent. precision: a
+    file of `imgconv tune --precision`, which says what is half, and sets float16. tuning: a file of `imgconv tune`
+    (default: the one next to the model, if it exists); only measurements of this device count. workspace: a model whose
+    device this one uses, and whose memory for activations it shares as far as that is large enough; the runs of the two
+    take turns. Load the larger model first. strict: refuse a model of which the host would compute a part, because it
+    depends on data; see docs/operators.md.
     limits: what the model may ask for, see Limits. trusted=False: of a compiled file only the graph is taken, not its
     kernels and programs, which could do what this process can. docs/threat_model.md says what is promised.
     check=False: do not compare the launches with float64 at the first load on a driver, see docs/check.md.
     outputs: the tensors at which an ONNX model is cut, such as ("neck",); by default its own outputs.
     Raises ConfigError, ModelError, UnsupportedError, InputError, DeviceError, ResourceError or BuildError.
     """
-    settings = Settings(
-        device, float16, native_explog, shapes or {}, max_image, progress, precision, tuning, strict,
-        limits or Limits(), trusted, check, tuple(outputs),
-    )
-    if workspace is None:
-        return Model(open_source(model, settings))
-    wanted = device if device is None or isinstance(device, DeviceInfo) else select(device)
-    if wanted not in (None, workspace.device):
-        raise ConfigError(f"{device!r} is not the device of the model whose workspace is to be shared")
-    source = open_source(model, replace(settings, device=workspace.device))
-    return Model(replace(source, context=workspace._source.context), workspace._sessions)
+    with shown(progress) as step:
+        settings = Settings(
+            device, float16, native_explog, shapes or {}, max_image, step, precision, tuning, strict,
+            limits or Limits(), trusted, check, tuple(outputs),
+        )
+        if workspace is None:
+            return Model(open_source(model, settings))
+        wanted = device if device is None or isinstance(device, DeviceInfo) else select(device)
+        if wanted not in (None, workspace.device):
+            raise ConfigError(f"{device!r} is not the device of the model whose workspace is to be shared")
+        source = open_source(model, replace(settings, device=workspace.device))
+        return Model(replace(source, context=workspace._source.context), workspace._sessions)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """From a model's source to a session: what `load` decides with a device at hand, and what compiled files need.
 
 compiled.py        a model's plans for the shapes that come, from an ONNX file, a Graph or a compiled file
+progress.py        how far a load is, on a terminal or in a notebook
 stream.py          a model whose states stay on the device
 replanning.py      other plans if the compiler crashes at a kernel, or allows few work items for one
 target.py          an opened device as the compiler sees it; description.py: one that is not at hand;

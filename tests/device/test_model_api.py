@@ -336,6 +336,12 @@ def test_progress(device: DeviceInfo) -> None:
     assert seen[-1] == (3, 3, "ready")
 
 
+def test_a_notebook_shows_a_table(device: DeviceInfo) -> None:
+    shown = small_model(device)._repr_html_()
+    assert "<td>input</td><td>picture</td><td>float32</td><td>[1, 3, 6, 7]</td>" in shown
+    assert "<td>output</td><td>features</td>" in shown and "launches</caption>" in shown
+
+
 def test_an_onnx_file(device: DeviceInfo, tmp_path: Path) -> None:
     """From a file, with a symbolic size fixed by shapes=."""
     node = onnx.helper.make_node("Conv", ["picture", "weights", "bias"], ["c"], pads=[1, 1, 1, 1])

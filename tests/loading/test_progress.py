@@ -1,0 +1,73 @@
+"""The line that tells how far a load is: where it appears, when, and that it disappears."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from imgconv.loading import progress
+from imgconv.loading.progress import CLEAR, shown
+
+
+class Terminal(io.StringIO):
+    """stderr, as a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def opened(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """stderr becomes a terminal, on which a line appears at once. In the test itself: pytest sets stderr before it."""
+    made = Terminal()
+    monkeypatch.setattr("sys.stderr", made)
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setattr(progress, "BETWEEN", 0.0)
+    return made
+
+
+def test_a_terminal_has_a_line_that_disappears(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = opened(monkeypatch)
+    with shown(None) as step:
+        assert step is not None
+        step(0, 2, "compiling kernels")
+        step(1, 2, "compiling kernels")
+        step(2, 2, "ready")
+    first, second = (f"{CLEAR}imgconv: compiling kernels, {number} of 2" for number in range(2))
+    assert terminal.getvalue() == first + second + CLEAR
+
+
+def test_an_error_does_not_stand_behind_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = opened(monkeypatch)
+    with pytest.raises(ValueError), shown(None) as step:
+        assert step is not None
+        step(0, 2, "compiling kernels")
+        raise ValueError
+    assert terminal.getvalue().endswith(CLEAR)
+
+
+def test_short_loads_write_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = opened(monkeypatch)
+    monkeypatch.setattr(progress, "PATIENCE", 1e9)
+    with shown(None) as step:
+        assert step is not None
+        step(0, 2, "compiling kernels")
+        step(2, 2, "ready")
+    assert terminal.getvalue() == ""
+
+
+def test_nothing_where_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    with shown(None) as step:
+        assert step is None
+
+
+def test_false_is_silent_and_a_function_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened(monkeypatch)
+    def own(done: int, total: int, what: str) -> None:
+        pass
+
+    with shown(False) as step:
+        assert step is None
+    with shown(own) as step:
+        assert step is own
