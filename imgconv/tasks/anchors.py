@@ -20,6 +20,15 @@ RETINAFACE = tuple(
     for stride, sides in ((8, (16, 32)), (16, (64, 128)), (32, (256, 512)))
 )
 
+# The anchors of github.com/Linzaer/Ultra-Light-Fast-Generic-Face-Detector-1MB.
+ULTRAFACE = tuple(
+    {"stride": stride, "sizes": [[side, side] for side in sides]}
+    for stride, sides in ((8, (10, 16, 24)), (16, (32, 48)), (32, (64, 96)), (64, (128, 192, 256)))
+)
+# The least part of boxes whose right and bottom are not before left and top, if they are corners. Of distances from
+# anchors and logarithms of sizes, whose signs vary, about a quarter would be.
+ORDERED = 0.95
+
 
 def anchors_of(size: Size, levels: Sequence[Mapping[str, Any]]) -> tuple[Array, Array]:
     """Centres and sizes of all anchors in pixels, each (n, 2), level by level, cell by cell, size by size.
@@ -55,11 +64,22 @@ def _boxes_and_scores(outputs: Arrays) -> tuple[str, Array, Array]:
 def ssd(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """Boxes that the model itself decodes, as parts of its input: (1, n, 4) corners and (1, n, classes) scores.
 
-    The first class is the background. UltraFace and the SSDs of github.com/qfgaohao/pytorch-ssd are of this form.
+    The first class is the background. UltraFace and the SSDs of github.com/qfgaohao/pytorch-ssd are of this form. Boxes
+    that are no corners are relative to anchors: the description's, or UltraFace's.
     """
-    name, corners, scores = _boxes_and_scores(outputs)
-    pixels = corners * numpy.array([*placement.model, *placement.model])
-    found, _ = detections(pixels, scores[:, 1:], description, placement, first=1)
+    name, rows, scores = _boxes_and_scores(outputs)
+    if (rows[:, 2:] >= rows[:, :2]).all(axis=1).sum() >= ORDERED * len(rows):
+        corners = rows * numpy.array([*placement.model, *placement.model])
+    else:
+        levels = description.anchors or ULTRAFACE
+        centres, sizes = anchors_of(placement.model, levels)
+        if len(centres) != len(rows):
+            raise InputError(
+                f"the {len(rows)} boxes in {name!r} are no corners, but relative to anchors, which the model does not "
+                'have: give them as "anchors" in MODEL.task.json, such as [{"stride": 8, "sizes": [[16, 16]]}]'
+            )
+        corners = decoded(rows, centres, sizes, description.variances)
+    found, _ = detections(corners, scores[:, 1:], description, placement, first=1)
     return {name: found}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy
@@ -12,17 +13,27 @@ from imgconv.tasks.description import Description
 from imgconv.tasks.values import Answers, Classes, Label, PicturePlacement
 
 
+# Numbers of floats that are no classes, unless the task is given. Embeddings of faces and people have powers of two;
+# landmarks are x and y, and z, of 21 points of a hand, and 68, 98, 106, 468 or 478 of a face, or 5 numbers for 39.
+EMBEDDINGS = frozenset(2**power for power in range(6, 13))
+LANDMARKS = frozenset([*(axes * points for axes in (2, 3) for points in (21, 68, 98, 106, 468, 478)), 5 * 39])
+
+
+def is_likely_scores(shape: Sequence[int], dtype: str) -> bool:
+    """Returns whether an output is scores, and of no number that embeddings or landmarks usually have."""
+    return is_scores(shape, dtype) and math.prod(shape) not in EMBEDDINGS | LANDMARKS
+
+
 def is_scores(shape: Sequence[int], dtype: str) -> bool:
     """Returns whether an output is scores: floats for at least two classes, as (1, 1000) or (1, 1000, 1, 1)."""
     return sum(n != 1 for n in shape) == 1 and 0 not in shape and dtype.startswith("float")
 
 
 def scores(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
-    """The best classes of every output that is scores."""
-    found = {
-        name: Classes(best(name, array.reshape(-1), description))
-        for name, array in outputs.items() if is_scores(array.shape, str(array.dtype))
-    }
+    """The best classes of every output that is scores; of those that may be embeddings only if there is no other."""
+    possible = [name for name, array in outputs.items() if is_scores(array.shape, str(array.dtype))]
+    likely = [name for name in possible if is_likely_scores(outputs[name].shape, str(outputs[name].dtype))]
+    found = {name: Classes(best(name, outputs[name].reshape(-1), description)) for name in likely or possible}
     if not found:
         raise InputError("no output of the model is scores, one for each class")
     return found

@@ -15,6 +15,7 @@ from imgconv.tasks.values import Answers, Detection, Detections, Label, PictureP
 
 STRIDES = (8, 16, 32)
 MOST_DETECTIONS = 300
+FACE_COLUMNS = 16  # of YOLOv5-face: a box, its score, five landmarks, the class
 
 
 def cells(size: Size, strides: Sequence[int] = STRIDES) -> tuple[Array, Array]:
@@ -104,9 +105,26 @@ def yolov5(outputs: Arrays, description: Description, placement: PicturePlacemen
     A row has centre, width and height in pixels, the score that there is an object, and the scores of the classes.
     """
     name, rows = only(outputs)
+    if rows.shape[-1] == FACE_COLUMNS and (abs(rows[:, 5:15]) > 1.01).any():
+        raise InputError(f"{name!r} has scores above 1, which are landmarks if it is YOLOv5-face: --head yolov5-face")
     found, _ = detections(
         corners_of(rows[:, :2], rows[:, 2:4]), rows[:, 4:5] * rows[:, 5:], description, placement
     )
+    return {name: found}
+
+
+def yolov5_face(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
+    """Faces and five landmarks of YOLOv5-face (Qi et al., arXiv:2105.12931): (1, 3 * cells, 16).
+
+    A row has centre, width and height in pixels, the score that there is an object, x and y of five landmarks in
+    pixels, and the score of the class.
+    """
+    name, rows = only(outputs)
+    if rows.shape[-1] != FACE_COLUMNS:
+        raise ValueError(rows.shape)
+    scores = rows[:, 4:5] * rows[:, 15:]
+    points = numpy.concatenate([rows[:, 5:15].reshape(-1, 5, 2), numpy.repeat(scores[:, None], 5, axis=1)], axis=2)
+    found, _ = detections(corners_of(rows[:, :2], rows[:, 2:4]), scores, description, placement, points)
     return {name: found}
 
 

@@ -90,6 +90,14 @@ def _is_ssd(outputs: Declared, size: Size) -> bool:
     return set(outputs) == {"boxes", "scores"} and [len(s) for s in _shapes(outputs)] == [3, 3]
 
 
+def _is_boxes(outputs: Declared, size: Size) -> bool:
+    # torchvision's detectors and RT-DETR's family; TensorFlow's SSD has scores for each class, and more axes.
+    if set(outputs) != {"boxes", "labels", "scores"}:
+        return False
+    boxes, labels, scores = (tuple(outputs[name][1] or ()) for name in ("boxes", "labels", "scores"))
+    return boxes[-1:] == (4,) and boxes[:-1] == labels == scores and outputs["labels"][0] in ("int32", "int64")
+
+
 def _is_segment_logits(outputs: Declared, size: Size) -> bool:
     shapes = _shapes(outputs)
     if len(shapes) != 1 or len(shapes[0]) != 4:
@@ -130,6 +138,10 @@ HEADS: Mapping[str, Head] = {
     "yolov5": Head(
         "detect", "(1, 3 * cells, 5 + classes)", detection.yolov5,
         lambda outputs, size: _is_yolo(outputs, size, 3, 1, 6), {**YOLO, "preparation": YOLO_PICTURE},
+    ),
+    "yolov5-face": Head(
+        "detect", "(1, 3 * cells, 16), five landmarks before the class", detection.yolov5_face, None,
+        {**YOLO, "labels": ("face",), "preparation": YOLO_PICTURE},
     ),
     "yolov8": Head(
         "detect", "(1, 4 + classes, cells), as v11's", detection.yolov8,
@@ -198,7 +210,7 @@ HEADS: Mapping[str, Head] = {
     ),
     "boxes": Head(
         "detect", "boxes (n, 4) in pixels of the input, scores (n) and integers (n), suppressed, as torchvision's",
-        detection.boxes, None, {"score": 0.5, "overlap": 1.0},
+        detection.boxes, _is_boxes, {"score": 0.5, "overlap": 1.0, "preparation": {"scale": 1 / 255}},
     ),
     "movenet": Head(
         "pose", "(1, 1, 17, 3), each y, x and a score", maps.movenet, _is_movenet,
@@ -212,7 +224,7 @@ HEADS: Mapping[str, Head] = {
     "logits": Head("segment", "(1, classes, height, width)", maps.segment_logits, _is_segment_logits),
     "mask": Head("segment", "(1, 1, height, width)", maps.segment_mask),
     "map": Head("depth", "(1, height, width) or (1, 1, height, width)", maps.depth),
-    "scores": Head("classify", "one for each class", classification.scores, _any_is(classification.is_scores)),
+    "scores": Head("classify", "one for each class", classification.scores, _any_is(classification.is_likely_scores)),
     "dbnet": Head(
         "text", "(1, 1, height, width), the probability of text", text.dbnet, None,
         {
@@ -246,9 +258,12 @@ class Task:
         try:
             return HEADS[self.head].decode(outputs, self.description, placement)
         except (ValueError, IndexError, KeyError, StopIteration) as error:
-            listed = ", ".join(f"{name} {list(array.shape)}" for name, array in outputs.items())
-            wanted = HEADS[self.head].outputs
-            raise InputError(f"the outputs, {listed}, are none of head {self.head!r}: {wanted} ({error})") from error
+            raise InputError(self._mismatch(outputs)) from error
+
+    def _mismatch(self, outputs: Arrays) -> str:
+        """Returns the error of outputs that the head cannot have."""
+        listed = ", ".join(f"{name} {list(array.shape)}" for name, array in outputs.items())
+        return f"the outputs, {listed}, are none of head {self.head!r}: {HEADS[self.head].outputs}"
 
 
 def find_task(outputs: Declared, size: Size, description: Description) -> Task | None:

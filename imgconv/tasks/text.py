@@ -58,7 +58,8 @@ def ctc(outputs: Arrays, description: Description, placement: PicturePlacement) 
     characters = (*labels, " ") if len(labels) == classes - 2 else labels
     if len(characters) != classes - 1:
         raise InputError(
-            f"the model has {classes} classes, a blank and {classes - 1} characters, but there are {len(labels)} labels"
+            f"the model has {classes} classes, a blank and {classes - 1} characters, but there are {len(labels)} "
+            "labels: give the characters, one a line, with --labels FILE, or as \"labels\" in MODEL.task.json"
         )
     best = rows.argmax(axis=1)
     counts = (best != 0) & numpy.append(True, best[1:] != best[:-1])

@@ -53,6 +53,18 @@ def test_the_description_wins_over_the_head() -> None:
     assert found.preparation == {"resize": "letterbox", "filter": "bilinear", "order": "rgb"}
 
 
+def test_embeddings_are_scores_only_if_they_are_said_to_be() -> None:
+    """An output of 512 floats next to one of 5 is none; alone it is, with task classify."""
+    arrays = {"f": numpy.zeros((1, 512), numpy.float32), "y": numpy.ones((1, 5), numpy.float32)}
+    shapes = {name: ("float32", array.shape) for name, array in arrays.items()}
+    task = find_task(shapes, (8, 8), Description())
+    assert task and list(task.decode(arrays, NOWHERE)) == ["y"]
+    del arrays["y"], shapes["y"]
+    assert find_task(shapes, (8, 8), Description()) is None
+    said = find_task(shapes, (8, 8), Description(task="classify"))
+    assert said and list(said.decode(arrays, NOWHERE)) == ["f"]
+
+
 @pytest.mark.parametrize("shape", [(5,), (1, 5), (1, 5, 1, 1)])
 def test_scores_of_any_shape(shape: tuple[int, ...]) -> None:
     array = numpy.array([0.1, 0.4, 0.05, 0.4, 0.05], numpy.float32).reshape(shape)

@@ -244,6 +244,39 @@ def test_ssd_boxes_are_parts_of_the_input() -> None:
     check(task.decode(arrays, SAME)["boxes"], wanted)
 
 
+def test_ssd_boxes_may_be_relative_to_anchors() -> None:
+    """To UltraFace's, or to those of the description; with others there is no way to decode them."""
+    anchors = priors([(8, (10, 16, 24)), (16, (32, 48)), (32, (64, 96)), (64, (128, 192, 256))])
+    loc, scores = draw(8, len(anchors), 4) * 4 - 2, draw(9, len(anchors), 2)
+    rows = [(decoded(row, prior), each[1:]) for row, prior, each in zip(loc.astype(float), anchors, scores)]
+    wanted = [(kind + 1, score, found) for kind, score, found in expected(rows, 0.7, 0.3)]
+    arrays = {"scores": scores[None], "boxes": loc[None]}
+    task = find_task({name: ("float32", array.shape) for name, array in arrays.items()}, SIZE, Description())
+    assert task and task.head == "ssd"
+    check(task.decode(arrays, SAME)["boxes"], wanted)
+    with pytest.raises(InputError, match='the 40 boxes in .boxes. are no corners.*"anchors"'):
+        task.decode({name: array[:, :40] for name, array in arrays.items()}, SAME)
+
+
+def test_yolov5_face() -> None:
+    """Landmarks stand between the score of a box and that of its class; YOLOv5's head takes them for no class."""
+    raw = draw(12, 3 * CELLS, 16)
+    raw[:, :4] *= [96, 64, 60, 40]
+    raw[:, 5:15] *= 60
+    rows = [
+        ([cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2], [sure * kind])
+        for cx, cy, w, h, sure, *_, kind in raw.astype(numpy.float64)
+    ]
+    answer = find_task({}, SIZE, Description(head="yolov5-face")).decode({"y": raw[None]}, SAME)["y"]
+    check(answer, expected(rows, 0.5, 0.45))
+    first = max(range(len(rows)), key=lambda i: rows[i][1][0])
+    assert [each[:2] for each in answer.found[0].points] == [tuple(p) for p in raw[first, 5:15].reshape(5, 2).tolist()]
+    assert {each.label.name for each in answer.found} == {"face"}
+    guessed = find_task({"y": ("float32", (1, 3 * CELLS, 16))}, SIZE, Description())
+    with pytest.raises(InputError, match="--head yolov5-face"):
+        guessed.decode({"y": raw[None]}, SAME)
+
+
 def test_yunet() -> None:
     """By postProcess of OpenCV's face_detect.cpp; scores a little outside of 0 to 1 are clamped."""
     arrays, rows, marks = {}, [], []
@@ -377,7 +410,9 @@ def test_boxes_that_the_model_has_suppressed(batch: bool) -> None:
     arrays = {"labels": kinds, "scores": values, "boxes": corners}
     if batch:
         arrays = {name: array[None] for name, array in arrays.items()}
-    task = find_task({}, SIZE, Description(head="boxes", labels=("a", "b", "c")))
+    declared = {name: (str(array.dtype), array.shape) for name, array in arrays.items()}
+    task = find_task(declared, SIZE, Description(labels=("a", "b", "c")))
+    assert task and task.head == "boxes"
     answer = task.decode(arrays, SAME)["boxes"]
     check(answer, [(2, 0.9, list(corners[0])), (2, 0.8, list(corners[1])), (0, 0.7, list(corners[2]))])
     assert [each.label.name for each in answer.found] == ["c", "c", "a"]

@@ -9,7 +9,7 @@ import pytest
 
 from imgconv.errors import InputError
 from imgconv.preprocess import Preparation
-from imgconv.tasks import Depth, Description, Picture, PicturePlacement, Pose, Segmentation, find_task
+from imgconv.tasks import HEADS, Depth, Description, Picture, PicturePlacement, Pose, Segmentation, find_task
 from imgconv.tasks.maps import has_channels_last
 
 SIZE = (32, 24)
@@ -162,8 +162,26 @@ def test_an_unknown_head_is_asked_for(arrays: dict[str, Any], said: dict[str, st
         ((1, 10, 4), "float32", None), ((), "float32", None), ((1, 5), "int64", None), ((0, 5), "float32", None),
         ((1, 21, 24, 32), "float32", "logits"), ((1, 24, 32), "int64", "indices"), ((1, 1, 24, 32), "int32", "indices"),
         ((1, 17, 6, 8), "float32", None), ((1, 24, 32), "float32", None),
+        ((1, 512), "float32", None), ((1, 136), "float32", None), ((1, 195, 1, 1), "float32", None),
     ],
 )
 def test_what_shapes_show(shape: tuple[int, ...], dtype: str, head: str | None) -> None:
     task = find_task({"y": (dtype, shape)}, SIZE, Description())
     assert (task.head if task else None) == head
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize(
+    "shapes", [[], [()], [(7,)], [(1, 9)], [(1, 3, 4)], [(1, 40, 4), (1, 40)], [(1, 17, 6, 8)], [(3, 4), (3,)]], ids=str
+)
+def test_outputs_of_another_head_are_named(head: str, shapes: list[tuple[int, ...]]) -> None:
+    """By an InputError with the head, or the number of something: never by what numpy says of an index or an axis."""
+    arrays = {f"y{number}": numpy.zeros(shape, numpy.float32) for number, shape in enumerate(shapes)}
+    outputs = {name: ("float32", array.shape) for name, array in arrays.items()}
+    try:
+        task = find_task(outputs, SIZE, Description(head=head))
+        assert task
+        task.decode(arrays, SAME)
+    except InputError as error:
+        leaked = "out of bounds", "axis", "broadcast", "unpack", "shape mismatch"
+        assert not any(words in str(error) for words in leaked)
