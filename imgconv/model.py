@@ -130,10 +130,10 @@ class Model:
             model.run({"x": array}, {"y": mine})            # fills the array `mine`
 
         An input may also be an OpenCL buffer or image of `queue.context`: it is copied on the device, and has the shape
-        that the input had in the last run. outputs: an array, a buffer or an image for some of the outputs; it is
-        filled and returned under the output's name. A buffer holds the row-major tensor, in
-        `plan.input_buffers[name].dtype` or `plan.output_buffers[name].dtype`; `plan.placements[name]` is the layout of
-        an image. Work of other queues on either must be over.
+        that the input had in the last run. The picture of `preprocess` may be a VideoFrame. outputs: an array, a buffer
+        or an image for some of the outputs; it is filled and returned under the output's name. A buffer holds the
+        row-major tensor, in `plan.input_buffers[name].dtype` or `plan.output_buffers[name].dtype`;
+        `plan.placements[name]` is the layout of an image. Work of other queues on either must be over.
 
         Compiles a further plan for new shapes, or new content of `needs_content`. Several threads may call it: they
         take turns. Raises InputError, RangeError, DeviceError, and what `load` raises.

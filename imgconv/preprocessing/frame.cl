@@ -16,6 +16,7 @@
 //     SAMPLE_BYTES          1 or 2; the latter with the lower byte first
 //     COUNT                 elements of the array
 //     RESULT                the type of the result
+//     CONVERT               what makes four elements of a buffer of four int
 //     TEXELS                texels of a row of the result, which is an image with four elements in each; 0: a buffer
 
 // Of a component, at pixel (x, y) of the picture.
@@ -65,12 +66,19 @@ int element(__global const uchar *restrict frame, int number) {
 
 // Global size: elements / 4, rounded up.
 __kernel void NAME(RESULT result, __global const uchar *restrict frame) {
-  const int texel = get_global_id(0), first = 4 * texel;
-#if TEXELS
+  const int texel = get_global_id(0), first = 4 * texel, last = COUNT - 1;
   const int4 elements = (int4)(
-      element(frame, first), element(frame, first + 1), element(frame, first + 2), element(frame, first + 3));
+      element(frame, first), element(frame, min(first + 1, last)), element(frame, min(first + 2, last)),
+      element(frame, min(first + 3, last)));
+#if TEXELS
   write_imagef(result, (int2)(texel % TEXELS, texel / TEXELS), convert_float4(elements) / 255.0f);
 #else
-  for (int number = first; number < min(first + 4, COUNT); number++) result[number] = element(frame, number);
+  if (first + 3 <= last) {
+    vstore4(CONVERT(elements), texel, result);
+    return;
+  }
+  result[first] = elements.x;
+  if (first + 1 <= last) result[first + 1] = elements.y;
+  if (first + 2 <= last) result[first + 2] = elements.z;
 #endif
 }

@@ -271,12 +271,13 @@ class FrameKernel:
         """Its OpenCL text, in which NAME stands for its name."""
         width, height = size_of_array(self.format, self.shape)
         shared = shared_pixels(self.format)
-        buffer = f"__global {'float' if self.floats else 'uchar'} *restrict"
+        element = "float" if self.floats else "uchar"
         defines = {
             "WIDTH": width, "HEIGHT": height, "SHARED_X": shared[0], "SHARED_Y": shared[1],
             "PAIRS": int(self.format != "i420"), "CHANNELS": len(LAYOUTS[self.format][0].components),
             "SAMPLE_BYTES": sample_bytes(self.format), "COUNT": prod(self.shape), "TEXELS": self.texels,
-            "RESULT": "__write_only image2d_t" if self.texels else buffer,
+            "RESULT": "__write_only image2d_t" if self.texels else f"__global {element} *restrict",
+            "CONVERT": f"convert_{element}4",
         }
         lines = (f"#define {name} {value}\n" for name, value in defines.items())
         return "".join(lines) + FILE.read_text(encoding="utf-8")

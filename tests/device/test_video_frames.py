@@ -65,6 +65,16 @@ def test_a_region_between_pixels_that_share_a_color(device: DeviceInfo, format: 
     numpy.testing.assert_array_equal(found, model.run({"picture": picture_of(format, memory)})["y"])
 
 
+@pytest.mark.parametrize(("format", "size"), [("rgb", (7, 5)), ("grey", (7, 3)), ("bgr", (3, 3)), ("i420", (6, 2))])
+def test_arrays_that_end_within_a_texel(device: DeviceInfo, format: str, size: tuple[int, int]) -> None:
+    """Of no multiple of four elements, in planes that end with the last pixel."""
+    model, array = seen(device, format, size), drawn_array(format, size)
+    count, content = size[0] * size[1], array.tobytes()
+    starts = (0, count, count * 5 // 4) if format == "i420" else (0,)
+    frame = VideoFrame([Plane(content, offset=start) for start in starts], *size)
+    numpy.testing.assert_array_equal(model.run({"picture": frame})["y"], model.run({"picture": array})["y"])
+
+
 def test_planes_share_memory(device: DeviceInfo) -> None:
     """As nv12 is in Android's YUV_420_888: V's bytes are U's, from the second on. Each byte is uploaded once."""
     model, array = seen(device, "nv12"), drawn_array("nv12")

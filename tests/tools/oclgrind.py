@@ -24,8 +24,8 @@ FORMS = {
     "order": "not three_digits and not long_rows", "recurrence": "not many_numbers",
     "rows": "not 1024 and not 8100", "moments": "", "windows": "not large",
     "generated": "not operations and not past_short", "reductions": "not huge and not repeated", "neighbours": "",
-    "integers": "", "out_of_range": "", "picture": "", "pixels": "", "drivers": "needed",
-    "workspace": "other_textures or stale",
+    "integers": "", "out_of_range": "", "picture": "", "pixels": "", "video_frames": "",
+    "drivers": "needed", "workspace": "other_textures or stale",
 }
 
 
