@@ -13,7 +13,7 @@ from imgconv.arrays import Declared, Shapes
 from imgconv.cl.device import DeviceInfo
 from imgconv.commands.arguments import add_model_arguments, add_precision_argument, add_strict_argument
 from imgconv.commands.arguments import add_picture_arguments, add_target_argument, check_sizes, named, read_sizes
-from imgconv.commands.inputs import description_of, find_target, read_preparation
+from imgconv.commands.inputs import description_of, find_target, read_preparation, with_guessed_pixels
 from imgconv.commands.tune import chosen_precision
 from imgconv.errors import ConfigError, DeviceError, InputError
 from imgconv.files.disk import check_folder
@@ -22,6 +22,7 @@ from imgconv.loading.description import read_description
 from imgconv.loading.targets import save_for_devices
 from imgconv.model import Model, Settings, open_source, read_settings
 from imgconv.precision.choose import BOUND
+from imgconv.passes import run_passes
 from imgconv.preprocessing.preparation import COLORS, FORMATS, Preparation, Size, as_text
 from imgconv.preprocessing.stage import PICTURE, PictureStage, array_shape
 from imgconv.reports import terminal
@@ -163,6 +164,8 @@ def read_frames(
     made = {name: (graph.values[name].dtype, graph.values[name].shape) for name in graph.outputs}
     task = find_task(made, network, described)
     settings = {**(task.description if task else described).preparation, "format": format}
+    passed = run_passes(graph)
+    settings = dict(with_guessed_pixels(options, settings, passed, passed.values[target.name], task))
     if options.colors:
         settings["colors"] = options.colors
     how = read_preparation(options, target, settings)

@@ -16,7 +16,9 @@ from imgconv.commands.arguments import check_sizes, read_shapes, shown
 from imgconv.errors import InputError
 from imgconv.files.container import is_container
 from imgconv.files.disk import check_regular
+from imgconv.graph.nodes import Graph, Value
 from imgconv.model import Model, load
+from imgconv.precision.inputs import BYTES, picture_range
 from imgconv.preprocessing.preparation import PictureInput, Preparation, Size, picture_inputs
 from imgconv.preprocess import input_array, read_picture
 from imgconv.preprocessing.stage import PICTURE
@@ -24,9 +26,11 @@ from imgconv.pictures.frames import frame_of
 from imgconv.runtime.programs import Progress
 from imgconv.stored.compiled_file import SavedModel
 from imgconv.stored.description_file import description_beside, description_path
-from imgconv.tasks import Description, read_description
+from imgconv.tasks import Description, Task, read_description
+from imgconv.tasks.heads import IMAGENET
 
 ASKED = ("resize", "crop", "filter", "order", "scale", "mean", "std", "pad")  # options that are fields of a Preparation
+PIXELS = ("scale", "mean", "std")  # x = (pixel * scale - mean) / std
 
 
 @dataclass(frozen=True)
@@ -178,11 +182,33 @@ def read_preparation(
 ) -> Preparation:
     """The Preparation of --resize, --order and so on, else of `described`, fields of a Preparation.
 
-    Raises InputError if the model has other channels.
+    If one of --scale, --mean and --std is given, all three are the user's. Raises InputError if the model has other
+    channels.
     """
     asked = {name: value for name in ASKED if (value := getattr(options, name)) is not None}
+    if any(name in asked for name in PIXELS):
+        described = {name: value for name, value in described.items() if name not in PIXELS}
     settings = {**described, **asked}
     return target.preparation(settings) if target else Preparation(**settings)
+
+
+def with_guessed_pixels(
+    options: argparse.Namespace, settings: Mapping[str, Any], graph: Graph, value: Value, task: Task | None
+) -> Mapping[str, Any]:
+    """The settings of a Preparation, with the range of pixels that the graph suggests, unless it is said.
+
+    The user says it, or the head. graph: after the passes. A classifier of ImageNet's 1000 classes for small pixels is
+    taken to want its mean and spread, an image network that does not tell the range 0 to 1, and any other 0 to 255.
+    """
+    said = any(name in settings or getattr(options, name) is not None for name in PIXELS)
+    if said or not value.dtype.startswith("float"):
+        return settings
+    found = picture_range(graph, value)
+    if found == BYTES or found is None and (task is None or task.name != "image"):
+        return settings
+    classes = {graph.values[name].size // max(1, value.shape[0]) for name in graph.outputs}
+    is_imagenet = task is not None and task.name == "classify" and classes == {1000} and 3 in value.shape
+    return {**settings, "scale": 1 / 255, **(IMAGENET if is_imagenet else {})}
 
 
 def read_array(path: str) -> Array:

@@ -24,6 +24,8 @@ from imgconv.reports.terminal import to_json
 from imgconv.tasks import Answer, Answers, Classes, Depth, Detections, Picture, Pose, Segmentation, Texts, draw
 
 SHOWN_TEXTS = 5  # strings of an output on its line
+# An image of this many numbers is saturated if that many of them are within 1 % of its least or its largest.
+MANY, NEARLY, MOST_AT_ENDS = 16, 0.98, 0.8
 
 
 @dataclass(frozen=True)
@@ -133,13 +135,31 @@ def lines_of(outcome: Outcome) -> Iterator[tuple[str, str]]:
         yield f"  {name} {_type_of(array)} {shape}: {head}", ""
         for line in lines:
             yield f"    {line}".rstrip(), ""
-        wrong = _not_finite(array)["not_finite"]
-        if wrong:
-            yield f"    {wrong} of {array.size} values are NaN or infinite", "red"
+        problem = _problem(array, answer)
+        if problem:
+            advice = ". If the model takes other pixels, give --scale, --mean, --std" if outcome.picture else ""
+            yield f"    {problem}{advice}", "red"
         if name in outcome.files:
             yield f"    written to {outcome.files[name]}", ""
     if "" in outcome.files:
         yield f"  all outputs written to {outcome.files['']}", ""
+
+
+def _problem(array: Any, answer: Answer | None) -> str:
+    """What shows that an output is useless, or an empty string."""
+    wrong = _not_finite(array)["not_finite"]
+    if wrong:
+        return f"{wrong} of {array.size} values are NaN or infinite"
+    if array.dtype.kind != "f" or array.size < MANY:
+        return ""
+    low, high = float(array.min()), float(array.max())
+    if low == high:
+        return f"all values are {low:.4g}"
+    if isinstance(answer, Picture):
+        ends = numpy.abs(array - (low + high) / 2) >= (high - low) / 2 * NEARLY
+        if ends.mean() > MOST_AT_ENDS:
+            return f"{ends.mean():.0%} of the values are {low:.4g} or {high:.4g}"
+    return ""
 
 
 def _spread(array: Any) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Union
 from PIL import Image
 
 from imgconv.arrays import Array, Arrays
-from imgconv.commands.inputs import GivenInputs, load_model, read_preparation
+from imgconv.commands.inputs import GivenInputs, load_model, read_preparation, with_guessed_pixels
 from imgconv.commands.outcome import Outcome, drawn, is_folder, path_for, save_arrays, save_images
 from imgconv.commands.recognizer import Recognizer
 from imgconv.errors import InputError, ModelError
@@ -42,7 +42,7 @@ class CommandLine:
 
     description: what the outputs mean, as far as it was said; paths: those of the pictures, without folders; several:
     whether files need the picture's number, as of several pictures or a video; same_named: the names, without folder
-    and suffix, that several pictures have.
+    and suffix, that several pictures have; guesses: whether the range of pixels is what the graph suggests.
     """
 
     options: argparse.Namespace
@@ -51,6 +51,7 @@ class CommandLine:
     paths: tuple[str, ...]
     several: bool
     same_named: frozenset[str]
+    guesses: bool = False
 
     @staticmethod
     def of(options: argparse.Namespace, given: GivenInputs, description: Description) -> CommandLine:
@@ -167,7 +168,10 @@ class Pictures:
     @property
     def preparation_text(self) -> str:
         """The preparation of pictures in one line; "" if the model takes none."""
-        return as_text(self._preparation, self.size, self.may_tile) if self.line.given.target else ""
+        if not self.line.given.target:
+            return ""
+        guess = "; guessed, else give --scale, --mean, --std" if self.line.guesses else ""
+        return as_text(self._preparation, self.size, self.may_tile) + guess
 
     @property
     def may_tile(self) -> bool:
@@ -283,8 +287,13 @@ class Runner(Pictures):
         described = task.description.preparation if task else line.description.preparation
         if line.given.target and line.given.target.is_open and (task is None or task.name != "image"):
             described = {"resize": "letterbox", **described}
-        preparation = read_preparation(options, target, described)
-        return Runner(replace(line, given=replace(line.given, target=target)), model, task, preparation)
+        if target and not line.given.frame:
+            guessed = with_guessed_pixels(options, described, model.graph, model.inputs[target.name], task)
+        else:
+            guessed = described
+        preparation = read_preparation(options, target, guessed)
+        line = replace(line, given=replace(line.given, target=target), guesses=guessed != described)
+        return Runner(line, model, task, preparation)
 
     def for_workers(self) -> Pictures | None:
         """Returns what worker processes need to prepare pictures and to decode outputs; None if they cannot."""

@@ -23,6 +23,7 @@ NANODET = {
         "filter": "bilinear", "order": "bgr", "mean": (103.53, 116.28, 123.675), "std": (57.375, 57.12, 58.395),
     },
 }
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 LETTERBOX = {"resize": "letterbox", "filter": "bilinear", "order": "bgr"}
 YOLO_PICTURE = {**LETTERBOX, "order": "rgb", "scale": 1 / 255}
 
@@ -228,9 +229,7 @@ HEADS: Mapping[str, Head] = {
     "dbnet": Head(
         "text", "(1, 1, height, width), the probability of text", text.dbnet, None,
         {
-            "score": 0.6, "preparation": {
-                **LETTERBOX, "scale": 1 / 255, "pad": 0, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225),
-            },
+            "score": 0.6, "preparation": {**LETTERBOX, "scale": 1 / 255, "pad": 0, **IMAGENET},
         },
     ),
     "ctc": Head(

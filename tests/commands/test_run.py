@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import sys
@@ -22,9 +23,11 @@ from support import HANG_TIMEOUT
 
 import imgconv.loading.compiled as compiled_module
 from imgconv.cl.device import DeviceInfo
+from imgconv.commands.inputs import ASKED, read_preparation
 from imgconv.commands.threads import in_order
 from imgconv.reports import counting
 from imgconv.reports.counting import Counting
+from imgconv.tasks import HEADS
 
 
 def write_folder() -> dict[str, tuple[int, int, int]]:
@@ -342,6 +345,7 @@ def test_tiles_have_no_seams(imgconv: Command, device: DeviceInfo, size: tuple[i
     noise = numpy.random.default_rng(5).integers(0, 256, (size[1], size[0], 3), numpy.uint8)
     Image.fromarray(noise).save("a.png")
     command = ("run", "smooth.onnx", "a.png", "--device", device.index, "--save", "o.npz", "--output", "o.png")
+    command = (*command, "--scale", 1)
     for extra in ((), ("--tile",), ("--tile", "12")):
         status, _, err = imgconv(*command, *extra)
         assert status == 0, err
@@ -388,3 +392,58 @@ def test_one_picture_is_told_by_its_own_error(imgconv: Command) -> None:
     write_classifier()
     status, _, err = imgconv("run", "means.onnx", "none.png")
     assert status == 1 and err == "imgconv: cannot read picture 'none.png': No such file or directory\n"
+
+
+def write_image_network(name: str, bias: float, subtract: float = 0.0) -> None:
+    """A 1x1 convolution of x - subtract, with a bias; three channels in and out."""
+    nodes = [
+        make_node("Sub", ["x", "m"], ["a"]), make_node("Conv", ["a", "w", "b"], ["y"], name="first"),
+    ][0 if subtract else 1 :]
+    if not subtract:
+        nodes[0].input[0] = "x"
+    weights = numpy.eye(3, dtype=numpy.float32).reshape(3, 3, 1, 1)
+    constants = {"m": numpy.float32(subtract), "w": weights, "b": bias * numpy.float32([1, 0.8, 0.9])}
+    used = {key: array for key, array in constants.items() if any(key in node.input for node in nodes)}
+    write_model(name, nodes, {"x": [1, 3, 16, 16]}, used)
+
+
+@pytest.mark.parametrize(("bias", "subtract", "text", "largest"), [
+    (0.5, 0.0, "x = pixel * 0.003922; guessed, else give --scale, --mean, --std", 200 / 255 + 0.5),
+    (30.0, 0.0, "x = pixel, 0 to 255", 230.0),
+    (0.1, 117.0, "x = pixel, 0 to 255", 83.1),
+])
+def test_the_graph_tells_the_range_of_pixels(
+    imgconv: Command, device: DeviceInfo, bias: float, subtract: float, text: str, largest: float
+) -> None:
+    """The bias of a first layer is as large as its response to a picture; a mean that is subtracted tells it, too."""
+    write_image_network("net.onnx", bias, subtract)
+    Image.new("RGB", (16, 16), (200, 10, 100)).save("a.png")
+    status, out, err = imgconv("run", "net.onnx", "a.png", "--device", device.index, "--save", "o.npz")
+    assert status == 0 and f"pictures: rgb, in tiles of 16x16, {text}\n" in out, out + err
+    assert numpy.load("o.npz")["y"].max() == pytest.approx(largest, abs=1e-3)
+
+
+def test_what_the_user_says_of_pixels_is_whole() -> None:
+    """--mean beside a head takes the place of the head's scale and std too."""
+    options = argparse.Namespace(**{**dict.fromkeys(ASKED), "mean": (10.0,)})
+    head = HEADS["dbnet"].defaults["preparation"]
+    made = read_preparation(options, None, head)
+    assert (made.scale, made.mean, made.std) == (1, (10.0,), (1.0,)) and made.resize == "letterbox"
+
+
+def test_a_useless_picture_is_said(imgconv: Command, device: DeviceInfo) -> None:
+    """An image that is white all over, or black and white only; a picture's own range is no reason."""
+    clip = [make_node("Mul", ["x", "k"], ["a"]), make_node("Clip", ["a", "low", "high"], ["y"])]
+    for name, factor in (("clipped.onnx", 50.0), ("right.onnx", 0.9)):
+        constants = {"k": numpy.float32(factor), "low": numpy.float32(0), "high": numpy.float32(1)}
+        write_model(name, clip, {"x": [1, 3, 16, 16]}, constants)
+    noise = numpy.random.default_rng(1).integers(0, 256, (16, 16, 3), numpy.uint8)
+    Image.fromarray(noise).save("noise.png")
+    Image.new("RGB", (16, 16), (200, 10, 100)).save("grey.png")
+    command = ("--device", device.index)
+    _, out, _ = imgconv("run", "clipped.onnx", "noise.png", *command)
+    assert "% of the values are 0 or 1. If the model takes other pixels, give --scale, --mean, --std" in out, out
+    _, out, _ = imgconv("run", "clipped.onnx", "grey.png", *command)
+    assert "all values are 1. If the model" in out, out
+    _, out, _ = imgconv("run", "right.onnx", "noise.png", *command)
+    assert "If the model" not in out, out
