@@ -178,5 +178,6 @@ def add_picture_arguments(parser: argparse.ArgumentParser) -> None:
     before.add_argument("--mean", type=numbers, metavar="MEAN", help="one value, or three: 104,117,123 (default: 0)")
     before.add_argument("--std", type=numbers, metavar="STD", help="one value, or three (default: 1)")
     before.add_argument(
-        "--input", type=named, action="append", default=[], metavar="NAME=FILE.npy", help="the array of another input"
+        "--input", type=named, action="append", default=[], metavar="NAME=FILE.npy",
+        help="the array of another input, or its numbers, as --input threshold=0.5"
     )

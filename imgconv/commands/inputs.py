@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy
@@ -13,13 +12,13 @@ from PIL import Image
 
 from imgconv.arrays import Array, Arrays, Declared, Shapes
 from imgconv.commands.arguments import check_sizes, read_shapes, shown
+from imgconv.commands.given_arrays import SIZE_INPUTS, read_case, read_value, sized_inputs
 from imgconv.errors import InputError
 from imgconv.files.container import is_container
-from imgconv.files.disk import check_regular
 from imgconv.graph.nodes import Graph, Value
 from imgconv.model import Model, load
 from imgconv.precision.inputs import BYTES, picture_range
-from imgconv.preprocessing.preparation import PictureInput, Preparation, Size, picture_inputs
+from imgconv.preprocessing.preparation import RANGE, PictureInput, Preparation, Size, over, picture_inputs
 from imgconv.preprocess import input_array, read_picture
 from imgconv.preprocessing.stage import PICTURE
 from imgconv.pictures.frames import frame_of
@@ -30,8 +29,6 @@ from imgconv.tasks import Description, Task, read_description
 from imgconv.tasks.heads import IMAGENET
 
 ASKED = ("resize", "crop", "filter", "order", "scale", "mean", "std", "pad")  # options that are fields of a Preparation
-PIXELS = ("scale", "mean", "std")  # x = (pixel * scale - mean) / std
-
 
 @dataclass(frozen=True)
 class GivenInputs:
@@ -39,7 +36,8 @@ class GivenInputs:
 
     target: the input that takes the pictures; preparation: that of the description and the command line; arrays and
     shapes: those of the other inputs; missing: the inputs that have neither; description: the model's; frame: width and
-    height of the frames that the file takes in place of the network's input; None if it takes none.
+    height of the frames that the file takes in place of the network's input; None if it takes none; sized: the inputs
+    that are the picture's size, see SIZE_INPUTS.
     """
 
     target: PictureInput | None
@@ -49,6 +47,13 @@ class GivenInputs:
     missing: Declared
     description: Description
     frame: Size | None = None
+    sized: Declared = field(default_factory=dict)
+
+    def sizes_of(self, model: Size) -> dict[str, Array]:
+        """The arrays of `sized`, for pictures that become this width and height."""
+        return {
+            name: numpy.array([SIZE_INPUTS[name](*model)], dtype) for name, (dtype, _) in self.sized.items()
+        }
 
     def with_picture(self, picture: Image.Image | None) -> tuple[dict[str, Array], Shapes]:
         """Returns all arrays, the picture prepared on the host, and the shapes to load the model with."""
@@ -57,7 +62,8 @@ class GivenInputs:
             arrays[PICTURE] = frame_of(picture, self.frame, self.preparation)
         elif self.target and picture:
             arrays[self.target.name] = input_array(picture, self.target, self.preparation)
-            shapes[self.target.name] = arrays[self.target.name].shape
+            shapes[self.target.name] = shape = arrays[self.target.name].shape
+            arrays |= self.sizes_of(self.target.picture_size((shape[-1], shape[-2])))
         return arrays, shapes
 
 
@@ -90,23 +96,48 @@ def load_model(options: argparse.Namespace, shapes: Shapes, progress: Progress) 
 def read_given(options: argparse.Namespace) -> GivenInputs:
     """Reads --input and --shape, and finds the input for options.pictures. Raises ModelError, InputError."""
     declared = declared_of(options.model)
-    arrays = {name: read_array(path) for name, path in options.input}
-    unknown = [name for name in arrays if name not in declared]
+    unknown = [name for name, _ in options.input if name not in declared]
     if unknown:
         raise InputError(f"--input {unknown[0]}: the model's inputs are {', '.join(declared)}")
+    arrays = {name: read_value(name, text, declared[name]) for name, text in options.input}
     stated = read_shapes(options.shape, declared)
     found = {name: arrays[name].shape for name in arrays if name not in stated and not is_fixed(declared[name][1])}
-    shapes: Shapes = {**stated, **found}
+    sized = sized_inputs(declared, arrays) if options.pictures else {}
+    shapes: Shapes = {**stated, **found, **dict.fromkeys(sized, (1, 2))}
     description = description_of(options.model)
     frame = description.picture["size"] if description.picture and is_container(options.model) else None
     if frame:
         target: PictureInput | None = frame_target(options, description)
     else:
-        target = find_target(declared, shapes, arrays) if options.pictures else None
-    given = {*arrays, *([target.name] if target and options.pictures else [])}
+        target, description = find_picture(options, declared, shapes, arrays, description)
+    given = {*arrays, *sized, *([target.name] if target and options.pictures else [])}
     missing = {name: declaration for name, declaration in declared.items() if name not in given}
     preparation = read_preparation(options, target, description.preparation)
-    return GivenInputs(target, preparation, arrays, shapes, missing, description, frame)
+    return GivenInputs(target, preparation, arrays, shapes, missing, description, frame, sized)
+
+
+def find_picture(
+    options: argparse.Namespace, declared: Declared, shapes: Shapes, arrays: Arrays, description: Description
+) -> tuple[PictureInput | None, Description]:
+    """The input that takes the pictures, None without any, and the description with what an ONNX file tells itself.
+
+    Raises InputError.
+    """
+    if not options.pictures:
+        return None, description
+    target = find_target(declared, shapes, arrays)
+    if is_container(options.model):
+        return target, description
+    from imgconv.onnx_import.picture_hints import picture_hints
+
+    hints = picture_hints(options.model, target.name)
+    batch, *sides = target.dimensions
+    if hints.channels_last and sides[0] not in (1, 3) and isinstance(sides[2], str):
+        target = replace(target, dimensions=(batch, *sides[:2], 3))
+    return target, replace(
+        description, preparation=over(description.preparation, hints.preparation),
+        labels=description.labels or hints.labels, head=description.head or ("" if description.task else hints.head),
+    )
 
 
 def read_cases(options: argparse.Namespace, case: str | None = None) -> tuple[list[dict[str, Array]], Shapes]:
@@ -137,35 +168,28 @@ def check_complete(options: argparse.Namespace, given: GivenInputs) -> None:
     if not given.missing:
         return
     listed = ", ".join(f"{name!r} ({dtype} {shown(sizes)})" for name, (dtype, sizes) in given.missing.items())
-    remedy = " ".join(f"--input {name}=FILE.npy" for name in given.missing)
+    remedy = " ".join(f"--input {name}={value_for(sizes)}" for name, (_, sizes) in given.missing.items())
     for_picture = [] if options.pictures else picture_inputs(given.missing, given.shapes)
     also = f", or a PICTURE for {for_picture[0].name!r}" if for_picture else ""
     raise InputError(f"inputs without a value: {listed}; give {remedy}{also}")
 
 
-def read_case(path: str) -> dict[str, Array]:
-    """Arrays by input name from a .npz file; a name may be written in:NAME, out:NAME is left out. Raises InputError."""
-    try:
-        check_regular(path)
-        archive = numpy.load(path, allow_pickle=False)
-        if isinstance(archive, numpy.ndarray):
-            raise ValueError("it holds one array, without a name")
-        with archive:
-            return {name.removeprefix("in:"): archive[name] for name in archive.files if not name.startswith("out:")}
-    except OSError as error:
-        raise InputError(f"cannot read {path!r}: {error.strerror or error}") from error
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path!r} is not a whole .npz file of arrays: {error}") from error
+def value_for(dimensions: Sequence[int | str] | None) -> str:
+    """The form of --input for an input of these dimensions: a number if it has one element."""
+    return "NUMBER" if dimensions is not None and all(d == 1 for d in dimensions) else "FILE.npy"
 
 
 def find_target(declared: Declared, shapes: Shapes, arrays: Arrays) -> PictureInput:
     """The one input that takes a picture of one or three channels. Raises InputError for none, or several."""
     found = [target for target in picture_inputs(declared, shapes) if target.name not in arrays]
+    if len(found) > 1:
+        found = [target for target in found if target.picture_size((0, 0)) != (1, 1)]
     if len(found) == 1:
         return found[0]
     listed = ", ".join(f"{name} {shown(dimensions)}" for name, (_, dimensions) in declared.items())
     problem = "several inputs could take the picture" if found else "no input takes one picture of 1 or 3 channels"
-    raise InputError(f"{problem}: {listed}; give the others as arrays, with --input NAME=FILE.npy")
+    sizes = " If the picture's is another one, give its size, as --shape NAME=1,3,HEIGHT,WIDTH." if not found else ""
+    raise InputError(f"{problem}: {listed}; give the others as arrays, with --input NAME=FILE.npy.{sizes}".rstrip("."))
 
 
 def frame_target(options: argparse.Namespace, description: Description) -> PictureInput:
@@ -186,9 +210,7 @@ def read_preparation(
     channels.
     """
     asked = {name: value for name in ASKED if (value := getattr(options, name)) is not None}
-    if any(name in asked for name in PIXELS):
-        described = {name: value for name, value in described.items() if name not in PIXELS}
-    settings = {**described, **asked}
+    settings = over(asked, described)
     return target.preparation(settings) if target else Preparation(**settings)
 
 
@@ -200,7 +222,7 @@ def with_guessed_pixels(
     The user says it, or the head. graph: after the passes. A classifier of ImageNet's 1000 classes for small pixels is
     taken to want its mean and spread, an image network that does not tell the range 0 to 1, and any other 0 to 255.
     """
-    said = any(name in settings or getattr(options, name) is not None for name in PIXELS)
+    said = any(name in settings or getattr(options, name) is not None for name in RANGE)
     if said or not value.dtype.startswith("float"):
         return settings
     found = picture_range(graph, value)
@@ -209,20 +231,6 @@ def with_guessed_pixels(
     classes = {graph.values[name].size // max(1, value.shape[0]) for name in graph.outputs}
     is_imagenet = task is not None and task.name == "classify" and classes == {1000} and 3 in value.shape
     return {**settings, "scale": 1 / 255, **(IMAGENET if is_imagenet else {})}
-
-
-def read_array(path: str) -> Array:
-    """The array in a .npy file. Raises InputError naming the file."""
-    try:
-        check_regular(path)
-        array = numpy.load(path, allow_pickle=False)
-    except OSError as error:
-        raise InputError(f"cannot read {path!r}: {error.strerror or error}") from error
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path!r} is not a whole .npy file of numbers: {error}") from error
-    if not isinstance(array, numpy.ndarray):
-        raise InputError(f"{path!r} holds several arrays; a .npy file holds one")
-    return array
 
 
 def is_fixed(dimensions: Sequence[int | str] | None) -> bool:

@@ -292,7 +292,9 @@ class Runner(Pictures):
         else:
             guessed = described
         preparation = read_preparation(options, target, guessed)
-        line = replace(line, given=replace(line.given, target=target), guesses=guessed != described)
+        arrays = {**line.given.arrays, **(line.given.sizes_of(target.picture_size((0, 0))) if target else {})}
+        given = replace(line.given, target=target, arrays=arrays)
+        line = replace(line, given=given, guesses=guessed != described)
         return Runner(line, model, task, preparation)
 
     def for_workers(self) -> Pictures | None:

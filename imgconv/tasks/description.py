@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from imgconv.errors import InputError
-from imgconv.preprocessing.preparation import Preparation, Size
+from imgconv.preprocessing.preparation import Preparation, Size, over
 
 TASKS = ("classify", "detect", "segment", "pose", "depth", "image", "text")
 
@@ -55,9 +55,9 @@ class Description:
             raise InputError("picture has the sizes of a frame and of the network's input: 'size' and 'model'")
 
     def after(self, defaults: Mapping[str, Any]) -> Description:
-        """Returns it with a head's values for fields that are None or empty. Preparations are merged."""
+        """Returns it with a head's values for fields that are None or empty. Preparations are merged, see `over`."""
         missing = {name: value for name, value in defaults.items() if not getattr(self, name)}
-        preparation = {**defaults.get("preparation", {}), **self.preparation}
+        preparation = over(self.preparation, defaults.get("preparation", {}))
         return replace(self, **{**missing, "preparation": preparation})
 
 

@@ -1,0 +1,76 @@
+"""Arrays from the command line: of files, of numbers, and of the sizes of pictures."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy
+
+from imgconv.arrays import Array, Arrays, Declared
+from imgconv.commands.arguments import shown
+from imgconv.errors import InputError
+from imgconv.files.disk import check_regular
+
+# Inputs that tell a network the size of its picture, by their name in RT-DETR, PaddleDetection and YOLOv3: functions of
+# width and height. They are given the size of the model's own input, in which heads expect boxes.
+SIZE_INPUTS: Mapping[str, Callable[[int, int], tuple[int, int]]] = {
+    "orig_target_sizes": lambda width, height: (width, height),
+    "im_shape": lambda width, height: (height, width),
+    "image_shape": lambda width, height: (height, width),
+    "scale_factor": lambda width, height: (1, 1),
+}
+
+
+def sized_inputs(declared: Declared, arrays: Arrays) -> Declared:
+    """The inputs of SIZE_INPUTS that have no array: two numbers for one picture."""
+    return {
+        name: (dtype, dimensions) for name, (dtype, dimensions) in declared.items()
+        if name in SIZE_INPUTS and name not in arrays and dimensions is not None and len(dimensions) == 2
+        and dimensions[0] in (1, *[d for d in dimensions if isinstance(d, str)]) and dimensions[1] != 1
+    }
+
+
+def read_value(name: str, text: str, declaration: tuple[str, Sequence[int | str] | None]) -> Array:
+    """The array of --input: of a .npy file, or of numbers with commas between them. Raises InputError."""
+    try:
+        values = numpy.array([float(part) for part in text.split(",")])
+    except ValueError:
+        return read_array(text)
+    dtype, dimensions = declaration
+    shape = values.shape if dimensions is None else tuple(d if isinstance(d, int) else 1 for d in dimensions)
+    if math.prod(shape) != values.size:
+        raise InputError(
+            f"--input {name}={text}: input {name!r} is {shown(dimensions)}, not {values.size} numbers; give a .npy file"
+        )
+    return values.astype(dtype).reshape(shape)
+
+
+def read_array(path: str) -> Array:
+    """The array in a .npy file. Raises InputError naming the file."""
+    try:
+        check_regular(path)
+        array = numpy.load(path, allow_pickle=False)
+    except OSError as error:
+        raise InputError(f"cannot read {path!r}: {error.strerror or error}") from error
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path!r} is not a whole .npy file of numbers: {error}") from error
+    if not isinstance(array, numpy.ndarray):
+        raise InputError(f"{path!r} holds several arrays; a .npy file holds one")
+    return array
+
+
+def read_case(path: str) -> dict[str, Array]:
+    """Arrays by input name from a .npz file; a name may be written in:NAME, out:NAME is left out. Raises InputError."""
+    try:
+        check_regular(path)
+        archive = numpy.load(path, allow_pickle=False)
+        if isinstance(archive, numpy.ndarray):
+            raise ValueError("it holds one array, without a name")
+        with archive:
+            return {name.removeprefix("in:"): archive[name] for name in archive.files if not name.startswith("out:")}
+    except OSError as error:
+        raise InputError(f"cannot read {path!r}: {error.strerror or error}") from error
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path!r} is not a whole .npz file of arrays: {error}") from error
