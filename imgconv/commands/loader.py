@@ -16,8 +16,9 @@ import multiprocessing
 import os
 import time
 from collections import deque
-from collections.abc import Generator, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -32,6 +33,7 @@ from imgconv.commands.shared_samples import SampleLayout, allocate, mapped
 from imgconv.commands.worker import Reply, exit_reason, without_interrupts
 from imgconv.errors import Error
 from imgconv.model import Model, pinned
+from imgconv.pictures.video import VideoWriter, rate_of
 from imgconv.preprocessing.pixels import LARGEST, Pixels
 from imgconv.preprocessing.preparation import Size
 from imgconv.runtime.programs import Progress
@@ -69,18 +71,35 @@ def results(
     size: of the first picture. Raises what Runner.load, Runner.prepare, Model.submit and Loader.through raise.
     """
     with_lines = not line.options.json
-    with Loader(workers) as loader:
+    with Loader(workers) as loader, video_of(line) as add:
         runner = Runner.load(line, size, progress)
         first, seconds = _first_outcomes(runner, items)
         if first:
             yield DeviceSummary.of(
                 runner.model, seconds, runner.size, runner.task is not None, runner.preparation_text
             )
-        yield from (Result.of(outcome, with_lines) for outcome in first)
+        yield from (Result.of(add(outcome), with_lines) for outcome in first)
         if loader.begin(runner, with_lines):
             yield from loader.through(items)
         else:
-            yield from (Result.of(outcome, with_lines) for outcome in threads.outcomes(runner, items))
+            yield from (Result.of(add(outcome), with_lines) for outcome in threads.outcomes(runner, items))
+
+
+@contextmanager
+def video_of(line: CommandLine) -> Iterator[Callable[[Outcome], Outcome]]:
+    """Yields a function that adds an outcome's frame to the video of --output, if that is one. Raises InputError."""
+    if not line.writes_video:
+        yield lambda outcome: outcome
+        return
+    path = line.options.output
+    with VideoWriter(path, rate_of(line.paths[0] if line.paths else "") / line.options.every) as video:
+
+        def add(outcome: Outcome) -> Outcome:
+            if outcome.frame:
+                video.add(outcome.frame)
+            return replace(outcome, frame=None)
+
+        yield add
 
 
 def _first_outcomes(runner: Runner, items: Iterator[Item]) -> tuple[list[Outcome], float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -32,7 +33,8 @@ MANY, NEARLY, MOST_AT_ENDS = 16, 0.98, 0.8
 class Outcome:
     """One run: the outputs by name, their answers, the written files. picture: "" if there is none.
 
-    position: the picture's number; task: "" if it is not known; error: why there is no result.
+    position: the picture's number; task: "" if it is not known; error: why there is no result; frame: the drawing, if
+    it becomes a frame of a video.
     """
 
     picture: str
@@ -43,6 +45,7 @@ class Outcome:
     answers: Answers = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
+    frame: Image.Image | None = None
 
 
 def as_json(outcome: Outcome) -> dict[str, Any]:
@@ -230,15 +233,17 @@ def save_arrays(arrays: Arrays, path: str) -> None:
                 numpy.lib.format.write_array(entry, plain, allow_pickle=False)
 
 
-def path_for(path: str, picture: str, number: int, several: bool, suffix: str) -> str:
+def path_for(path: str, picture: str, number: int, several: bool, suffix: str, digits: int = 1) -> str:
     """The file to write for a picture: in a folder it has the picture's name; of several pictures, its number.
 
     path_for("out.png", "a.jpg", 2, True, ".png") is "out-2.png", path_for("boxes/", "b/a.jpg", 2, False, ".png")
-    "boxes/a.png". several: whether there are several pictures, or in a folder several of this name.
+    "boxes/a.png". several: whether there are several pictures, or in a folder several of this name; digits: the least
+    number of digits of a number, as of frames.
     """
     if is_folder(path):
-        path = os.path.join(path, safe(Path(picture).stem + picture[len(picture.partition("#")[0]) :]) + suffix)
-    return with_suffix(path, f"-{number}") if several else path
+        frame = re.sub(r"\d+", lambda found: found[0].zfill(digits), picture[len(picture.partition("#")[0]) :])
+        path = os.path.join(path, safe(Path(picture).stem + frame) + suffix)
+    return with_suffix(path, f"-{number:0{digits}}") if several else path
 
 
 def is_folder(path: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, add_precision_argument, count
-from imgconv.commands.arguments import add_strict_argument, number
+from imgconv.commands.arguments import add_strict_argument, number, positive
 from imgconv.commands.dispatch import devices_of, dispatch
 from imgconv.commands.inputs import check_complete, read_given
 from imgconv.commands.journal import Journal
@@ -24,8 +25,9 @@ from imgconv.errors import InputError
 from imgconv.files.disk import check_folder, written_whole
 from imgconv.preprocessing.preparation import Size
 from imgconv.pictures.sources import count_of, expanded
+from imgconv.pictures.video import check_writable, is_video_file
 from imgconv.reports import terminal
-from imgconv.reports.counting import Counting
+from imgconv.reports.counting import Counting, summary
 from imgconv.tasks import HEADS, TASKS, Description, coco_json, read_labels
 
 DESCRIPTION = """\
@@ -50,7 +52,8 @@ given. In an output image of bytes black and white are 0 and 255; in one of floa
 is above 4, else 0 and 1. With --order y it gets the colors of the picture, enlarged with bicubic interpolation.
 
 Files for several pictures get the picture's number: out-1.png, out-2.png; in a folder, --output boxes/, the pictures'
-names. A picture that cannot be read is named, the others go on, and the exit status is 1."""
+names; frames of videos are numbered from 000000. A picture that cannot be read is named, the others go on, and the exit
+status is 1."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,6 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_picture_arguments(parser)
     parser.add_argument(
         "--devices", metavar="all|0,1", help="several devices at once, each in a process; results come as they are done"
+    )
+    parser.add_argument(
+        "--every", type=positive, default=1, metavar="N", help="take every Nth frame of videos and cameras (default: 1)"
     )
     parser.add_argument(
         "--tile", type=count, nargs="?", const=-1, metavar="OVERLAP",
@@ -78,7 +84,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--recognizer", metavar="MODEL", help="a model that reads the lines which --task text finds, such as PP-OCR's"
     )
     after = parser.add_argument_group("results")
-    after.add_argument("--output", metavar="FILE.png", help="where to write the drawing, or the output image")
+    after.add_argument(
+        "--output", metavar="FILE.png",
+        help="where to write the drawing, or the output image; FILE.mp4 is a video of all of them"
+    )
     after.add_argument("--save", metavar="FILE.npz", help="where to write the arrays of all outputs")
     after.add_argument(
         "--jsonl", metavar="FILE", help="add a line for each picture as it is done; skip those that have one"
@@ -143,6 +152,10 @@ def read_command_line(options: argparse.Namespace) -> CommandLine:
     check_folder(options.output, options.save, options.jsonl, options.coco)
     if options.devices and (options.device or not options.pictures):
         raise InputError("--devices hands out pictures: " + ("leave out --device" if options.device else "give some"))
+    if options.output and is_video_file(options.output):
+        check_writable(options.output)
+        if options.devices:
+            raise InputError("--devices gives results as they are done, not in the order of a video: leave it out")
     options.pictures = expanded(options.pictures)
     given = read_given(options)
     check_complete(options, given)
@@ -186,14 +199,15 @@ def run_all(line: CommandLine, size: Size | None, items: Iterator[Item], total: 
             report(Result.of(reader.finish(sample, []), False), several, state)
         return
     heads: list[DeviceSummary] = []
+    workers = 0 if options.output and is_video_file(options.output) else worker_count(total, cores())
     with ExitStack() as stack:
         with terminal.Progress(f"reading {options.model}") as progress:
             if options.devices:
                 messages = dispatch(line, size, items, total, devices_of(options.devices))
             else:
-                messages = results(line, size, items, worker_count(total, cores()), lambda *stage: progress(*stage))
+                messages = results(line, size, items, workers, lambda *stage: progress(*stage))
             stack.enter_context(closing(messages))
-            first = next(messages)
+            first, start = next(messages), time.monotonic()
         counting = stack.enter_context(Counting(total)) if several else None
         for message in chain([first], messages):
             if isinstance(message, DeviceSummary):
@@ -203,6 +217,11 @@ def run_all(line: CommandLine, size: Size | None, items: Iterator[Item], total: 
             report(message, several, state)
             if counting:
                 counting.step()
+    if counting and len(heads) > 0:
+        seconds = sum(head.seconds for head in heads) / len(heads) ** 2
+        if line.writes_video and not options.json:
+            terminal.say(f"written to {options.output}")
+        print("imgconv: " + summary(state.count, time.monotonic() - start, seconds), file=sys.stderr)
     if options.json:
         devices = [{"device": head.device, "seconds": head.seconds} for head in heads]
         about = {"devices": devices} if options.devices else devices[0]

@@ -25,11 +25,12 @@ from imgconv.preprocessing.pixels import Pixels
 from imgconv.preprocessing.preparation import PictureInput, Preparation, Size, as_text
 from imgconv.pictures.sources import pictures
 from imgconv.pictures.tiles import PictureTiling, usual_overlap
-from imgconv.pictures.video import is_video
+from imgconv.pictures.video import is_video, is_video_file
 from imgconv.runtime.programs import Progress
 from imgconv.tasks import Answers, Description, Picture, PicturePlacement, Task, Texts, find_task
 
 MULTIPLE = 32  # pixels
+FRAME_DIGITS = 6  # in the names of files for frames of videos, which sort then as they follow each other
 FUNCTIONS = ("parser", "execute", "known")  # options that the parser sets
 
 # The inputs of a run by name: arrays, or a picture that the device prepares.
@@ -62,6 +63,11 @@ class CommandLine:
         return CommandLine(
             options, given, description, paths, several, frozenset(stem for stem, count in stems.items() if count > 1)
         )
+
+    @property
+    def writes_video(self) -> bool:
+        """Returns whether --output is one video of all pictures."""
+        return bool(self.options.output) and is_video_file(self.options.output)
 
     def sendable(self, **changed: Any) -> CommandLine:
         """The same for another process, with some options changed: without what holds functions, and without paths.
@@ -96,7 +102,7 @@ def items_of(line: CommandLine) -> Iterator[Item]:
     """Yields every picture of the command line; one item without a picture if there is none."""
     if not line.paths:
         yield Item(1, "", None)
-    for position, named in enumerate(pictures(line.paths), 1):
+    for position, named in enumerate(pictures(line.paths, line.options.every), 1):
         yield Item(position, named.name, named.read)
 
 
@@ -231,7 +237,10 @@ class Pictures:
             sample.item.name, sample.item.position, sample.picture.size if sample.picture else (0, 0),
             self.task.name if self.task else "", outputs, answers,
         )
-        return replace(made, files=self._save(sample, made))
+        images = self._images(sample, made) if self.line.options.output else {}
+        if self.line.writes_video:
+            return replace(made, frame=next(iter(images.values()), None), files=self._save(sample, made, {}))
+        return replace(made, files=self._save(sample, made, images))
 
     def _read(self, picture: Image.Image | None, answers: Answers) -> Answers:
         """The answers, with the text of each line that was found."""
@@ -240,18 +249,19 @@ class Pictures:
             return answers
         return {name: reads.read(picture, each) if isinstance(each, Texts) else each for name, each in answers.items()}
 
-    def _save(self, sample: Sample, made: Outcome) -> dict[str, str]:
+    def _images(self, sample: Sample, made: Outcome) -> dict[str, Image.Image]:
+        """Returns the images of --output by output name."""
+        picture, target, order = sample.picture, self.line.given.target, self._preparation.order
+        if picture and target and not sample.tiling and any(isinstance(a, Picture) for a in made.answers.values()):
+            # An image shows the part of the picture that the model was given.
+            picture = resized(picture, target.picture_size(picture.size), self._preparation)
+        images = {name: drawn(picture, answer, order) for name, answer in made.answers.items()}
+        return {name: image for name, image in images.items() if image is not None}
+
+    def _save(self, sample: Sample, made: Outcome, images: Mapping[str, Image.Image]) -> dict[str, str]:
         """Writes the files of --output and --save; their names by output name, "" for the file of --save."""
-        options, files, target = self.line.options, {}, self.line.given.target
-        if options.output:
-            picture = sample.picture
-            if picture and target and not sample.tiling and any(isinstance(a, Picture) for a in made.answers.values()):
-                # An image shows the part of the picture that the model was given.
-                picture = resized(picture, target.picture_size(picture.size), self._preparation)
-            order = self._preparation.order
-            images = {name: drawn(picture, answer, order) for name, answer in made.answers.items()}
-            shown = {name: image for name, image in images.items() if image is not None}
-            files = save_images(shown, self._path(options.output, sample.item, ".png"))
+        options = self.line.options
+        files = save_images(images, self._path(options.output, sample.item, ".png")) if images else {}
         if options.save:
             files[""] = self._path(options.save, sample.item, ".npz")
             save_arrays(made.outputs, files[""])
@@ -259,7 +269,8 @@ class Pictures:
 
     def _path(self, path: str, item: Item, suffix: str) -> str:
         several = Path(item.name).stem in self.line.same_named if is_folder(path) else self.line.several
-        return path_for(path, item.name, item.position, several, suffix)
+        digits = FRAME_DIGITS if any(map(is_video, self.line.paths)) else 1
+        return path_for(path, item.name, item.position, several, suffix, digits)
 
 
 class Runner(Pictures):

@@ -57,15 +57,18 @@ def _is_shown(path: Path) -> bool:
     return known and path.is_file() and not path.name.startswith(".")
 
 
-def pictures(paths: Sequence[str]) -> Iterator[Named]:
-    """Yields every picture, and every frame of a video or camera. paths: as `expanded` gives them. Raises InputError.
+def pictures(paths: Sequence[str], every: int = 1) -> Iterator[Named]:
+    """Yields every picture, and every frame of a video or camera. paths: as `expanded` gives them.
+
+    every: 3 for frames 0, 3, 6 and so on of a video. Raises InputError.
     """
     for path in paths:
         if path == STANDARD_INPUT:
             yield Named(path, _from_standard_input)
         elif is_video(path):
             for number, read in frames(path):
-                yield Named(f"{path}#{number}", read)
+                if number % every == 0:
+                    yield Named(f"{path}#{number}", read)
         else:
             yield Named(path, partial(read_picture, path))
 

@@ -1,4 +1,4 @@
-"""Videos and cameras, read by PyAV, which is an extra: pip install 'imgconv[video]'."""
+"""Videos and cameras, read and written by PyAV, which is an extra: pip install 'imgconv[video]'."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import Any
 
-from PIL import Image
+import numpy
+from PIL import Image, ImageOps
 
 from imgconv.errors import InputError, MissingPackageError
 
@@ -15,12 +18,18 @@ SUFFIXES = frozenset(
     ".3gp .avi .flv .m4v .mkv .mov .mp4 .mpeg .mpg .mts .ogv .ts .webm .wmv .y4m".split()
 )
 PATIENCE = 20.0  # seconds without a frame from an address
+USUAL_RATE = Fraction(25)  # frames a second of a video that is made of pictures
 CAMERA = re.compile(r"/dev/video\d+")
 
 
 def is_video(path: str) -> bool:
     """Returns whether a path is a video, by its suffix, a camera (/dev/video0) or a stream (rtsp://host/stream)."""
     return os.path.splitext(path)[1].lower() in SUFFIXES or bool(CAMERA.fullmatch(path)) or "://" in path
+
+
+def is_video_file(path: str) -> bool:
+    """Returns whether a path is a video, by its suffix, and can be written."""
+    return os.path.splitext(path)[1].lower() in SUFFIXES and "://" not in path
 
 
 def frames(path: str) -> Iterator[tuple[int, Callable[[], Image.Image]]]:
@@ -48,3 +57,70 @@ def frames(path: str) -> Iterator[tuple[int, Callable[[], Image.Image]]]:
         if what == "address" and time.monotonic() - since >= PATIENCE:
             raise InputError(f"{path!r} gave nothing for {PATIENCE:g} seconds") from error
         raise InputError(f"cannot read {what} {path!r}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def check_writable(path: str) -> None:
+    """Raises MissingPackageError if videos cannot be written, without PyAV."""
+    try:
+        import av  # noqa: F401
+    except ImportError as error:
+        raise MissingPackageError("av", "video", f"writing the video {path!r}") from error
+
+
+def rate_of(path: str) -> Fraction:
+    """Returns the frames a second of a video; USUAL_RATE of what does not tell them, and of pictures."""
+    if not is_video_file(path):
+        return USUAL_RATE
+    import av
+
+    try:
+        with av.open(path) as container:
+            return Fraction(container.streams.video[0].average_rate or USUAL_RATE)
+    except (av.FFmpegError, OSError, IndexError):
+        return USUAL_RATE  # reading its frames says what is wrong
+
+
+class VideoWriter:
+    """Writes pictures as the frames of a video, in the codec that its suffix usually has.
+
+        with VideoWriter("out.mp4", Fraction(30)) as video:
+            video.add(picture)
+
+    The first picture's size is the video's, made even; others are fitted into it.
+    """
+
+    def __init__(self, path: str, rate: Fraction) -> None:
+        self._path, self._rate = path, rate
+        self._container: Any = None
+        self._stream: Any = None
+        self._size = (0, 0)
+
+    def __enter__(self) -> VideoWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._stream is not None:
+            self._container.mux(self._stream.encode())
+        if self._container is not None:
+            self._container.close()
+
+    def add(self, picture: Image.Image) -> None:
+        """Writes one more frame. Raises InputError."""
+        import av
+
+        try:
+            if self._stream is None:
+                self._size = picture.size
+                self._container = av.open(self._path, "w")
+                self._stream = self._container.add_stream(self._container.default_video_codec, rate=self._rate)
+                self._stream.width, self._stream.height = (side + side % 2 for side in picture.size)
+                self._stream.pix_fmt = "yuv420p"
+            fitted = picture if picture.size == self._size else ImageOps.pad(picture, self._size)
+            even = Image.new("RGB", (self._stream.width, self._stream.height))
+            even.paste(fitted.convert("RGB"))
+            self._container.mux(self._stream.encode(av.VideoFrame.from_ndarray(numpy.asarray(even), "rgb24")))
+        except (av.FFmpegError, OSError, ValueError) as error:
+            raise self._error(error) from error
+
+    def _error(self, error: Exception) -> InputError:
+        return InputError(f"cannot write the video {self._path!r}: {getattr(error, 'strerror', None) or error}")

@@ -26,7 +26,7 @@ from imgconv.cl.device import DeviceInfo
 from imgconv.commands.inputs import ASKED, read_preparation
 from imgconv.commands.threads import in_order
 from imgconv.reports import counting
-from imgconv.reports.counting import Counting
+from imgconv.reports.counting import Counting, summary
 from imgconv.tasks import HEADS
 
 
@@ -386,6 +386,13 @@ def test_the_rate_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     assert capsys.readouterr().err.count(" of 5 pictures, ") == 2
     assert told.line(0.5) == "2 of 5 pictures, 4.0 a second, 1 s left"
     assert Counting(None).line(2.0) == "0 pictures, 0.0 a second"
+
+
+def test_the_end_tells_the_rate_and_its_limit() -> None:
+    said = "60 pictures in 2.0 s, 30.0 a second; the device ran for "
+    assert summary(60, 2.0, 0.005) == said + "15 % of that: reading pictures and writing results took longer"
+    assert summary(60, 2.0, 0.03) == said + "90 % of that: it is the limit"
+    assert summary(3, 2.0, 0.03) == "3 pictures in 2.0 s, 1.5 a second"
 
 
 def test_one_picture_is_told_by_its_own_error(imgconv: Command) -> None:
