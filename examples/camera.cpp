@@ -47,7 +47,7 @@ int main(int count, char **given) {
   const size_t luma = size_t(pitch) * height, bytes = luma * 3 / 2;
   std::vector<unsigned char> yuv(bytes);
   std::vector<float> rows(3549 * 85);
-  const imgconv_plane y = {&yuv[0], bytes, 0, pitch, 1}, uv = {&yuv[0], bytes, luma, pitch, 2};
+  const imgconv_plane y = {&yuv[0], bytes, 0, pitch, 1, nullptr}, uv = {&yuv[0], bytes, luma, pitch, 2, nullptr};
   const imgconv_video_frame frame = {{y, uv}, 2, unsigned(width), unsigned(height), 90, 0, 0, 0, 0, 0};
   const imgconv_array in = {nullptr, 0, nullptr, &frame}, out = {rows.data(), rows.size() * 4, nullptr, nullptr};
   for (int n = 0; std::fread(yuv.data(), bytes, 1, file); ++n) {

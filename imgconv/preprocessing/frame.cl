@@ -1,9 +1,8 @@
 // A frame in memory of any layout becomes the array of a picture: a region of it, rotated and mirrored. The layout is
-// numbers in front of the frame's bytes, which preprocessing/video_frame.py makes, so that one kernel reads all frames of
-// a format:
+// numbers, which preprocessing/video_frame.py makes, so that one kernel reads all frames of a format:
 //
-//     frame    [pixel | component 0 | component 1 ...      ][bytes of the planes]
-//               int numbers, HEADER bytes ----------------->
+//     numbers  [pixel | component 0 | component 1 ...]
+//     frame    the bytes of the planes; the numbers may stand before them in the same buffer
 //
 // Pixel (x, y) of the picture is pixel (n[0] + n[1] x + n[2] y, n[3] + n[4] x + n[5] y) of the frame. Each component has
 // three numbers: the byte of its first sample from the start of `frame`, its row stride and its pixel stride. The
@@ -20,8 +19,8 @@
 //     TEXELS                texels of a row of the result, which is an image with four elements in each; 0: a buffer
 
 // Of a component, at pixel (x, y) of the picture.
-int sample_at(__global const uchar *restrict frame, const int component, const int x, const int y) {
-  __global const int *n = (__global const int *)frame, *own = n + 6 + 3 * component;
+int sample_at(__global const int *n, __global const uchar *frame, const int component, const int x, const int y) {
+  __global const int *own = n + 6 + 3 * component;
   const int column = n[0] + n[1] * x + n[2] * y, row = n[3] + n[4] * x + n[5] * y;
   const int down = component ? SHARED_Y : 1, across = component ? SHARED_X : 1;
   frame += own[0] + row / down * own[1] + column / across * own[2];
@@ -34,19 +33,19 @@ int sample_at(__global const uchar *restrict frame, const int component, const i
 
 // Of U or V, for all pixels that share one in the picture. In the frame they may have several: of a row that becomes a
 // column in yuyv, or if the region begins between two pixels that share one. Then it is their mean.
-int shared_at(__global const uchar *restrict frame, const int component, const int x, const int y) {
+int shared_at(__global const int *n, __global const uchar *frame, const int component, const int x, const int y) {
   int sum = 0;
   for (int down = 0; down < SHARED_Y; down++) {
     for (int across = 0; across < SHARED_X; across++) {
-      sum += sample_at(frame, component, x * SHARED_X + across, y * SHARED_Y + down);
+      sum += sample_at(n, frame, component, x * SHARED_X + across, y * SHARED_Y + down);
     }
   }
   return (sum + SHARED_X * SHARED_Y / 2) / (SHARED_X * SHARED_Y);
 }
 
-int element(__global const uchar *restrict frame, int number) {
+int element(__global const int *n, __global const uchar *frame, int number) {
 #if SHARED_Y == 2
-  if (number < WIDTH * HEIGHT) return sample_at(frame, 0, number % WIDTH, number / WIDTH);
+  if (number < WIDTH * HEIGHT) return sample_at(n, frame, 0, number % WIDTH, number / WIDTH);
   number -= WIDTH * HEIGHT;
 #if PAIRS
   const int component = 1 + number % 2;
@@ -55,21 +54,21 @@ int element(__global const uchar *restrict frame, int number) {
   const int component = 1 + number / (WIDTH / 2 * (HEIGHT / 2));
   number %= WIDTH / 2 * (HEIGHT / 2);
 #endif
-  return shared_at(frame, component, number % (WIDTH / 2), number / (WIDTH / 2));
+  return shared_at(n, frame, component, number % (WIDTH / 2), number / (WIDTH / 2));
 #elif SHARED_X == 2
   const int y = number / (2 * WIDTH), pair = number % (2 * WIDTH) / 4, place = number % 4;  // Y U Y V
-  return place % 2 ? shared_at(frame, 1 + place / 2, pair, y) : sample_at(frame, 0, 2 * pair + place / 2, y);
+  return place % 2 ? shared_at(n, frame, 1 + place / 2, pair, y) : sample_at(n, frame, 0, 2 * pair + place / 2, y);
 #else
-  return sample_at(frame, number % CHANNELS, number / CHANNELS % WIDTH, number / CHANNELS / WIDTH);
+  return sample_at(n, frame, number % CHANNELS, number / CHANNELS % WIDTH, number / CHANNELS / WIDTH);
 #endif
 }
 
 // Global size: elements / 4, rounded up.
-__kernel void NAME(RESULT result, __global const uchar *restrict frame) {
+__kernel void NAME(RESULT result, __global const int *restrict n, __global const uchar *restrict frame) {
   const int texel = get_global_id(0), first = 4 * texel, last = COUNT - 1;
   const int4 elements = (int4)(
-      element(frame, first), element(frame, min(first + 1, last)), element(frame, min(first + 2, last)),
-      element(frame, min(first + 3, last)));
+      element(n, frame, first), element(n, frame, min(first + 1, last)), element(n, frame, min(first + 2, last)),
+      element(n, frame, min(first + 3, last)));
 #if TEXELS
   write_imagef(result, (int2)(texel % TEXELS, texel / TEXELS), convert_float4(elements) / 255.0f);
 #else

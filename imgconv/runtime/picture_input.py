@@ -76,7 +76,7 @@ class FrameLaunches:
 
     def bound(self, packed: Memory, result: Memory, size: tuple[int, int]) -> list[Launch]:
         """The launch that makes the input in `result`."""
-        return [self._context.launch(self._program, "frame", [result, packed], (self._kernel.items,), None)]
+        return [self._context.launch(self._program, "frame", [result, packed, packed], (self._kernel.items,), None)]
 
 
 class FrameUpload:

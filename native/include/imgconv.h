@@ -85,12 +85,14 @@ typedef struct imgconv_plane {
   size_t offset;        /* of the first pixel */
   int32_t row_stride;   /* from a row to the next; 0: without gaps */
   int32_t pixel_stride; /* from a pixel to the next in its row; 0: without gaps */
+  void *memory;         /* if not NULL, an OpenCL buffer (a cl_mem of imgconv_opencl_context) in place of `data`, which
+                           the device reads as it is. All planes of a frame have the same one */
 } imgconv_plane;
 
 /* A frame of a camera or a video, as it is in memory, for the picture of a model of `imgconv compile --picture`. Nothing
  * of it is copied on the host, except by imgconv_submit: the device reads it by its strides.
  *
- *     imgconv_video_frame frame = {{{y, y_bytes, 0, 704, 0}, {uv, uv_bytes, 0, 704, 0}}, 2, 640, 480, 90};
+ *     imgconv_video_frame frame = {{{y, y_bytes, 0, 704}, {uv, uv_bytes, 0, 704}}, 2, 640, 480, 90};
  *     imgconv_array input = {NULL, 0, NULL, &frame};
  */
 typedef struct imgconv_video_frame {

@@ -91,7 +91,7 @@ imgconv_video_frame frame_of(
   for (size_t i = 0; i < count; ++i) {
     const size_t own = 8 + 3 * i;
     if (n[own] < 0) error = {IMGCONV_ERROR_ARGUMENT, "the offset of a plane is negative"};
-    frame.planes[i] = {memory[i].data, memory[i].bytes, static_cast<size_t>(n[own]), n[own + 1], n[own + 2]};
+    frame.planes[i] = {memory[i].data, memory[i].bytes, static_cast<size_t>(n[own]), n[own + 1], n[own + 2], nullptr};
   }
   frame.plane_count = static_cast<uint32_t>(count);
   frame.width = natural(0);

@@ -41,8 +41,8 @@ Region region_of(const FrameInput &input, const imgconv_video_frame &frame) {
   const bool turned = frame.rotation % 180;
   const int64_t width = turned ? region.height : region.width, height = turned ? region.width : region.height;
   if (width != input.width || height != input.height) {
-    refuse("the model takes ", input.width, "x", input.height, "; the frame's region, after its rotation, is ", width, "x",
-           height);
+    refuse("the model takes ", input.width, "x", input.height, "; the frame's region, after its rotation, is ", width,
+           "x", height);
   }
   return region;
 }
@@ -94,13 +94,15 @@ FramePart span_of(const imgconv_video_frame &frame, const std::vector<Samples> &
     end = std::max(end, each.end);
   }
   const imgconv_plane &given = frame.planes[plane];
-  if (!given.data) refuse("plane ", plane, " has no data");
+  if (given.memory != frame.planes[0].memory) refuse("the planes are in several OpenCL buffers: use one");
+  if (!given.data && !given.memory) refuse("plane ", plane, " has no data");
   if (given.offset > given.bytes) refuse("plane ", plane, " has ", given.bytes, " bytes; its offset is ", given.offset);
   if (first < 0 || static_cast<uint64_t>(end) > given.bytes) {
     refuse("plane ", plane, " has ", given.bytes, " bytes; by offset, strides and the frame's size, its pixels are in ",
            "bytes ", first, " to ", end);
   }
-  return {0, static_cast<const uint8_t *>(given.data) + first, static_cast<size_t>(end - first)};
+  const uint8_t *data = given.memory ? nullptr : static_cast<const uint8_t *>(given.data) + first;
+  return {0, data, static_cast<size_t>(end - first)};
 }
 
 // The memory to upload, once where planes overlap, from the byte `to` on.
@@ -119,6 +121,14 @@ std::vector<FramePart> merged(std::vector<FramePart> spans, size_t to) {
   return parts;
 }
 
+// Where byte 0 of a component's plane is in the device's copy of the frame, whose parts these are.
+int64_t start_of(const std::vector<FramePart> &parts, const FramePart &span, const imgconv_plane &plane) {
+  if (plane.memory) return 0;
+  const auto begins_after = [&](const FramePart &part) { return std::less<>()(span.data, part.data); };
+  const FramePart &part = *std::prev(std::find_if(parts.begin(), parts.end(), begins_after));
+  return static_cast<int64_t>(part.to) + (static_cast<const uint8_t *>(plane.data) - part.data);
+}
+
 }  // namespace
 
 PackedFrame pack(const FrameInput &input, const imgconv_video_frame &frame) {
@@ -128,23 +138,23 @@ PackedFrame pack(const FrameInput &input, const imgconv_video_frame &frame) {
   for (size_t i = 0; i < layout.components.size(); ++i) samples.push_back(samples_of(input, layout, frame, region, i));
   std::vector<FramePart> spans;
   for (size_t plane = 0; plane < frame.plane_count; ++plane) spans.push_back(span_of(frame, samples, plane));
-  PackedFrame packed{std::vector<int32_t>(input.header_bytes / sizeof(int32_t)), merged(spans, input.header_bytes), 0};
-  packed.bytes = packed.parts.back().to + packed.parts.back().bytes;
+  PackedFrame packed{std::vector<int32_t>(input.header_bytes / sizeof(int32_t)), {}, input.header_bytes};
+  if (!frame.planes[0].memory) {
+    packed.parts = merged(spans, input.header_bytes);
+    packed.bytes = packed.parts.back().to + packed.parts.back().bytes;
+  }
   const std::array<int64_t, 6> pixel = pixel_numbers(input, frame, region);
   std::vector<int64_t> numbers(pixel.begin(), pixel.end());
   for (const Samples &each : samples) {
-    const uint8_t *first = spans[each.plane].data;
-    const auto holds = [&](const FramePart &part) { return first >= part.data && first < part.data + part.bytes; };
-    const FramePart &part = *std::find_if(packed.parts.begin(), packed.parts.end(), holds);
-    // Of byte 0 of the plane, from the start of the part on.
-    const int64_t start = static_cast<const uint8_t *>(frame.planes[each.plane].data) - part.data;
-    numbers.insert(numbers.end(), {static_cast<int64_t>(part.to) + start + each.base, each.row_stride, each.pixel_stride});
+    const int64_t start = start_of(packed.parts, spans[each.plane], frame.planes[each.plane]);
+    numbers.insert(numbers.end(), {start + each.base, each.row_stride, each.pixel_stride});
   }
   const auto is_large = [](int64_t number) { return number >= LIMIT || number <= -LIMIT; };
   if (packed.bytes >= LIMIT || std::any_of(numbers.begin(), numbers.end(), is_large)) {
     refuse("the frame has ", packed.bytes, " bytes, or strides, of 2 GB or more");
   }
-  std::transform(numbers.begin(), numbers.end(), packed.header.begin(), [](int64_t n) { return static_cast<int32_t>(n); });
+  const auto as_int = [](int64_t number) { return static_cast<int32_t>(number); };
+  std::transform(numbers.begin(), numbers.end(), packed.header.begin(), as_int);
   return packed;
 }
 
@@ -173,9 +183,16 @@ void FrameProgram::keep() {
 
 void FrameUpload::enqueue(const FrameInput &input, const imgconv_video_frame &frame, bool copy) {
   packed_ = pack(input, frame);
+  const cl_mem given = static_cast<cl_mem>(frame.planes[0].memory);
+  if (given) check_buffer(frame, given);
   reserve(packed_.bytes);
+  const cl_mem arguments[] = {result_.get(), memory_.get(), given ? given : memory_.get()};
+  for (cl_uint i = 0; i < 3; ++i) {
+    check(context_.cl->clSetKernelArg(kernel_.get(), i, sizeof arguments[i], &arguments[i]), "argument ", i,
+          " of the kernel that reads video frames");
+  }
   write(0, packed_.header.data(), input.header_bytes);
-  if (copy) {
+  if (copy && !given) {
     copied_.resize(packed_.bytes);
     for (const FramePart &each : packed_.parts) std::memcpy(copied_.data() + each.to, each.data, each.bytes);
     write(input.header_bytes, copied_.data() + input.header_bytes, packed_.bytes - input.header_bytes);
@@ -187,17 +204,21 @@ void FrameUpload::enqueue(const FrameInput &input, const imgconv_video_frame &fr
   program_.keep();
 }
 
+// Throws Error if a plane says of a buffer that it is larger.
+void FrameUpload::check_buffer(const imgconv_video_frame &frame, cl_mem buffer) const {
+  size_t size = 0;
+  check(context_.cl->clGetMemObjectInfo(buffer, CL_MEM_SIZE, sizeof size, &size, nullptr), "the frame's buffer");
+  for (size_t i = 0; i < frame.plane_count; ++i) {
+    if (frame.planes[i].bytes > size) refuse("the buffer of plane ", i, " has ", size, " bytes");
+  }
+}
+
 void FrameUpload::reserve(size_t bytes) {
   if (bytes <= capacity_) return;
   const Opencl &cl = *context_.cl;
   memory_ = own(join("a buffer of ", bytes, " bytes for a video frame"), cl.clReleaseMemObject, cl.clCreateBuffer,
                 context_.handle.get(), cl_mem_flags(CL_MEM_READ_WRITE), bytes, nullptr);
   if (!kernel_) kernel_ = program_.new_kernel();
-  const cl_mem arguments[] = {result_.get(), memory_.get()};
-  for (cl_uint i = 0; i < 2; ++i) {
-    check(cl.clSetKernelArg(kernel_.get(), i, sizeof arguments[i], &arguments[i]), "argument ", i,
-          " of the kernel that reads video frames");
-  }
   capacity_ = bytes;
 }
 

@@ -19,7 +19,8 @@ struct FramePart {
   size_t bytes;
 };
 
-// A frame as its kernel reads it. header: numbers that say where the samples are.
+// A frame as its kernel reads it. header: numbers that say where the samples are. parts: none if the frame is in a buffer
+// of the caller.
 struct PackedFrame {
   std::vector<int32_t> header;
   std::vector<FramePart> parts;
@@ -58,6 +59,7 @@ class FrameUpload {
   void enqueue(const FrameInput &input, const imgconv_video_frame &frame, bool copy);
 
  private:
+  void check_buffer(const imgconv_video_frame &frame, cl_mem buffer) const;
   void reserve(size_t bytes);
   void write(size_t to, const void *data, size_t bytes) const;
 

@@ -38,7 +38,7 @@ class Tensor(ctypes.Structure):
 class Plane(ctypes.Structure):
     _fields_ = (
         ("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t), ("offset", ctypes.c_size_t),
-        ("row_stride", ctypes.c_int32), ("pixel_stride", ctypes.c_int32),
+        ("row_stride", ctypes.c_int32), ("pixel_stride", ctypes.c_int32), ("memory", ctypes.c_void_p),
     )
 
 

@@ -108,6 +108,39 @@ def test_programs_are_kept(device: DeviceInfo, play: Play, tmp_path: Path) -> No
     assert_same_bits({"0": found["1"]}, {"0": found["0"]})
 
 
+def test_a_frame_in_an_opencl_buffer(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
+    """It is read where it is; its planes are parts of one buffer, of frames in flight too."""
+    model = saved(device, "nv12", tmp_path / "m")
+    memory = drawn("nv12", window(90), 7, False, rotation=90)
+    y, colors = memory.frame.planes
+    content = numpy.concatenate([numpy.frombuffer(each.data, numpy.uint8) for each in (y, colors)])
+    rows = f"(array, {y.offset}, {y.row_stride}, 0), (array, {len(y.data) + colors.offset}, {colors.row_stride}, 0)"
+    about = f"[{rows}], {memory.frame.width}, {memory.frame.height}, 90, 0, {memory.frame.window}"
+    lines = f"""
+        player = Player({str(tmp_path / "m")!r}, "{device.index}")
+        buffer, array = Buffer(player._model, given["content"]), given["content"]
+        def framed(bytes=array.nbytes, second=buffer.memory):
+            frame = VideoFrame.of({about})
+            for plane, memory in zip(frame.planes, (buffer.memory, second)):
+                plane.data, plane.memory, plane.bytes = None, memory, bytes
+            return frame
+        results["run"] = player.run(dict(picture=framed()))["y"]
+        results["submit"] = player.wait(player.submit(dict(picture=framed())))["y"]
+        for frame, text in ((framed(bytes=array.nbytes + 1), "has "), (framed(second=None), "several OpenCL buffers")):
+            try:
+                player.run(dict(picture=frame))
+            except PlayerError as error:
+                assert error.status == "ARGUMENT" and text in error.message, error
+            else:
+                assert False, text
+        results["array"] = player.run(dict(picture=VideoFrame.of({about})))["y"]
+        player.close()
+    """
+    expected = model.run({"picture": picture_of("nv12", memory)})["y"]
+    found = play(lines, {"content": content})
+    assert_same_bits(found, {"run": expected, "submit": expected, "array": expected})
+
+
 REFUSED = {
     "rotation is 45": "[(a, 0, 0, 0), (a, 0, 0, 0)], 48, 40, 45",
     "not inside the frame of 48x40": "[(a, 0, 0, 0), (a, 0, 0, 0)], 48, 40, 0, 0, (2, 0, 48, 40)",
