@@ -1,16 +1,19 @@
 """One file of a head, which is read at once, and of blobs, which are read when asked for; all with checksums.
 
     offset 0    b"imgconv", 0
-           8    VERSION, 4 bytes; CRC-32 of the head, 4 bytes; length of the head, 8 bytes (little endian)
+           8    VERSION, 4 bytes; CRC-32 of the stored head, 4 bytes; its length, 8 bytes (little endian)
           24    zeros, to 64
-          64    the head
+          64    the stored head: its length when decompressed, 8 bytes, and a raw LZMA stream of FILTERS
           ...   the blobs, each at a multiple of 64 bytes, the first one after the head
+
+Files of version PLAIN store the head as it is.
 
 The checksums find damage. They do not show who wrote the file.
 """
 
 from __future__ import annotations
 
+import lzma
 import os
 import struct
 from collections.abc import Sequence
@@ -23,9 +26,12 @@ from imgconv.errors import ModelError
 from imgconv.files.disk import check_regular, written_whole
 
 MAGIC = b"imgconv\0"
-VERSION = 2
-START = struct.Struct("<8sIIQ")
+PLAIN, VERSION = 2, 3
+START, LENGTH = struct.Struct("<8sIIQ"), struct.Struct("<Q")
 ALIGNMENT = 64
+LARGEST_HEAD = 1 << 28  # bytes; a small file may claim any length
+# Texts of kernels, which heads consist of mostly, repeat at distances of megabytes.
+FILTERS = ({"id": lzma.FILTER_LZMA1, "dict_size": 1 << 24, "lc": 3, "lp": 0, "pb": 2},)
 
 Content = Union[bytes, memoryview]
 
@@ -63,9 +69,10 @@ def write_container(path: str | os.PathLike[str], head: bytes, blobs: Sequence[C
 
     write_container("model.imgconv", b"head", [b"weights"])
     """
-    start = START.pack(MAGIC, VERSION, crc32(head), len(head)).ljust(ALIGNMENT, b"\0")
+    stored = LENGTH.pack(len(head)) + lzma.compress(head, lzma.FORMAT_RAW, filters=FILTERS)
+    start = START.pack(MAGIC, VERSION, crc32(stored), len(stored)).ljust(ALIGNMENT, b"\0")
     with written_whole(path) as file:
-        for part in (start, head, *blobs):
+        for part in (start, stored, *blobs):
             file.write(part)
             file.write(bytes(_aligned(len(part)) - len(part)))
 
@@ -75,22 +82,34 @@ class Container:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        magic, version, checksum, length = START.unpack(self._read(0, START.size))
+        magic, version, checksum, self._stored = START.unpack(self._read(0, START.size))
         if magic != MAGIC:
             raise self.error("this is not a compiled imgconv model")
-        if version != VERSION:
+        if version not in (PLAIN, VERSION):
             raise self.error(f"it has version {version} of the format, this imgconv reads {VERSION}: compile it again")
-        self.head = self._read(ALIGNMENT, length)
-        if crc32(self.head) != checksum:
+        stored = self._read(ALIGNMENT, self._stored)
+        if crc32(stored) != checksum:
             raise self.error("its head is damaged: the checksum does not match. Compile it again")
+        self.head = stored if version == PLAIN else self._decompressed(stored)
 
     def blob(self, place: Blob) -> bytes:
         """A blob's content, checked. Raises ModelError if it is damaged."""
-        start = ALIGNMENT + _aligned(len(self.head)) + place.offset
+        start = ALIGNMENT + _aligned(self._stored) + place.offset
         content = self._read(start, place.bytes)
         if crc32(content) != place.checksum:
             raise self.error(f"the {place.bytes} bytes at {start} are damaged: the checksum differs. Compile it again")
         return content
+
+    def _decompressed(self, stored: bytes) -> bytes:
+        try:
+            (length,) = LENGTH.unpack_from(stored)
+            decoder = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=FILTERS)
+            head = decoder.decompress(stored[LENGTH.size :], length) if length <= LARGEST_HEAD else b""
+        except (lzma.LZMAError, EOFError, struct.error) as error:
+            raise self.error(f"its head cannot be decompressed: {error}. Compile it again") from error
+        if len(head) != length:
+            raise self.error("its head is not as long as it says. Compile it again")
+        return head
 
     def error(self, message: str) -> ModelError:
         """A ModelError that names the file."""

@@ -9,15 +9,17 @@
 #include <cerrno>
 #include <cstring>
 
+#include "lzma.h"
 #include "model_generated.h"
 
 namespace imgconv {
 namespace {
 
 constexpr char MAGIC[8] = {'i', 'm', 'g', 'c', 'o', 'n', 'v', 0};
-constexpr uint32_t CONTAINER = 2;  // VERSION in imgconv/files/container.py
+constexpr uint32_t PLAIN = 2, CONTAINER = 3;  // VERSION in imgconv/files/container.py; PLAIN: of uncompressed heads
+constexpr uint64_t LARGEST_HEAD = 1 << 28;    // the same there
 constexpr uint32_t READS = 3;      // READS in imgconv/stored/compiled_file.py
-constexpr size_t ALIGNMENT = 64, START = 24;
+constexpr size_t ALIGNMENT = 64, START = 24, LENGTH = 8;
 
 constexpr uint64_t aligned(uint64_t length) { return (length + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
@@ -89,7 +91,7 @@ File::File(std::string name, Span content, std::shared_ptr<void> mapping)
   const uint8_t *data = content_.data;
   if (content_.bytes < START || std::memcmp(data, MAGIC, sizeof MAGIC)) refuse("it is no compiled imgconv model");
   const uint32_t version = number_at<uint32_t>(data + 8);
-  if (version != CONTAINER) {
+  if (version != CONTAINER && version != PLAIN) {
     refuse("it has version ", version, " of the format, this library reads ", CONTAINER, ": compile it again");
   }
   const uint64_t length = number_at<uint64_t>(data + 16);
@@ -98,11 +100,14 @@ File::File(std::string name, Span content, std::shared_ptr<void> mapping)
   }
   Span head{data + ALIGNMENT, static_cast<size_t>(length)};
   if (crc32(head) != number_at<uint32_t>(data + 12)) refuse("its head is damaged: the checksum differs. Compile it again");
-  if (reinterpret_cast<uintptr_t>(head.data) % 8) {
+  if (version == CONTAINER) {
+    head = decompressed(head);
+  } else if (reinterpret_cast<uintptr_t>(head.data) % 8) {
     aligned_head_.resize(head.bytes / 8 + 1);
     std::memcpy(aligned_head_.data(), head.data, head.bytes);
     head.data = reinterpret_cast<const uint8_t *>(aligned_head_.data());
   }
+  head_bytes_ = head.bytes;
   flatbuffers::Verifier verifier(head.data, head.bytes);
   if (!stored::VerifyModelBuffer(verifier)) refuse("what it holds is no model: compile it again");
   model_ = stored::GetModel(head.data);
@@ -112,6 +117,17 @@ File::File(std::string name, Span content, std::shared_ptr<void> mapping)
     refuse("imgconv ", writer, " compiled it for readers of version ", model_->needs(), ", this library reads ", READS,
            ": compile it again, or use a newer library");
   }
+}
+
+Span File::decompressed(Span stored) {
+  const uint64_t bytes = stored.bytes < LENGTH ? LARGEST_HEAD + 1 : number_at<uint64_t>(stored.data);
+  if (bytes > LARGEST_HEAD) refuse("what it holds is no model: compile it again");
+  aligned_head_.resize(static_cast<size_t>(bytes) / 8 + 1);
+  auto *const made = reinterpret_cast<uint8_t *>(aligned_head_.data());
+  if (!decode_lzma(stored.data + LENGTH, stored.bytes - LENGTH, made, static_cast<size_t>(bytes))) {
+    refuse("its head cannot be decompressed. Compile it again");
+  }
+  return {made, static_cast<size_t>(bytes)};
 }
 
 Span File::blob(uint32_t number) const {

@@ -32,7 +32,8 @@ class File {
   static File in_memory(Span content);
 
   const stored::Model &model() const { return *model_; }
-  size_t bytes() const { return content_.bytes; }
+  // Of the file, with its FlatBuffer decompressed.
+  size_t bytes() const { return content_.bytes + head_bytes_; }
   // Where a blob is; its content is not read. Throws Error if it is not in the file.
   Span blob(uint32_t number) const;
   // The same, whose checksum was compared.
@@ -44,11 +45,14 @@ class File {
 
  private:
   File(std::string name, Span content, std::shared_ptr<void> mapping);
+  Span decompressed(Span stored);
 
   std::string name_;
   Span content_;
   std::shared_ptr<void> mapping_;
-  std::vector<uint64_t> aligned_head_;  // a copy, if the content does not begin at a multiple of 8 bytes
+  // Decompressed; or a copy, if the content does not begin at a multiple of 8 bytes.
+  std::vector<uint64_t> aligned_head_;
+  size_t head_bytes_ = 0;
   size_t first_blob_ = 0;
   const stored::Model *model_ = nullptr;
 };

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
+import struct
+import zlib
 from pathlib import Path
 
 import pytest
 
 from imgconv.errors import InputError, ModelError
-from imgconv.files.container import MAGIC, Container, is_container, places_of, write_container
+from imgconv.files.container import MAGIC, Blob, Container, is_container, places_of, write_container
 
 HEAD = bytes(range(70))
 BLOBS = [b"", b"x" * 100, memoryview(b"abcde"), bytes(range(64))]
@@ -30,8 +33,42 @@ def test_what_is_written_is_read(path: Path) -> None:
 
 def test_everything_is_aligned(path: Path) -> None:
     content = path.read_bytes()
-    assert len(content) % 64 == content.index(HEAD) % 64 == content.index(b"x" * 100) % 64 == content.index(b"abc") % 64
+    assert content[64:72] == len(HEAD).to_bytes(8, "little")
+    assert len(content) % 64 == content.index(b"x" * 100) % 64 == content.index(b"abc") % 64
     assert content.rindex(bytes(range(64))) % 64 == len(content) % 64 == 0
+
+
+def test_heads_of_all_kinds(tmp_path: Path) -> None:
+    """Also an empty one, and one that repeats at a distance of megabytes."""
+    far = random.Random(0).randbytes(3 << 20)
+    for number, head in enumerate((b"", b"a", far + far, bytes(1 << 20))):
+        write_container(tmp_path / "a", head, [])
+        assert Container(tmp_path / "a").head == head
+        assert (tmp_path / "a").stat().st_size < (200, 200, 3.3e6, 2000)[number]
+
+
+def test_a_head_as_version_2_has_it(path: Path) -> None:
+    """It is not compressed."""
+    start = MAGIC + struct.pack("<IIQ", 2, zlib.crc32(HEAD), len(HEAD))
+    blobs = Container(path).blob(places_of(BLOBS)[1])
+    path.write_bytes(start.ljust(64, b"\0") + HEAD.ljust(128, b"\0") + blobs)
+    container = Container(path)
+    assert container.head == HEAD and container.blob(Blob(0, 100, zlib.crc32(blobs))) == blobs
+
+
+@pytest.mark.parametrize("length", [0, 69, 71, 1 << 28, (1 << 28) + 1, 1 << 63])
+def test_a_head_that_is_not_as_long_as_it_says(path: Path, length: int) -> None:
+    """Its checksum is right. What it would be is not asked for, beyond 256 MB."""
+    content = bytearray(path.read_bytes())
+    stored = struct.unpack_from("<Q", content, 16)[0]
+    struct.pack_into("<Q", content, 64, length)
+    struct.pack_into("<I", content, 12, zlib.crc32(content[64 : 64 + stored]))
+    path.write_bytes(content)
+    if length < len(HEAD):
+        assert Container(path).head == HEAD[:length]
+        return
+    with pytest.raises(ModelError, match="head is not as long as it says|cannot be decompressed"):
+        Container(path)
 
 
 def test_every_byte_counts(path: Path) -> None:
@@ -59,7 +96,7 @@ def test_another_version(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[8] = 99
     path.write_bytes(content)
-    with pytest.raises(ModelError, match="version 99 of the format, this imgconv reads 2: compile it again"):
+    with pytest.raises(ModelError, match="version 99 of the format, this imgconv reads 3: compile it again"):
         Container(path)
 
 
