@@ -21,17 +21,30 @@ from imgconv.kernels.step import AnyStep, Packed
 from imgconv.kernels.target import Target
 
 
+@dataclass(frozen=True, eq=False)
+class Packing:
+    """The way from constant weights to the content of a storage. pack: of an array of the shape of `source`."""
+
+    source: Array
+    pack: Callable[[Array], Array]
+
+
 class Content(Mapping[Storage, Array]):
     """The arrays to upload, by storage. Each is made at its first use: drivers compile the kernels meanwhile."""
 
-    def __init__(self, makers: Mapping[Storage, Callable[[], Array]]) -> None:
+    def __init__(self, makers: Mapping[Storage, Packing]) -> None:
         self._makers = makers
         self._made: dict[Storage, Array] = {}
 
     def __getitem__(self, storage: Storage) -> Array:
         if storage not in self._made:
-            self._made[storage] = self._makers[storage]()
+            packing = self._makers[storage]
+            self._made[storage] = packing.pack(packing.source)
         return self._made[storage]
+
+    def packing(self, storage: Storage) -> Packing:
+        """How the content of a storage is made."""
+        return self._makers[storage]
 
     def __contains__(self, storage: object) -> bool:
         return storage in self._makers
@@ -88,12 +101,13 @@ class LaunchEmitter:
 
     def content(self, launches: Iterable[Launch]) -> Content:
         """The arrays to upload, by storage: the packed weights and constants that the launches read."""
-        makers: dict[Storage, Callable[[], Array]] = {}
+        makers: dict[Storage, Packing] = {}
         for storage in dict.fromkeys(storage for launch in launches for storage in launch.reads):
             if storage in self.waiting:
-                makers[storage] = partial(self.waiting[storage].content, storage)
+                weights = self.waiting[storage]
+                makers[storage] = Packing(weights.source, partial(weights.content, storage))
             elif isinstance(storage, Texture) and storage in self.placed.known:
-                makers[storage] = partial(_texels, storage, self.placed.known[storage])
+                makers[storage] = Packing(self.placed.known[storage], partial(_texels, storage))
         return Content(makers)
 
     def where(self, place: Placement) -> Placement:

@@ -128,8 +128,13 @@ class Packed(Protocol):
         """The texture or the buffer of the weights."""
         ...
 
-    def content(self, storage: Texture | HostBuffer) -> Array:
-        """The array to upload to the storage. Called once, after the plan is complete."""
+    @property
+    def source(self) -> Array:
+        """The constant weights that are packed."""
+        ...
+
+    def content(self, storage: Texture | HostBuffer, source: Array) -> Array:
+        """The array to upload to the storage, packed from an array of the shape of `source`."""
         ...
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -12,8 +13,45 @@ from imgconv.arrays import Array
 from imgconv.errors import ModelError
 from imgconv.files.disk_cache import digest
 
+ZERO = -(1 << 62)
+MOST_PADS = 64  # elements of a view for each of its blob
 # The content of a blob by its number, checked.
 ReadBlob = Callable[[int], bytes]
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """An array whose elements are those of another one, or 0.
+
+    Element (i, j, ...) is number tables[0][i] + tables[1][j] + ... of the other. It is 0 if one of these is ZERO, or if
+    counts[n][0][i] + counts[n][1][j] + ... is limits[n] or more, for any n.
+    """
+
+    tables: Sequence[Array]
+    limits: Sequence[int]
+    counts: Sequence[Sequence[Array]]
+
+    def places(self) -> Array:
+        """The places of all elements; -1 for those that are 0, -2 for those that lie before the first."""
+        is_zero = numpy.zeros((), bool)
+        for axis, table in enumerate(self.tables):
+            is_zero = is_zero | _along(table == ZERO, axis, len(self.tables))
+        for limit, counts in zip(self.limits, self.counts, strict=True):
+            is_zero = is_zero | (_sums(counts) >= limit)
+        places = _sums([numpy.where(each == ZERO, 0, each) for each in self.tables])
+        made: Array = numpy.where(is_zero, -1, numpy.where(places < 0, -2, places))
+        return made
+
+
+def _sums(tables: Sequence[Array]) -> Array:
+    total: Array = numpy.zeros((), numpy.int64)
+    for axis, table in enumerate(tables):
+        total = total + _along(table, axis, len(tables))
+    return total
+
+
+def _along(table: Array, axis: int, rank: int) -> Array:
+    return table.reshape([-1 if other == axis else 1 for other in range(rank)])
 
 
 class BlobWriter:
@@ -22,28 +60,94 @@ class BlobWriter:
     def __init__(self) -> None:
         self.parts: list[bytes | memoryview] = []
         self._numbers: dict[bytes, int] = {}
+        self._views: dict[bytes, tuple[Array, View]] = {}
+        self._rounded: dict[bytes, Array] = {}
+
+    @property
+    def has_views(self) -> bool:
+        """Returns whether arrays may be views of others, or halves."""
+        return bool(self._views or self._rounded)
 
     def add(self, content: bytes | memoryview) -> int:
         """The number of a new blob."""
         self.parts.append(content)
         return len(self.parts) - 1
 
-    def array(self, array: Array) -> dict[str, Any]:
-        """The values of an Array table."""
-        content = numpy.ascontiguousarray(array)
-        content = content.astype(content.dtype.newbyteorder("<"), copy=False)
-        data = content.reshape(-1).view(numpy.uint8).data
-        key = digest(data)
+    def add_rounded(self, constant: Array, rounded: Array) -> None:
+        """Lets an array be stored as these halves where that is asked for."""
+        self._rounded[key_of(constant)] = rounded
+
+    def add_view(self, array: Array, home: Array, view: View) -> None:
+        """Lets an array be stored as a view of another one."""
+        key = key_of(array)
+        if key != key_of(home):
+            self._views.setdefault(key, (home, view))
+
+    def array(self, array: Array, rounded: bool = False) -> dict[str, Any]:
+        """The values of an Array table. rounded: see add_rounded."""
+        key = key_of(array)
+        about = {"dtype": str(array.dtype), "shape": array.shape}
+        if rounded and key in self._rounded:
+            halves = self._rounded[key]
+            return self.whole(halves) | about | {"stored": str(halves.dtype)}
+        if key not in self._views or self._views[key][0].dtype != array.dtype:
+            return self.whole(array)
+        home, view = self._views[key]
+        return self.whole(home) | about | {
+            "tables": _joined([view.tables]), "limits": view.limits, "counts": _joined(view.counts),
+        }
+
+    def whole(self, array: Array) -> dict[str, Any]:
+        """The values of an Array table whose blob is the array's content."""
+        key = key_of(array)
         if key not in self._numbers:
-            self._numbers[key] = self.add(data)
+            self._numbers[key] = self.add(_data_of(array))
         return {"dtype": str(array.dtype), "shape": array.shape, "blob": self._numbers[key]}
 
 
+def key_of(array: Array) -> bytes:
+    """Returns a hash of the content of an array."""
+    return digest(_data_of(array))
+
+
+def _data_of(array: Array) -> memoryview:
+    content = numpy.ascontiguousarray(array)
+    content = content.astype(content.dtype.newbyteorder("<"), copy=False)
+    return content.reshape(-1).view(numpy.uint8).data
+
+
 def read_array(table: Any, blob: ReadBlob) -> Array:
-    """The array of an Array table. Raises ModelError if its blob has another length."""
+    """The array of an Array table. Raises ModelError if its blob has another length, or its tables lead out of it."""
     content, dtype = blob(table.blob), numpy.dtype(table.dtype)
-    known = dtype.kind in "fiub" and dtype.isbuiltin == 1 and min(table.shape, default=0) >= 0
-    if not known or prod(table.shape) * dtype.itemsize != len(content):
-        raise ModelError(f"blob {table.blob} has {len(content)} bytes: {table.dtype} {list(table.shape)} does not fit")
-    array: Array = numpy.frombuffer(content, dtype.newbyteorder("<")).reshape(table.shape)
-    return array
+    stored = numpy.dtype(table.stored) if table.stored else dtype
+    known = all(each.kind in "fiub" and each.isbuiltin == 1 for each in (dtype, stored))
+    count, misfit = prod(table.shape), f"blob {table.blob} has {len(content)} bytes: {table.dtype} {list(table.shape)}"
+    if not known or min(table.shape, default=0) < 0:
+        raise ModelError(f"{misfit} does not fit")
+    if not len(table.tables) and count * stored.itemsize != len(content):
+        raise ModelError(f"{misfit} does not fit")
+    if not len(table.tables):
+        whole: Array = numpy.frombuffer(content, stored.newbyteorder("<")).reshape(table.shape)
+        return whole if stored == dtype else whole.astype(dtype)
+    elements = numpy.frombuffer(content[: len(content) // stored.itemsize * stored.itemsize], stored.newbyteorder("<"))
+    length = sum(table.shape)
+    # Pads are a few times the weights; a made-up shape may be any.
+    fits = len(table.tables) == length and len(table.counts) == length * len(table.limits)
+    if not fits or count > MOST_PADS * elements.size:
+        raise ModelError(f"{misfit} is no view of it")
+    counts = numpy.reshape(numpy.asarray(table.counts, numpy.int64), (len(table.limits), length))
+    view = View(_split(table.tables, table.shape), table.limits, [_split(each, table.shape) for each in counts])
+    places = view.places()
+    if places.min(initial=0) < -1 or places.max(initial=0) >= elements.size:
+        raise ModelError(f"{misfit} leads out of it")
+    made: Array = numpy.where(places < 0, 0, elements[places]).astype(dtype)
+    return made
+
+
+def _joined(tables: Sequence[Sequence[Array]]) -> Array:
+    parts = [numpy.ravel(each) for axes in tables for each in axes]
+    return numpy.concatenate([*parts, numpy.zeros(0)]).astype(numpy.int64)
+
+
+def _split(joined: Any, shape: Sequence[int]) -> list[Array]:
+    return numpy.split(numpy.asarray(joined, numpy.int64), numpy.cumsum(shape)[:-1])

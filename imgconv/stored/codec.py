@@ -134,12 +134,16 @@ class Codec:
 
 @dataclass
 class TableWriter:
-    """Values on their way into a file. numbers, entries: of each pooled type, the values that have one."""
+    """Values on their way into a file. numbers, entries: of each pooled type, the values that have one.
+
+    rounded: whether arrays may be stored as halves if all plans store them so.
+    """
 
     codec: Codec
     blobs: BlobWriter
     numbers: dict[Any, dict[Any, int]] = field(default_factory=dict)
     entries: dict[Any, list[dict[str, Any]]] = field(default_factory=dict)
+    rounded: bool = False
 
     def values(self, kind: type, table: str, value: Any) -> dict[str, Any]:
         """The values of a table, by field."""

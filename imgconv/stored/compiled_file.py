@@ -16,7 +16,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar, get_args
 
-from imgconv.arrays import Shapes
+import numpy
+
+from imgconv.arrays import Array, Shapes
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.errors import InputError, ModelError
@@ -32,12 +34,14 @@ from imgconv.stored.codec import TableReader, TableWriter
 from imgconv.stored.launch_checks import NO_CHECKS, PlanChecks
 from imgconv.stored.frame_table import frame_values
 from imgconv.stored.plan_table import plan_values, read_plan
+from imgconv.stored.shared_weights import share_weights
 from imgconv.stored.tables import codec, graph_values, read_graph, read_partition, schema
 from imgconv.version import VERSION
 
 # What this imgconv reads, and what a reader of its files has to know: Model.needs in model.fbs. NEEDS_HOST is for files
-# with a host partition, which the host computes, NEEDS_STATES for plans that keep states.
-READS, NEEDS, NEEDS_HOST, NEEDS_STATES = 3, 1, 2, 3
+# with a host partition, which the host computes, NEEDS_STATES for plans that keep states, NEEDS_VIEWS for arrays that
+# are views of others.
+READS, NEEDS, NEEDS_HOST, NEEDS_STATES, NEEDS_VIEWS = 4, 1, 2, 3, 4
 # What reading a made-up file may raise; a damaged one does not pass its checksums.
 REFUSED = (
     ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError, StopIteration, TypeError,
@@ -94,10 +98,15 @@ def model_values(
 ) -> tuple[dict[str, Any], Sequence[bytes | memoryview]]:
     """The values of a Model table, and the blobs that they refer to."""
     blobs = BlobWriter()
+    share_weights(blobs, [(plan.plan, _constants(each.graph)) for each in sizes for plan in each.plans])
     first, *others = [_sized_values(each, blobs, format) for each in sizes]
     first |= {"description": description, "sizes": others}
     first["blobs"] = list(map(vars, places_of(blobs.parts)))
     return first, blobs.parts
+
+
+def _constants(graph: Graph) -> dict[str, Array]:
+    return {name: numpy.asarray(array) for name, array in graph.constants.items()}
 
 
 def _sized_values(sized: Sized, blobs: BlobWriter, format: Format | None) -> dict[str, Any]:
@@ -107,8 +116,9 @@ def _sized_values(sized: Sized, blobs: BlobWriter, format: Format | None) -> dic
         for each in sized.plans
     ]
     writer, partition = TableWriter(codec(), blobs), sized.graph.host_partition
+    needs = NEEDS_STATES if sized.states else NEEDS_HOST if partition else NEEDS
     return {
-        "needs": NEEDS_STATES if sized.states else NEEDS_HOST if partition else NEEDS, "written_by": VERSION,
+        "needs": NEEDS_VIEWS if blobs.has_views else needs, "written_by": VERSION,
         "config": writer.values(Config, "Config", sized.config), "graph": graph_values(sized.graph, blobs),
         "plans": made, "states": [{"name": output, "text": fed} for output, fed in sized.states.items()],
         "host_partition": partition and writer.values(HostPartition, "HostPartition", partition),

@@ -85,7 +85,7 @@ def storages_of(plan: Plan) -> dict[Storage, None]:
 def _storage(plan: Plan, storage: Storage, writer: TableWriter, content: Mapping[Storage, Array]) -> dict[str, Any]:
     values = writer.values(type(storage), "Storage", storage) | {"state": storage in plan.states}
     if storage in content:
-        values["content"] = writer.blobs.array(content[storage])
+        values["content"] = writer.blobs.array(content[storage], storage not in plan.content)
     if isinstance(storage, HostBuffer):
         return values | {"memory": "buffer", "bytes": storage.bytes}
     values |= writer.values(ImageForm, "Storage", storage.form) | {"memory": "image"}
@@ -98,7 +98,7 @@ def _storage(plan: Plan, storage: Storage, writer: TableWriter, content: Mapping
 
 def _output(plan: Plan, name: str, writer: TableWriter) -> dict[str, Any]:
     if name in plan.constant_outputs:
-        return {"kind": "constant", "constant": writer.blobs.array(plan.constant_outputs[name])}
+        return {"kind": "constant", "constant": writer.blobs.whole(plan.constant_outputs[name])}
     if name in plan.output_buffers:
         return {"kind": "storage", "storage": writer.number(Storage, plan.output_buffers[name])}
     return {"kind": "moved"}

@@ -70,7 +70,10 @@ def schema() -> Schema:
 def codec() -> Codec:
     """The codec of every table of the schema."""
     coders = {
-        Array: Coder(lambda writer, array: writer.blobs.array(array), lambda reader, t: read_array(t, reader.blob)),
+        Array: Coder(
+            lambda writer, array: writer.blobs.array(array, writer.rounded),
+            lambda reader, t: read_array(t, reader.blob),
+        ),
         Graph: Coder(lambda writer, g: graph_values(g, writer.blobs), lambda reader, t: read_graph(t, reader.blob)),
         DType: Coder(lambda _, dtype: dtype.name, lambda _, name: DTYPES[name]),
         TexelAxis: Coder(lambda _, axis: axis == "y", lambda _, along_y: "y" if along_y else "x"),
@@ -99,8 +102,8 @@ def codec() -> Codec:
 
 
 def graph_values(graph: Graph, blobs: BlobWriter) -> dict[str, Any]:
-    """The values of a Graph table. The arrays of its constants go to `blobs`."""
-    writer = TableWriter(codec(), blobs)
+    """The values of a Graph table. The arrays of its constants go to `blobs`, rounded as all plans round them."""
+    writer = TableWriter(codec(), blobs, rounded=True)
     values = writer.values(Graph, "Graph", graph)
     pools = {"indices": writer.entries.get(Index, []), "expressions": writer.entries.get(Expression, [])}
     return values | pools

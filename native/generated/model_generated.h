@@ -424,7 +424,11 @@ struct Array FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
     VT_DTYPE = 4,
     VT_SHAPE = 6,
-    VT_BLOB = 8
+    VT_BLOB = 8,
+    VT_STORED = 10,
+    VT_TABLES = 12,
+    VT_LIMITS = 14,
+    VT_COUNTS = 16
   };
   const flatbuffers::String *dtype() const {
     return GetPointer<const flatbuffers::String *>(VT_DTYPE);
@@ -435,6 +439,18 @@ struct Array FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   uint32_t blob() const {
     return GetField<uint32_t>(VT_BLOB, 0);
   }
+  const flatbuffers::String *stored() const {
+    return GetPointer<const flatbuffers::String *>(VT_STORED);
+  }
+  const flatbuffers::Vector<int64_t> *tables() const {
+    return GetPointer<const flatbuffers::Vector<int64_t> *>(VT_TABLES);
+  }
+  const flatbuffers::Vector<int64_t> *limits() const {
+    return GetPointer<const flatbuffers::Vector<int64_t> *>(VT_LIMITS);
+  }
+  const flatbuffers::Vector<int64_t> *counts() const {
+    return GetPointer<const flatbuffers::Vector<int64_t> *>(VT_COUNTS);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyOffset(verifier, VT_DTYPE) &&
@@ -442,6 +458,14 @@ struct Array FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyOffset(verifier, VT_SHAPE) &&
            verifier.VerifyVector(shape()) &&
            VerifyField<uint32_t>(verifier, VT_BLOB, 4) &&
+           VerifyOffset(verifier, VT_STORED) &&
+           verifier.VerifyString(stored()) &&
+           VerifyOffset(verifier, VT_TABLES) &&
+           verifier.VerifyVector(tables()) &&
+           VerifyOffset(verifier, VT_LIMITS) &&
+           verifier.VerifyVector(limits()) &&
+           VerifyOffset(verifier, VT_COUNTS) &&
+           verifier.VerifyVector(counts()) &&
            verifier.EndTable();
   }
 };
@@ -459,6 +483,18 @@ struct ArrayBuilder {
   void add_blob(uint32_t blob) {
     fbb_.AddElement<uint32_t>(Array::VT_BLOB, blob, 0);
   }
+  void add_stored(flatbuffers::Offset<flatbuffers::String> stored) {
+    fbb_.AddOffset(Array::VT_STORED, stored);
+  }
+  void add_tables(flatbuffers::Offset<flatbuffers::Vector<int64_t>> tables) {
+    fbb_.AddOffset(Array::VT_TABLES, tables);
+  }
+  void add_limits(flatbuffers::Offset<flatbuffers::Vector<int64_t>> limits) {
+    fbb_.AddOffset(Array::VT_LIMITS, limits);
+  }
+  void add_counts(flatbuffers::Offset<flatbuffers::Vector<int64_t>> counts) {
+    fbb_.AddOffset(Array::VT_COUNTS, counts);
+  }
   explicit ArrayBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -474,8 +510,16 @@ inline flatbuffers::Offset<Array> CreateArray(
     flatbuffers::FlatBufferBuilder &_fbb,
     flatbuffers::Offset<flatbuffers::String> dtype = 0,
     flatbuffers::Offset<flatbuffers::Vector<int64_t>> shape = 0,
-    uint32_t blob = 0) {
+    uint32_t blob = 0,
+    flatbuffers::Offset<flatbuffers::String> stored = 0,
+    flatbuffers::Offset<flatbuffers::Vector<int64_t>> tables = 0,
+    flatbuffers::Offset<flatbuffers::Vector<int64_t>> limits = 0,
+    flatbuffers::Offset<flatbuffers::Vector<int64_t>> counts = 0) {
   ArrayBuilder builder_(_fbb);
+  builder_.add_counts(counts);
+  builder_.add_limits(limits);
+  builder_.add_tables(tables);
+  builder_.add_stored(stored);
   builder_.add_blob(blob);
   builder_.add_shape(shape);
   builder_.add_dtype(dtype);
@@ -486,14 +530,26 @@ inline flatbuffers::Offset<Array> CreateArrayDirect(
     flatbuffers::FlatBufferBuilder &_fbb,
     const char *dtype = nullptr,
     const std::vector<int64_t> *shape = nullptr,
-    uint32_t blob = 0) {
+    uint32_t blob = 0,
+    const char *stored = nullptr,
+    const std::vector<int64_t> *tables = nullptr,
+    const std::vector<int64_t> *limits = nullptr,
+    const std::vector<int64_t> *counts = nullptr) {
   auto dtype__ = dtype ? _fbb.CreateString(dtype) : 0;
   auto shape__ = shape ? _fbb.CreateVector<int64_t>(*shape) : 0;
+  auto stored__ = stored ? _fbb.CreateString(stored) : 0;
+  auto tables__ = tables ? _fbb.CreateVector<int64_t>(*tables) : 0;
+  auto limits__ = limits ? _fbb.CreateVector<int64_t>(*limits) : 0;
+  auto counts__ = counts ? _fbb.CreateVector<int64_t>(*counts) : 0;
   return imgconv::stored::CreateArray(
       _fbb,
       dtype__,
       shape__,
-      blob);
+      blob,
+      stored__,
+      tables__,
+      limits__,
+      counts__);
 }
 
 struct NamedArray FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {

@@ -58,12 +58,22 @@ DeviceMemory::DeviceMemory(const Context &context, const File &file, const Plan 
     if (!memory_[number]) memory_[number] = new_filled(file, storage);
   }
   context.finish("allocating the memory of the plan");
+  gathered_.clear();
 }
 
 Memory DeviceMemory::new_filled(const File &file, const Storage &storage) {
   const Memory made = storage.is_image() ? new_image(storage, nullptr) : new_buffer(storage, 0);
   if (storage.content >= 0) {
-    upload(storage, made, file.checked_blob(static_cast<uint32_t>(storage.content)).data);
+    const Span blob = file.checked_blob(static_cast<uint32_t>(storage.content));
+    if (!storage.view.is_used) {
+      upload(storage, made, blob.data);
+    } else {
+      gathered_.emplace_back();
+      if (!gather(storage.view, blob, storage.dtype, gathered_.back())) {
+        file.refuse("'", storage.name, "' is no view of its blob: it is damaged, compile it again");
+      }
+      upload(storage, made, gathered_.back().data());
+    }
   } else {
     fill(storage, made, 0);
     variables_.push_back({storage, made});

@@ -46,6 +46,7 @@ class DeviceMemory {
   Memory workspace_;
   std::vector<Memory> slots_, memory_;
   std::vector<Variable> variables_;
+  std::vector<std::vector<uint8_t>> gathered_;  // what is being uploaded of views
 };
 
 }  // namespace imgconv

@@ -160,13 +160,34 @@ class Reader {
     }
     if (storage.place == Place::workspace) check_region(storage, table);
     if (storage.place == Place::slot) check_slot(storage, table);
-    if (table.content()) storage.content = blob(table.content()->blob(), storage.bytes, "the bytes of a constant");
+    if (table.content()) read_content(storage, *table.content());
     const bool fixed = storage.content >= 0 || storage.state;
     const bool shared = storage.place == Place::workspace || storage.place == Place::slot;
     if ((fixed && shared) || (storage.state && storage.place == Place::buffer)) {
       damaged("'" + storage.name + "' cannot be kept there");
     }
     return storage;
+  }
+
+  void read_content(Storage &storage, const stored::Array &table) {
+    const bool is_converted = table.stored() && table.stored()->size();
+    if (!is_converted && !(table.tables() && table.tables()->size())) {
+      storage.content = blob(table.blob(), storage.bytes, "the bytes of a constant");
+      return;
+    }
+    storage.content = index(table.blob(), UINT32_MAX, "blob");
+    storage.view.is_used = true;
+    storage.view.tables = list(table.tables());
+    storage.view.limits = list(table.limits());
+    storage.view.counts = list(table.counts());
+    storage.view.stored = is_converted ? dtype(table.stored()) : storage.dtype;
+    size_t count = 1;
+    for (const int64_t size : list(table.shape())) {
+      count = product(count, static_cast<uint64_t>(size), "a number of elements");
+      storage.view.sizes.push_back(static_cast<size_t>(size));
+    }
+    number(product(count, dtype_bytes(storage.dtype), "a constant"), storage.bytes, storage.bytes, "the bytes of a constant");
+    number(storage.view.sizes.size(), 1, 16, "the number of axes of a constant");
   }
 
   Texels read_texels(const stored::Storage &table) {

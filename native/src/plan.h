@@ -10,6 +10,7 @@
 #include "dtype.h"
 #include "error.h"
 #include "file.h"
+#include "shared_weights.h"
 
 namespace imgconv {
 
@@ -32,6 +33,7 @@ struct Storage {
   size_t bytes = 0;                          // of the texels, or of the buffer
   uint32_t slot = 0;
   int64_t content = -1;  // the number of a blob; -1: none
+  View view;             // of the blob
   bool state = false;
   bool linear = false;     // its texels are in a buffer, row by row
   bool exchanged = false;  // an input or an output

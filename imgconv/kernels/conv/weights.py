@@ -158,10 +158,15 @@ class PackedWeights:
         height, shape = blocks * texels, (blocks * texels, steps * LANES)
         return Texture(name, shape, matrix_layout(2), self.dtype, choose_tiling(steps, height, limits, name, shape))
 
-    def content(self, storage: Texture | HostBuffer) -> Array:
-        """The array to upload to the storage."""
+    @property
+    def source(self) -> Array:
+        """The constant weights that are packed."""
+        return self.weights.array
+
+    def content(self, storage: Texture | HostBuffer, source: Array) -> Array:
+        """The array to upload to the storage, packed from an array of the shape of `source`."""
         blocks, steps, texels = self.shape
-        dense = self.weights.dense()
+        dense = replace(self.weights, array=source).dense()
         packed = pack_weights(self.problem, self.weights.operation, self.block_quads, dense, self.winograd)
         assert packed.shape == (blocks, steps, texels, LANES), (packed.shape, self.shape)
         if isinstance(storage, HostBuffer):

@@ -122,11 +122,16 @@ class Matrix:
         shape, layout = (round_up(self.array.shape[0], LANES), self.array.shape[1]), matrix_layout(2)
         return Texture(name, shape, layout, self.dtype, choose_tiling(*layout.grid(shape), limits, name, shape))
 
-    def content(self, storage: Texture | HostBuffer) -> Array:
-        """The array to upload to the storage."""
+    @property
+    def source(self) -> Array:
+        """The constant weights that are packed."""
+        return self.array
+
+    def content(self, storage: Texture | HostBuffer, source: Array) -> Array:
+        """The array to upload to the storage, packed from an array of the shape of `source`."""
         texture = as_texture(storage)
         padded = numpy.zeros(texture.shape, self.dtype)
-        padded[: self.array.shape[0]] = self.array
+        padded[: source.shape[0]] = source
         return texture.tiling.scatter(texture.layout.pack(padded))
 
 

@@ -1,0 +1,123 @@
+#include "shared_weights.h"
+
+#include <cstring>
+
+namespace imgconv {
+namespace {
+
+constexpr int64_t ZERO = -(int64_t(1) << 62);  // as in imgconv/stored/blobs.py
+constexpr size_t MOST_PADS = 64;               // the same there
+constexpr int64_t LARGEST = int64_t(1) << 48;  // of an entry
+
+// Copies element `place` of the blob to element `at`.
+struct Copying {
+  const View &view;
+  Span blob;
+  imgconv_dtype dtype;
+  uint8_t *made;
+
+  void operator()(size_t place, size_t at) const {
+    const size_t bytes = dtype_bytes(dtype);
+    if (view.stored == dtype) {
+      std::memcpy(made + at * bytes, blob.data + place * bytes, bytes);
+    } else {
+      const float number = static_cast<float>(number_at(view.stored, blob.data, place));
+      std::memcpy(made + at * bytes, &number, bytes);
+    }
+  }
+};
+
+// The tables of a view, or the counts of one of its limits, at a position of all axes but the last.
+class Line {
+ public:
+  Line(const View &view, const int64_t *tables) : view_(view), tables_(tables) {}
+
+  // Moves to a position. Returns false if an entry is no place.
+  bool move(const std::vector<size_t> &position) {
+    last_ = tables_;
+    start_ = 0;
+    is_zero_ = false;
+    for (size_t axis = 0; axis + 1 < view_.sizes.size(); last_ += view_.sizes[axis++]) {
+      if (!add(last_[position[axis]], start_)) return false;
+    }
+    return true;
+  }
+
+  // The sum at element i of the last axis, or ZERO. Returns false if an entry is no place.
+  bool at(size_t i, int64_t &sum) {
+    sum = start_;
+    const bool was_zero = is_zero_;
+    const bool fits = add(last_[i], sum);
+    if (is_zero_) sum = ZERO;
+    is_zero_ = was_zero;
+    return fits;
+  }
+
+ private:
+  bool add(int64_t entry, int64_t &sum) {
+    if (entry == ZERO) {
+      is_zero_ = true;
+      return true;
+    }
+    sum += entry;
+    return entry > -LARGEST && entry < LARGEST;
+  }
+
+  const View &view_;
+  const int64_t *tables_, *last_ = nullptr;
+  int64_t start_ = 0;
+  bool is_zero_ = false;
+};
+
+// The number of elements; 0 if the tables do not fit, or have more than weights with pads.
+size_t elements_of(const View &view, size_t stored) {
+  size_t elements = 1, length = 0;
+  for (const size_t size : view.sizes) {
+    length += size;
+    if (!size || elements > MOST_PADS * stored / size) return 0;
+    elements *= size;
+  }
+  const bool fits = view.tables.empty() ? elements == stored : view.tables.size() == length;
+  return fits && view.counts.size() == view.limits.size() * length ? elements : 0;
+}
+
+}  // namespace
+
+bool gather(const View &view, Span blob, imgconv_dtype dtype, std::vector<uint8_t> &made) {
+  const size_t stored = blob.bytes / dtype_bytes(view.stored), elements = elements_of(view, stored);
+  if (!elements || (view.stored != dtype && dtype != IMGCONV_FLOAT32)) return false;
+  made.assign(elements * dtype_bytes(dtype), 0);
+  const Copying copy{view, blob, dtype, made.data()};
+  if (view.tables.empty()) {
+    for (size_t at = 0; at < elements; ++at) copy(at, at);
+    return true;
+  }
+  Line places(view, view.tables.data());
+  std::vector<Line> counts;
+  for (size_t n = 0; n < view.limits.size(); ++n) counts.emplace_back(view, view.counts.data() + n * view.tables.size());
+  std::vector<size_t> position(view.sizes.size());
+  for (size_t at = 0; at < elements; at += view.sizes.back()) {
+    bool fits = places.move(position);
+    for (Line &each : counts) fits = each.move(position) && fits;
+    for (size_t i = 0; i < view.sizes.back(); ++i) {
+      int64_t place = 0, count = 0;
+      fits = places.at(i, place) && fits;
+      bool is_zero = place == ZERO;
+      for (size_t n = 0; n < counts.size(); ++n) {
+        fits = counts[n].at(i, count) && fits;
+        is_zero = is_zero || count >= view.limits[n];
+      }
+      if (!fits) return false;
+      if (is_zero) continue;
+      if (place < 0 || static_cast<uint64_t>(place) >= stored) return false;
+      copy(static_cast<size_t>(place), at + i);
+    }
+    for (size_t axis = position.size() - 1; axis-- > 0;) {
+      if (++position[axis] < view.sizes[axis]) break;
+      position[axis] = 0;
+    }
+  }
+  return true;
+}
+
+}  // namespace imgconv

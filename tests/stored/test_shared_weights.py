@@ -1,0 +1,110 @@
+"""Weights are in a file once: packed ones are views of the graph's constants, element by element."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy
+import pytest
+from graphs import const
+from snapshots import DEVICES
+
+from imgconv.compiling.compiler import compile_graph
+from imgconv.compiling.plan import Launch
+from imgconv.config import Config
+from imgconv.errors import ModelError
+from imgconv.stored.blobs import ZERO, BlobWriter, read_array
+from imgconv.stored.compiled_file import PlanFor, SavedModel, save_model
+from imgconv.tensor import Tensor, build_graph
+
+X = Tensor.input("x", (1, 12, 9, 10))
+NETWORKS = {
+    "whole quads": lambda: X.conv2d(const(64, 12, 3, 3)), "parts of quads": lambda: X.conv2d(const(50, 12, 3, 3)),
+    "one channel": lambda: X.slice(1, 0, 1).conv2d(const(70, 1, 3, 3)),
+    "groups": lambda: X.conv2d(const(48, 4, 3, 3), groups=3),
+    "thin groups": lambda: X.conv2d(const(24, 2, 5, 5), groups=6),
+    "depthwise": lambda: X.conv2d(const(12, 1, 7, 7), groups=12),
+    "transposed": lambda: X.conv_transpose2d(const(12, 30, 3, 3), stride=2),
+    "matrix": lambda: X.reshape(108, 10) @ const(10, 90),
+}
+
+
+def is_winograd(launch: Launch) -> bool:
+    chosen = launch.choice and launch.choice.specialisation
+    of_two_axes = launch.choice is not None and launch.choice.template.startswith("winograd")
+    return of_two_axes or bool(getattr(chosen, "winograd", 0))
+
+
+@pytest.mark.parametrize("float16", [0, 1])
+@pytest.mark.parametrize("target", ["small gpu", "large gpu", "cpu"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_weights_are_stored_once(name: str, target: str, float16: int, tmp_path: Path) -> None:
+    graph, plan = compile_graph(build_graph({"y": NETWORKS[name]()}, [X]), Config(float16), DEVICES[target])
+    save_model(tmp_path / "m", graph, Config(float16), [PlanFor(plan, "d", DEVICES[target])])
+    saved = SavedModel.open(tmp_path / "m")
+    (read,) = saved.read_plans()
+    for storage, content in plan.content.items():
+        assert read.plan.content[storage].tobytes() == content.tobytes(), storage
+    largest = max(graph.constants.values(), key=lambda each: each.nbytes)
+    halves = any(content.dtype == "float16" for content in plan.content.values())
+    found = next(each for each in saved.read_graph().constants.values() if each.shape == largest.shape)
+    expected = largest.astype("float16").astype("float32") if halves else largest
+    numpy.testing.assert_array_equal(found, expected)
+    # Zeros between groups, and sums of weights, are no view.
+    is_view = name != "thin groups" and not any(is_winograd(launch) for launch in plan.launches)
+    stored = sum(place.bytes for place in saved.table.blobs)
+    assert not is_view or stored <= largest.nbytes // (2 if halves else 1) + 1024, (stored, largest.nbytes)
+
+
+def test_a_constant_that_a_plan_keeps_in_float_stays_exact(tmp_path: Path) -> None:
+    """Two plans of one file, one in half: the file has floats, and the halves apart."""
+    graph, plan = compile_graph(build_graph({"y": NETWORKS["whole quads"]()}, [X]), Config(), DEVICES["small gpu"])
+    _, half = compile_graph(graph, Config(1), DEVICES["small gpu"])
+    plans = [PlanFor(each, "d", DEVICES["small gpu"]) for each in (half, plan)]
+    save_model(tmp_path / "m", graph, Config(), plans)
+    saved = SavedModel.open(tmp_path / "m")
+    for read, each in zip(saved.read_plans(), plans, strict=True):
+        for storage, content in each.plan.content.items():
+            assert read.plan.content[storage].tobytes() == content.tobytes()
+    for name, array in saved.read_graph().constants.items():
+        numpy.testing.assert_array_equal(array, graph.constants[name])
+
+
+def table(**changed: Any) -> Any:
+    """An Array table: the transpose of a 2x3 array, with a zero, and a limit that makes the last element 0."""
+    values = {
+        "dtype": "float32", "shape": [3, 2], "blob": 0, "stored": "", "tables": [0, 1, ZERO, 0, 3],
+        "limits": [2], "counts": [0, 1, 0, 0, 1],
+    }
+    return SimpleNamespace(**{**values, **changed})
+
+
+BLOB = numpy.arange(1, 7, dtype=numpy.float32)
+
+
+def test_a_view_is_read() -> None:
+    found = read_array(table(), lambda _: BLOB.tobytes())
+    numpy.testing.assert_array_equal(found, [[1, 4], [2, 0], [0, 0]])
+    halves = table(stored="float16", tables=[], limits=[], counts=[])
+    found = read_array(halves, lambda _: BLOB.astype(numpy.float16).tobytes())
+    assert found.dtype == numpy.float32 and found.tolist() == [[1, 2], [3, 4], [5, 6]]
+
+
+@pytest.mark.parametrize("changed", [
+    {"tables": [0, 1, 2, 0, 4]}, {"tables": [-1, 1, 2, 0, 3]}, {"tables": [0, 1, 2, 0]}, {"counts": [0]},
+    {"limits": [2, 2]}, {"shape": [1 << 30, 1 << 30]}, {"shape": [-3, 2]}, {"stored": "object"}, {"stored": "float16"},
+    {"tables": [], "shape": [7]}, {"shape": []},
+], ids=str)
+def test_a_made_up_view_is_refused(changed: dict[str, Any]) -> None:
+    blob = BLOB if changed != {"stored": "float16"} else BLOB[:1]
+    limits = {} if "limits" in changed or "counts" in changed else {"limits": [], "counts": []}
+    with pytest.raises((ModelError, ValueError, TypeError)):
+        read_array(table(**limits | changed), lambda _: blob.tobytes())
+
+
+def test_arrays_of_equal_bytes_are_one_blob() -> None:
+    blobs = BlobWriter()
+    first, second = blobs.array(BLOB), blobs.array(BLOB.reshape(2, 3))
+    assert first["blob"] == second["blob"] and len(blobs.parts) == 1
