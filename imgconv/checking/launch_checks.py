@@ -23,6 +23,7 @@ from imgconv.compiling.plan import Plan, Storage
 from imgconv.config import Config
 from imgconv.graph.evaluate import evaluate_node
 from imgconv.graph.nodes import Gather, Graph, indices_of
+from imgconv.graph.quantization import Quantization
 from imgconv.kernels.layout import Texture
 from imgconv.stored.compiled_file import PlanFor
 from imgconv.stored.launch_checks import LaunchCheck, PlanChecks
@@ -69,6 +70,22 @@ def draw(storage: Storage, number: int, whole: bool = False, positive: bool = Fa
     return made.astype(storage.dtype)
 
 
+def _numbers(storage: Storage, content: Array) -> Array:
+    """The numbers that the content of a storage stands for."""
+    quantized = isinstance(storage, Texture) and storage.quantization
+    return quantized.decode(content) if quantized else content
+
+
+def _in_bytes(quantization: Quantization, value: Array, bounds: Array) -> tuple[Array, Array, Array]:
+    """Values and their bounds as the bytes that hold them, and for which of them the byte is known.
+
+    The bytes of -1 and 0 are 255 and 0: no bound is around both.
+    """
+    bounds = bounds / quantization.scale
+    low, high = (quantization.encode(quantization.scale * (value / quantization.scale + d)) for d in (-bounds, bounds))
+    return quantization.encode(value), bounds, high - low <= 2 * bounds + 1
+
+
 def _whole_storages(plan: Plan, graph: Graph) -> frozenset[Storage]:
     """The storages of integers, and of numbers that choose elements: what a driver does with 0.5 is not known."""
     indices = {o.value for node in graph.nodes if isinstance(node.operation, Gather) for o in indices_of(node)}
@@ -102,7 +119,7 @@ class _Checking:
         """The check without samples if it is not covered."""
         launch, place, shape = self.plan.launches[number], subject.output, subject.value.shape
         drawn = {each.storage for each in subject.places.values()}
-        arrays = {s: draw(s, self.numbers[s], s in self.whole, positive) for s in drawn}
+        arrays = {s: _numbers(s, draw(s, self.numbers[s], s in self.whole, positive)) for s in drawn}
         reads = {s for n in (number, *subject.parts) for s in self.plan.launches[n].reads}
         half = any(s in self.plan.content and s.dtype == "float16" for s in reads)
         contents = Contents(self.graph, self.config, arrays, half)
@@ -116,6 +133,9 @@ class _Checking:
         with numpy.errstate(all="ignore"):
             bounds = made.error + storing(place, value)
             known = numpy.isfinite(bounds) & (numpy.abs(value) + bounds < largest(place))
+        if isinstance(place.storage, Texture) and place.storage.quantization:
+            value, bounds, is_byte = _in_bytes(place.storage.quantization, value, bounds)
+            known = known & is_byte
         reason = "" if known.all() else "its result depends on rounding"
         where = numpy.broadcast_to(addresses_at(place, at, shape), known.shape)
         # Rounded up: the bounds are stored as floats, and so are the values.

@@ -14,6 +14,7 @@ from imgconv.compiling.textures import Textures, default_layout, host_buffer
 from imgconv.config import Config
 from imgconv.dtype import UINT8
 from imgconv.graph.nodes import Concatenation, Gather, Graph, Load, Node, Operand, Reduction, Value, plain
+from imgconv.graph.quantization import holds_fill
 from imgconv.graph.view import reshape
 from imgconv.kernels.codegen.generated import launch_of
 from imgconv.kernels.layout import HostBuffer, ImageLimits, Layout, Placement, Texture, byte_texture
@@ -181,7 +182,9 @@ class _Placer(Textures):
         key = (operand, layout)
         if key not in self.copies:
             source = self.graph.values[operand.value]
-            value = self.between(f"{operand.value}.copy{self.copied}", operand.view.shape, layout, self.dtype(source))
+            levels = self.quantizations.get(operand.value) if holds_fill(operand) else None
+            name = f"{operand.value}.copy{self.copied}"
+            value = self.between(name, operand.view.shape, layout, self.dtype(source), levels)
             self.copied += 1
             node = Node(replace(value, dtype=source.dtype), Load(), (operand,))
             output = self.placements[value.name]

@@ -35,6 +35,7 @@ from imgconv.arrays import Array
 from imgconv.dtype import UINT8, DType
 from imgconv.errors import ResourceError
 from imgconv.graph.index import Index, constant, flatten, variable
+from imgconv.graph.quantization import Quantization
 from imgconv.graph.view import Shape
 
 LANES = 4
@@ -297,13 +298,17 @@ class ImageForm:
 
 @dataclass(frozen=True)
 class Texture:
-    """A virtual texture: a tensor's shape, layout, element type and tiling. It has no memory yet."""
+    """A virtual texture: a tensor's shape, layout, element type and tiling. It has no memory yet.
+
+    quantization: of the numbers, if the bytes are levels of a quantised network.
+    """
 
     name: str
     shape: Shape
     layout: Layout
     dtype: DType
     tiling: Tiling
+    quantization: Quantization | None = None
 
     @property
     def form(self) -> ImageForm:
@@ -319,7 +324,8 @@ class Texture:
         width, height = self.tiling.image_size
         layers = f"x{self.tiling.layers}" if self.tiling.layers > 1 else ""
         tiles = f" in {self.tiling.tiles} tiles" if self.tiling.tiles > 1 else ""
-        return f"{self.name} {list(self.shape)} {self.dtype} {width}x{height}{layers}{tiles}"
+        levels = f" ({self.quantization})" if self.quantization else ""
+        return f"{self.name} {list(self.shape)} {self.dtype}{levels} {width}x{height}{layers}{tiles}"
 
 
 def byte_texture(name: str, shape: Shape, limits: ImageLimits | None) -> Texture | None:

@@ -96,13 +96,14 @@ class DeviceMemory:
         return events
 
     def content(self, storage: Storage) -> Array:
-        """The content of a buffer, or the texels of a texture."""
+        """The content of a buffer, or the texels of a texture: of one with a quantization, the numbers."""
         if isinstance(storage, HostBuffer):
             return self.context.read(self[storage], storage.shape, storage.dtype)
         tiling = storage.tiling
         width, height = (tiling.width, tiling.height) if tiling.linear else tiling.image_size
         layers = () if tiling.layers == 1 else (tiling.layers,)
-        return self.context.read(self[storage], (*layers, height, width, LANES), storage.dtype)
+        texels = self.context.read(self[storage], (*layers, height, width, LANES), storage.dtype)
+        return storage.quantization.decode(texels) if storage.quantization else texels
 
     def value(self, name: str) -> Array:
         """The array of a value that is in memory now, float32 or float16 as it is stored."""

@@ -61,6 +61,9 @@ struct TargetBuilder;
 struct Storage;
 struct StorageBuilder;
 
+struct Quantization;
+struct QuantizationBuilder;
+
 struct Tiling;
 struct TilingBuilder;
 
@@ -2172,7 +2175,8 @@ struct Storage FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_PACKED = 34,
     VT_TILING = 36,
     VT_LINEAR = 38,
-    VT_WHOLE = 40
+    VT_WHOLE = 40,
+    VT_QUANTIZATION = 42
   };
   const flatbuffers::String *name() const {
     return GetPointer<const flatbuffers::String *>(VT_NAME);
@@ -2231,6 +2235,9 @@ struct Storage FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   bool whole() const {
     return GetField<uint8_t>(VT_WHOLE, 0) != 0;
   }
+  const imgconv::stored::Quantization *quantization() const {
+    return GetPointer<const imgconv::stored::Quantization *>(VT_QUANTIZATION);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyOffset(verifier, VT_NAME) &&
@@ -2259,6 +2266,8 @@ struct Storage FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            verifier.VerifyTable(tiling()) &&
            VerifyField<uint8_t>(verifier, VT_LINEAR, 1) &&
            VerifyField<uint8_t>(verifier, VT_WHOLE, 1) &&
+           VerifyOffset(verifier, VT_QUANTIZATION) &&
+           verifier.VerifyTable(quantization()) &&
            verifier.EndTable();
   }
 };
@@ -2324,6 +2333,9 @@ struct StorageBuilder {
   void add_whole(bool whole) {
     fbb_.AddElement<uint8_t>(Storage::VT_WHOLE, static_cast<uint8_t>(whole), 0);
   }
+  void add_quantization(flatbuffers::Offset<imgconv::stored::Quantization> quantization) {
+    fbb_.AddOffset(Storage::VT_QUANTIZATION, quantization);
+  }
   explicit StorageBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -2355,11 +2367,13 @@ inline flatbuffers::Offset<Storage> CreateStorage(
     int32_t packed = -1,
     flatbuffers::Offset<imgconv::stored::Tiling> tiling = 0,
     bool linear = false,
-    bool whole = false) {
+    bool whole = false,
+    flatbuffers::Offset<imgconv::stored::Quantization> quantization = 0) {
   StorageBuilder builder_(_fbb);
   builder_.add_bytes(bytes);
   builder_.add_row_bytes(row_bytes);
   builder_.add_offset(offset);
+  builder_.add_quantization(quantization);
   builder_.add_tiling(tiling);
   builder_.add_packed(packed);
   builder_.add_columns(columns);
@@ -2399,7 +2413,8 @@ inline flatbuffers::Offset<Storage> CreateStorageDirect(
     int32_t packed = -1,
     flatbuffers::Offset<imgconv::stored::Tiling> tiling = 0,
     bool linear = false,
-    bool whole = false) {
+    bool whole = false,
+    flatbuffers::Offset<imgconv::stored::Quantization> quantization = 0) {
   auto name__ = name ? _fbb.CreateString(name) : 0;
   auto dtype__ = dtype ? _fbb.CreateString(dtype) : 0;
   auto shape__ = shape ? _fbb.CreateVector<int64_t>(*shape) : 0;
@@ -2425,7 +2440,59 @@ inline flatbuffers::Offset<Storage> CreateStorageDirect(
       packed,
       tiling,
       linear,
-      whole);
+      whole,
+      quantization);
+}
+
+struct Quantization FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef QuantizationBuilder Builder;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_LOW = 4,
+    VT_SCALE = 6
+  };
+  int32_t low() const {
+    return GetField<int32_t>(VT_LOW, 0);
+  }
+  float scale() const {
+    return GetField<float>(VT_SCALE, 0.0f);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyField<int32_t>(verifier, VT_LOW, 4) &&
+           VerifyField<float>(verifier, VT_SCALE, 4) &&
+           verifier.EndTable();
+  }
+};
+
+struct QuantizationBuilder {
+  typedef Quantization Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_low(int32_t low) {
+    fbb_.AddElement<int32_t>(Quantization::VT_LOW, low, 0);
+  }
+  void add_scale(float scale) {
+    fbb_.AddElement<float>(Quantization::VT_SCALE, scale, 0.0f);
+  }
+  explicit QuantizationBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<Quantization> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Quantization>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Quantization> CreateQuantization(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    int32_t low = 0,
+    float scale = 0.0f) {
+  QuantizationBuilder builder_(_fbb);
+  builder_.add_scale(scale);
+  builder_.add_low(low);
+  return builder_.Finish();
 }
 
 struct Tiling FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {

@@ -19,6 +19,7 @@ from operators import Case as OperatorCase
 from operators import model_of
 from played import Play, assert_same_bits, drawn
 from published import needs_models
+from test_levels import in_bytes, layers
 from test_operators_on_device import FAMILIES, first_cases
 
 import imgconv
@@ -98,6 +99,22 @@ def test_a_file_without_checks(device: DeviceInfo, play: Play, models: dict[str,
     """
     inputs = drawn(model)
     expected = {f"{n} {name}": array for n in ("new", "old") for name, array in model.run(inputs).items()}
+    assert_same_bits(play(lines, inputs), expected)
+
+
+def test_bytes_of_levels(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
+    """In images, levels of a quantised network are bytes: they are checked as such, and give the same bits."""
+    made, inputs = layers("uint8", 153)
+    model = imgconv.load(made, device=device, max_image=64)
+    expected = model.run(inputs)
+    assert in_bytes(model.plan)
+    model.save(tmp_path / "m")
+    lines = f"""
+        model = Player({str(tmp_path / "m")!r}, "{device.index}")
+        results.update(model.run(given))
+        found = [each["verdict"] for each in model.check()["launches"]]
+        assert set(found) <= {{"right", "not covered"}} and found.count("right") > 8, found
+    """
     assert_same_bits(play(lines, inputs), expected)
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from imgconv.dtype import FLOAT16, FLOAT32, UINT8, DType
 from imgconv.graph.expression import Digits, Expression, Forms, literal_text, render
 from imgconv.graph.index import Index, Lookup, Variable, constant, variable_index
 from imgconv.graph.nodes import Operand
+from imgconv.graph.quantization import BYTES, Quantization
 from imgconv.graph.view import Bound, needed
 from imgconv.kernels.layout import LANES, HostBuffer, Placement, Texture, Tiling
 
@@ -100,7 +101,7 @@ def read_function(
     For linear grids only: inside: every read is inside the grid. dtype: the result's. zeros: reads outside must give
     zero. If not, they give the nearest texel, because CPU compilers make faster code of reads without branches.
     """
-    tiling, kind = texture.tiling, f"{dtype.scalar}4"
+    tiling, kind, helpers = texture.tiling, f"{dtype.scalar}4", list[str]()
     if tiling.linear:
         load = texture.dtype.load
         if dtype != FLOAT32:
@@ -112,23 +113,65 @@ def read_function(
         body = f"const int n = {y} * {tiling.width} + {x};\n  return {load}"
     else:
         name = f"read_tiled_{_signature(tiling)}"
-        body = f"return read_imagef(image, TEXEL, {coordinates(tiling)})"
+        read = f"read_imagef(image, TEXEL, {coordinates(tiling)})"
+        if texture.quantization:
+            name += f"_{_named_levels(texture.quantization)}"
+            read = _decoded(read, texture.quantization, helpers)
+        body = f"return {read}"
     test = f"  if (x < 0 || x >= {tiling.width} || y < 0 || y >= {tiling.height}) return ({kind})(0.0f);\n"
     head = f"inline {kind} {name}({image_type(texture)} image, int x, int y) {{\n"
-    return name, once(name, f"{head}{'' if inside or not zeros else test}  {body};\n}}\n")
+    return name, "".join(helpers) + once(name, f"{head}{'' if inside or not zeros else test}  {body};\n}}\n")
 
 
 def write_function(texture: Texture) -> tuple[str, str]:
     """The name and the definition of the function that writes a texel of a tiled or linear grid."""
-    tiling = texture.tiling
+    tiling, helpers = texture.tiling, list[str]()
     if tiling.linear:
         name = f"write_linear_{texture.dtype}_{tiling.width}x{tiling.height}"
         body = texture.dtype.store.format(f"y * {tiling.width} + x")
     else:
-        name = f"write_tiled_{_signature(tiling)}"
-        body = f"write_imagef(image, {coordinates(tiling)}, value)"
+        name, value = f"write_tiled_{_signature(tiling)}", "value"
+        if texture.quantization:
+            name += f"_{_named_levels(texture.quantization)}"
+            value = _encoded(value, texture.quantization, helpers)
+        body = f"write_imagef(image, {coordinates(tiling)}, {value})"
     head = f"inline void {name}({image_type(texture, True)} image, int x, int y, float4 value) {{\n"
-    return name, once(name, f"{head}  {body};\n}}\n")
+    return name, "".join(helpers) + once(name, f"{head}  {body};\n}}\n")
+
+
+# Levels of a quantised network. Images of bytes are normalised: a byte is read as itself divided by 255, which drivers
+# may round.
+
+
+def _decoded(read: str, quantization: Quantization, helpers: list[str]) -> str:
+    """The text of the numbers whose bytes an image gives. Adds a function that it calls to `helpers`."""
+    name = _named_levels(replace(quantization, scale=1.0))
+    level = "rint(texel * 255.0f)"
+    if quantization.low < 0:
+        helpers.append(once(name, (
+            f"inline float4 {name}(float4 texel) {{\n  const float4 level = {level};\n"
+            f"  return select(level, level - {BYTES}.0f, level > {quantization.high}.0f);\n}}\n"
+        )))
+    made = f"{name}({read})" if quantization.low < 0 else level.replace("texel", read)
+    return made if quantization.scale == 1 else f"({made} * {literal_text(quantization.scale)})"
+
+
+def _encoded(numbers: str, quantization: Quantization, helpers: list[str]) -> str:
+    """The text of the texel that holds these numbers. Adds a function that it calls to `helpers`."""
+    reciprocal = "" if quantization.scale == 1 else f" * {literal_text(1 / quantization.scale)}"
+    name = "to_bytes"
+    helpers.append(once(name, (
+        f"inline float4 {name}(float4 level) {{\n"
+        f"  return select(level, level + {BYTES}.0f, level < 0.0f) * (1.0f / 255.0f);\n}}\n"
+    )))
+    return f"{name}(rint({numbers}{reciprocal}))"
+
+
+def _named_levels(quantization: Quantization) -> str:
+    """The name of the function that reads levels, or a part of the name of one that reads numbers."""
+    name = f"levels_from_{quantization.low}".replace("-", "minus_")
+    digits = hashlib.sha256(repr(quantization.scale).encode()).hexdigest()[:8]
+    return name if quantization.scale == 1 else f"{name}_{digits}"
 
 
 def read_text(
@@ -149,7 +192,11 @@ def read_text(
             f"(({name}) < {size} ? ({name}) : -1)" if tested and not (tiling.bordered or inside) else name
             for name, size, tested in (("x", tiling.width, past[0]), ("y", tiling.height, past[1]))
         )
-        return f"read_image{dtype.scalar[0]}({image}, {sampler}({where})({x}, {y}))"
+        place = f"{sampler}({where})({x}, {y}))"
+        if texture.quantization is None:
+            return f"read_image{dtype.scalar[0]}({image}, {place}"
+        numbers = _decoded(f"read_imagef({image}, {place}", texture.quantization, helpers)
+        return numbers if dtype == FLOAT32 else f"convert_{dtype.scalar}4({numbers})"
     name, definition = read_function(
         texture, inside and tiling.linear, dtype if tiling.linear else FLOAT32, before or any(past) or not tiling.linear
     )
@@ -163,6 +210,9 @@ def write_text(image: str, texture: Texture, helpers: list[str], dtype: DType = 
 
     dtype: of the texel. The texture must be one image if it is not float.
     """
+    if texture.tiling.is_one_image and texture.quantization:
+        numbers = "texel" if dtype == FLOAT32 else "convert_float4(texel)"
+        return f"write_imagef({image}, (int2)(x, y), {_encoded(numbers, texture.quantization, helpers)})"
     if texture.tiling.is_one_image:
         return f"write_image{dtype.scalar[0]}({image}, (int2)(x, y), texel)"
     name, definition = write_function(texture)
@@ -289,12 +339,15 @@ class Emitter:
         inside = 0 <= x.low and x.high < tiling.width and 0 <= y.low and y.high < tiling.height
         if tiling.is_one_image:
             read = f"read_imagef({image}, {'' if inside else 'TEXEL, '}(int2)({where_x}, {where_y}))"
+            if storage.quantization:
+                read = _decoded(read, storage.quantization, self.helpers)
         else:
             function, definition = read_function(storage, inside and tiling.linear)
             self.helpers.append(definition)
             read = f"{function}({image}, {where_x}, {where_y})"
         # A byte is read as a number from 0 to 1, which drivers may round.
-        return self.name("float4", f"rint({read} * 255.0f)" if storage.dtype == UINT8 else read)
+        bytes_ = storage.dtype == UINT8 and storage.quantization is None
+        return self.name("float4", f"rint({read} * 255.0f)" if bytes_ else read)
 
     def choose(
         self, operand: Operand, placement: Placement, axes: Mapping[Variable, Index], indices: Mapping[Variable, str],
@@ -405,6 +458,8 @@ class Emitter:
         x, y, _ = placement.address([e.substitute({LANE: constant(0)}) for e in position])
         target = f"{self.index(x)}, {self.index(y)}"
         if storage.tiling.is_one_image:
+            if storage.quantization:
+                value = _encoded(value, storage.quantization, self.helpers)
             self.lines.append(f"write_imagef(output, (int2)({target}), {value});")
         else:
             function, definition = write_function(storage)

@@ -1,0 +1,124 @@
+"""The values of a graph that are levels of a quantised network, as one byte each holds them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+
+import numpy
+
+from imgconv.arrays import Array
+from imgconv.graph.expression import Apply, Argument, Expression, Literal, parts
+from imgconv.graph.intervals import ANY, Range, range_of
+from imgconv.graph.nodes import IDENTITY, Concatenation, Graph, Load, Node, Operand, Reduction
+
+BYTES = 256
+# Scales whose product with a level, and whose reciprocal, are normal floats.
+SCALES = (1e-30, 1e30)
+_ROUNDING = frozenset(("round", "truncate", "floor", "ceil"))
+_WHOLE = frozenset(("maximum", "minimum", "add", "subtract"))
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """Numbers of one byte each: n * scale, for the integers n of low .. low + 255, of which one is 0.
+
+    The byte is n, or n + 256 if n is negative, so that the byte 0 is the number 0 whatever the zero point is: it is the
+    padding of convolutions, and what a device reads outside of an image.
+    """
+
+    low: int
+    scale: float
+
+    @property
+    def high(self) -> int:
+        return self.low + BYTES - 1
+
+    def encode(self, numbers: Array) -> Array:
+        """The bytes of numbers, as floats."""
+        levels = numpy.rint(numbers / self.scale)
+        made: Array = numpy.where(levels < 0, levels + BYTES, levels)
+        return made
+
+    def decode(self, stored: Array) -> Array:
+        """The numbers of bytes, as floats."""
+        levels = stored.astype(numpy.float32)
+        levels = numpy.where(levels > self.high, levels - BYTES, levels)
+        made: Array = levels * numpy.float32(self.scale)
+        return made
+
+    def __str__(self) -> str:
+        return f"{self.low}..{self.high} * {self.scale:g}"
+
+
+def quantizations(graph: Graph) -> dict[str, Quantization]:
+    """The Quantization of each value that holds levels, by name.
+
+    A value is levels if the last steps of its node's epilogue are those of QuantizeLinear, of QuantizeLinear and
+    DequantizeLinear, or of the former without its zero point; or if its node moves, or selects among, such values.
+
+    Empty if a node makes NaN, which marks integers that are not exact: no byte holds it.
+    """
+    if any(isinstance(p, Literal) and math.isnan(p.value) for node in graph.nodes for p in parts(node.epilogue)):
+        return {}
+    found: dict[str, Quantization] = {}
+    for node in graph.nodes:
+        made = _inherited(node, found) if node.epilogue == IDENTITY else _written(node, found)
+        if made is not None:
+            found[node.output.name] = made
+    return found
+
+
+def holds_fill(operand: Operand) -> bool:
+    """Returns whether the elements that a view adds are zeros, which every Quantization has."""
+    return operand.fill == 0 or not operand.view.bounds
+
+
+def _inherited(node: Node, found: Mapping[str, Quantization]) -> Quantization | None:
+    """The common Quantization of the values among whose elements the node's results are."""
+    operation, operands = node.operation, node.operands
+    if isinstance(operation, Reduction):
+        if operation.kind not in ("max", "min") or operation.body != IDENTITY or 0 in operands[0].view.shape:
+            return None
+    elif not isinstance(operation, (Load, Concatenation)):
+        return None
+    first, *others = {found.get(operand.value) for operand in operands}
+    return None if others or not all(map(holds_fill, operands)) else first
+
+
+def _written(node: Node, found: Mapping[str, Quantization]) -> Quantization | None:
+    """The Quantization of what an epilogue writes."""
+    expression, scale = node.epilogue, 1.0
+    if isinstance(expression, Apply) and expression.operation == "multiply":
+        expression, factor = expression.arguments
+        if not isinstance(factor, Literal) or not SCALES[0] < factor.value < SCALES[1]:
+            return None
+        scale = float(numpy.float32(factor.value))
+    read = node.all_operands[:1] if isinstance(node.operation, Load) else (None,)
+    levels = [_levels(operand, found) for operand in (*read, *node.epilogue_operands)]
+    if not _is_whole(expression, {n for n, each in enumerate(levels) if each is not None}):
+        return None
+    low, high = range_of(expression, [each or ANY for each in levels])
+    low, high = min(low, 0), max(high, 0)
+    return Quantization(int(low), scale) if high - low < BYTES else None
+
+
+def _levels(operand: Operand | None, found: Mapping[str, Quantization]) -> Range | None:
+    """The range of the integers that an operand reads. None if it may read other numbers."""
+    made = found.get(operand.value) if operand is not None and holds_fill(operand) else None
+    return (made.low, made.high) if made is not None and made.scale == 1 else None
+
+
+def _is_whole(expression: Expression, whole: Set[int]) -> bool:
+    """Returns whether all values of an expression are integers. whole: the numbers of the arguments that are."""
+    found: set[Expression] = set()
+    for part in parts(expression):
+        if isinstance(part, Literal):
+            integer = float(part.value).is_integer()
+        elif isinstance(part, Argument):
+            integer = part.number in whole
+        else:
+            integer = part.operation in _ROUNDING or (part.operation in _WHOLE and found.issuperset(part.arguments))
+        found |= {part} if integer else set()
+    return expression in found
