@@ -245,7 +245,7 @@ class Model:
 
     def save(
         self, path: str | os.PathLike[str], targets: Sequence[str | os.PathLike[str] | DeviceInfo] = (),
-        sizes: Sequence[Shapes] = (),
+        sizes: Sequence[Shapes] = (), generic: bool = False,
     ) -> None:
         """Writes the plan of the last run, its weights and the driver's programs: `load` takes the file as a model.
 
@@ -256,11 +256,12 @@ class Model:
         Loading it needs no onnx package. On the same device and driver it compiles nothing; on another one it plans
         again. sizes: further shapes, as `load` takes them, for which the file has plans too. They share the weights,
         and a run, or an open of the native player, takes the plan of its shapes; others need the ONNX file.
+        generic: end the file with a plan for any phone, so that no device is refused that could run it.
         targets: devices to plan for instead, which need not be here: files of `imgconv devices --json`, names of
         running.description.known_devices(), or DeviceInfos. Raises InputError for a wrong description or a file that
         cannot be written, and what `run` raises.
         """
-        save_sized(path, self._last, self._source, targets, sizes)
+        save_sized(path, self._last, self._source, targets, sizes, generic)
 
     def __call__(self, array: Any) -> Any:
         """The only output for the only input, model(array); a dict of the outputs if there are several.

@@ -41,6 +41,9 @@ again. With --target it is planned for a device that is not at hand; this machin
 measure what can be half for --float16. --pictures measures that on pictures of yours and to the end, as imgconv tune
 --precision does; without them a load measures it on synthetic pictures in little time.
 
+The file ends with a plan for any phone, as --target generic makes it: a device that is not among the targets takes the
+first plan that keeps its limits.
+
 With --picture the file takes a camera's frames: its input "picture" is an array of their bytes, and the device resizes,
 converts and normalises them. The settings are those that imgconv run would take of MODEL.task.json, the outputs'
 shapes and the command line."""
@@ -129,7 +132,7 @@ def _write(
     if devices and (precision or not config.float16):
         save_for_devices(
             path, options.model, devices, config, shapes, precision, options.strict, stage, description, states,
-            options.outputs, sizes,
+            options.outputs, sizes, True,
         )
         return devices[0]
     try:
@@ -140,7 +143,7 @@ def _write(
         if not devices:
             raise
         raise DeviceError(f"{error}\nWith --float16 a device here measures what can be half; {WITHOUT}") from error
-    (model.stream(states) if states else model).save(path, devices, sizes)
+    (model.stream(states) if states else model).save(path, devices, sizes, True)
     return model.device
 
 

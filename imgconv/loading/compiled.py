@@ -25,6 +25,7 @@ from imgconv.precision.share import UNDECIDED, halves_of
 from imgconv.compiling.packings import Packings, SharedPackings
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Precision
+from imgconv.errors import DeviceError, ResourceError
 from imgconv.graph.nodes import Graph, Value
 from imgconv.limits import Limits, spending
 from imgconv.loading.description import read_description
@@ -175,7 +176,7 @@ def plans_to_save(
 
 def save_sized(
     path: str | os.PathLike[str], compiled: Compiled, source: Source | SavedSource,
-    targets: Sequence[str | os.PathLike[str] | DeviceInfo], sizes: Sequence[Shapes],
+    targets: Sequence[str | os.PathLike[str] | DeviceInfo], sizes: Sequence[Shapes], generic: bool,
 ) -> None:
     """Writes the file of a model that `source` compiled, and of the same for other sizes; see Model.save.
 
@@ -183,10 +184,12 @@ def save_sized(
     """
     states, packings = compiled.states, Packings()
     others = [source.compile({**source.shapes, **each}, {}, [compiled.session], states or None) for each in sizes]
-    made = [
-        Sized(each.graph, each.config, plans_to_save(each, source.info, targets, source.tuning, packings), each.states)
-        for each in (compiled, *others)
-    ]
+    made = []
+    for each in (compiled, *others):
+        plans = plans_to_save(each, source.info, targets, source.tuning, packings)
+        if generic:
+            plans = with_generic(plans, each.graph, each.config, states, packings)
+        made.append(Sized(each.graph, each.config, plans, states))
     save_sizes(path, made, source.description, source.format)
 
 
@@ -207,6 +210,23 @@ def plans_for(
         plan = PlanFor(prepared.plan(states=states), info.key, target)
         plans.append(with_checks(plan, graph, config, states))
     return plans
+
+
+def with_generic(
+    plans: Sequence[PlanFor], graph: Graph, config: Config, states: Mapping[str, str], packings: Packings
+) -> list[PlanFor]:
+    """The plans and, as the last, one for the least device of all, unless it is there or cannot be.
+
+    It cannot if the settings ask for arithmetic in half, or if a kernel takes more than that device has.
+    """
+    least = read_description("generic")
+    if any(each.device == least.key for each in plans):
+        return [*plans]
+    try:
+        return [*plans, *plans_for(graph, config, [least], None, states, packings)]
+    except (DeviceError, ResourceError) as error:
+        LOG.warning("the file has no plan for any device: %s", error)
+        return [*plans]
 
 
 @dataclass(frozen=True)

@@ -69,13 +69,13 @@ class Stream:
 
     def save(
         self, path: str | os.PathLike[str], targets: Sequence[str | os.PathLike[str] | DeviceInfo] = (),
-        sizes: Sequence[Shapes] = (),
+        sizes: Sequence[Shapes] = (), generic: bool = False,
     ) -> None:
         """Writes a compiled file that keeps the states from run to run; see Model.save.
 
         `load` and the native player take it: Model.reset and imgconv_reset set the states to zero.
         """
-        save_sized(path, self._compiled, self._source, targets, sizes)
+        save_sized(path, self._compiled, self._source, targets, sizes, generic)
 
 
 def check_host(partition: HostPartition, plan: Plan) -> None:

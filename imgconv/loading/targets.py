@@ -15,7 +15,7 @@ from imgconv.graph.nodes import Graph
 from imgconv.limits import Limits, spending
 from imgconv.passes import run_passes
 from imgconv.preprocessing.stage import PictureStage
-from imgconv.loading.compiled import plans_for, say_what_is_half
+from imgconv.loading.compiled import plans_for, say_what_is_half, with_generic
 from imgconv.loading.stream import check_host, check_states
 from imgconv.runtime.host_fallback import HostFallback, strict_error
 from imgconv.stored.compiled_file import Sized, save_sizes
@@ -29,7 +29,7 @@ def save_for_devices(
     shapes: Shapes | None = None, precision: PrecisionFile | None = None, strict: bool = False,
     picture: PictureStage | None = None, description: str | None = None, states: Mapping[str, str] = {},
     outputs: Sequence[str] = (),
-    sizes: Sequence[Shapes] = (),
+    sizes: Sequence[Shapes] = (), generic: bool = False,
 ) -> None:
     """Writes the file of `load(model).save(path, devices)`. It opens no device, so that there may be none.
 
@@ -38,7 +38,7 @@ def save_for_devices(
     model: an ONNX file. precision: needed if config.float16 is not 0, because `load` measures on a device what is half.
     shapes, strict, outputs: as `load` takes them. picture: the preparation of a picture before the model, whose shape
     is among shapes. description: by default that beside the model. states: as Model.stream takes them. Raises what
-    `load` and `Stream.save` raise. sizes: as Model.save takes them.
+    `load` and `Stream.save` raise. sizes, generic: as Model.save takes them.
     """
     if config.storage != FLOAT32 and not precision:
         raise ValueError("float16 takes a precision file")
@@ -51,6 +51,8 @@ def save_for_devices(
             check_states(graph.inputs, [graph.values[name] for name in graph.outputs], states)
         settings = replace(config, precision=precision.precision_of(graph)) if precision else config
         plans = plans_for(graph, settings, devices, open_beside(model), states, packings)
+        if generic:
+            plans = with_generic(plans, graph, settings, states, packings)
         if states and graph.host_partition:
             check_host(graph.host_partition, plans[0].plan)
         return Sized(graph, settings, plans, states)

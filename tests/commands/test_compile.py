@@ -22,6 +22,8 @@ from host_fallback_models import CASES
 import imgconv as engine
 from imgconv.cl.device import DeviceInfo
 from imgconv.kernels.target import Target
+from imgconv.config import Config
+from imgconv.loading.compiled import with_generic
 from imgconv.loading.description import read_description
 from imgconv.loading.target import target_of
 from imgconv.preprocess import FORMATS
@@ -45,22 +47,37 @@ def compile_without_device(imgconv: Command, *arguments: object) -> tuple[int, s
 def test_the_same_file_as_with_a_device(imgconv: Command, device: DeviceInfo, settings: dict[str, Any]) -> None:
     write_convolution()
     model = engine.load("conv.onnx", device=device, shapes={"x": (1, 3, 12, 10)}, **settings)
-    model.save("expected.imgconv", PHONES)
+    model.save("expected.imgconv", PHONES, generic=True)
     options = ("--native-explog", "--max-image", 64) if settings else ()
     status, out, err = compile_without_device(imgconv, "conv.onnx", *SIZE, *TARGETS, *options)
     assert status == 0 and "MB for adreno_640, adreno_740" in out, err
     assert Path("conv.imgconv").read_bytes() == Path("expected.imgconv").read_bytes()
 
 
+def test_a_file_ends_with_a_plan_for_any_phone(imgconv: Command, device: DeviceInfo) -> None:
+    """With and without --target; once if it is a target; not if it cannot be."""
+    write_convolution()
+    least = read_description("generic").key
+    for options, count in (("--device", device.index), 2), (TARGETS, 3), (("--target", "generic"), 1):
+        status, _, err = imgconv("compile", "conv.onnx", *SIZE, *options)
+        assert status == 0, err
+        plans = SavedModel.open("conv.imgconv").table.plans
+        devices = [plan.device for plan in plans]
+        assert devices[-1] == least and devices.count(least) == 1 and len(devices) >= count
+    model = engine.load("conv.onnx", device=device, shapes={"x": (1, 3, 12, 10)})
+    prepared = with_generic([], model.graph, Config(float16=2), {}, {})
+    assert prepared == []  # it has no arithmetic in half
+
+
 def test_several_sizes_with_and_without_a_device(imgconv: Command, device: DeviceInfo) -> None:
     write_convolution()
     sizes = ("--shape", "h=12", "--shape", "h=20")
-    engine.load("conv.onnx", device=device, shapes={"h": 12}).save("expected.imgconv", PHONES, [{"h": 20}])
+    engine.load("conv.onnx", device=device, shapes={"h": 12}).save("expected.imgconv", PHONES, [{"h": 20}], True)
     status, _, err = compile_without_device(imgconv, "conv.onnx", *sizes, *TARGETS)
     assert status == 0, err
     assert Path("conv.imgconv").read_bytes() == Path("expected.imgconv").read_bytes()
     shown = json.loads(imgconv("inspect", "conv.imgconv", "--json")[1])["plans"]
-    assert [plan["inputs"][0]["shape"][2] for plan in shown] == [12, 12, 20, 20]
+    assert [plan["inputs"][0]["shape"][2] for plan in shown] == [12] * 3 + [20] * 3
     status, _, err = imgconv("compile", "conv.onnx", "--device", device.index, *sizes)
     assert status == 0, err
     model = engine.load("conv.imgconv", device=device)
@@ -76,7 +93,7 @@ def test_states_are_kept_with_and_without_a_device(imgconv: Command, device: Dev
         [onnx.ValueInfoProto(name=name) for name in ("after", "y")],
     )
     onnx.save(make_model(graph, opset_imports=[make_opsetid("", 13)]), "sum.onnx")
-    engine.load("sum.onnx", device=device).stream({"after": "before"}).save("expected.imgconv", PHONES)
+    engine.load("sum.onnx", device=device).stream({"after": "before"}).save("expected.imgconv", PHONES, generic=True)
     status, _, err = compile_without_device(imgconv, "sum.onnx", *TARGETS, "--state", "after=before")
     assert status == 0, err
     assert Path("sum.imgconv").read_bytes() == Path("expected.imgconv").read_bytes()
@@ -106,7 +123,7 @@ def test_in_a_process_without_any_driver(tmp_path: Path) -> None:
     done = run(*TARGETS)
     assert done.returncode == 0, done.stderr
     plans = SavedModel.open(tmp_path / "conv.imgconv").table.plans
-    assert [plan.device for plan in plans] == [read_description(name).key for name in PHONES]
+    assert [plan.device for plan in plans] == [read_description(name).key for name in (*PHONES, "generic")]
 
 
 def test_pictures_measure_what_can_be_half(imgconv: Command, device: DeviceInfo) -> None:
