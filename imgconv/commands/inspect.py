@@ -30,8 +30,9 @@ from imgconv.stored.tuning import open_beside
 
 DESCRIPTION = """\
 Show what would run on the device: every launch with the operations fused into it, the ONNX nodes it came from, the
-texture it writes and its multiply-adds, the sums, and the graph after the passes. Nothing is compiled or run, except
-with --float16, where the model itself is asked which of its textures must stay float.
+texture it writes and its multiply-adds, and the sums; with --graph the graph after the passes. Nothing is compiled or
+run, except with --float16, where the model itself is asked which of its textures must stay float. A table is as wide as
+the terminal, in a file or a pipe 200 columns at most; --all shows every column.
 
 Of a file of imgconv compile, and of a model with --target, it shows every plan: for which device, its memory, what is
 half, the time that the cost model predicts. That needs no device; --all shows the launches of each plan too. With
@@ -42,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `imgconv inspect`."""
     add_model_arguments(parser)
     parser.add_argument("--all", action="store_true", help="every column")
-    parser.add_argument("--constants", action="store_true", help="also list the constants of the graph")
+    parser.add_argument("--graph", action="store_true", help="also print the graph after the passes")
+    parser.add_argument("--constants", action="store_true", help="the same with the constants of the graph")
     add_strict_argument(parser)
     add_target_argument(parser)
     parser.add_argument(
@@ -67,7 +69,7 @@ def execute(options: argparse.Namespace) -> None:
         shown = {"reasons": dict(graph.reasons), "choices": choices(plan)} if options.why else {}
         terminal.print_json(as_json(options.model, device.key, plan, graph.host_partition, halves) | shown)
         return
-    print_plan(device, graph, plan, options.all, options.constants, halves)
+    print_plan(device, plan, lines_of_graph(graph, options), options.all, halves)
     if graph.host_partition:
         print_boundary(graph.host_partition, plan)
     if options.why:
@@ -90,7 +92,8 @@ def _show_plans(options: argparse.Namespace, config: Config) -> None:
         print_plans(options.model, sized)
         for each in sized.plans if options.all else ():
             terminal.console().print()
-            print_plan(each.device, sized.graph, each.plan, True, options.constants, sized.halves(each.plan))
+            lines = lines_of_graph(sized.graph, options)
+            print_plan(each.device, each.plan, lines, True, sized.halves(each.plan))
         for each in sized.plans if options.why else ():
             print_reasons(sized.graph.reasons, choices(each.plan))
 
@@ -152,17 +155,30 @@ def print_reasons(reasons: Mapping[str, str], choices: Mapping[str, str]) -> Non
 
 
 LAUNCHES = (
-    Column("#"), Column("kind", 3, text=True), Column("writes", text=True),
-    Column("operation, and what is fused into it", text=True), Column("M multiply-adds", 1), Column("kB", 2),
-    Column("texture", 4, text=True), Column("from ONNX nodes", 5, text=True), Column("kernel", 6, text=True),
+    Column("#"), Column("kind", 6, text=True), Column("writes", text=True),
+    Column("operation, and what is fused into it", text=True), Column("M multiply-adds", 2), Column("kB", 3),
+    Column("texture", 4, text=True), Column("from ONNX nodes", 5, text=True), Column("kernel", 1, text=True),
 )
+WIDEST = 200  # columns of a table in a file or a pipe
+
+
+def lines_of_graph(graph: Graph, options: argparse.Namespace) -> list[str]:
+    """The lines of the graph that the options ask for: by default inputs, outputs, and the host's nodes."""
+    lines = str(graph).splitlines()
+    if options.constants:
+        return lines
+    if not options.graph:
+        host = str(graph.host_partition).splitlines() if graph.host_partition else []
+        return [line for line in lines if line.startswith(("  input  ", "  output ")) and line not in host] + host
+    size = sum(array.nbytes for array in graph.constants.values())
+    kept = [line for line in lines if not line.startswith("  constant ")]
+    return kept + [f"  {len(graph.constants)} constants of {size / 1e6:.2f} MB: --constants"] * bool(graph.constants)
 
 
 def print_plan(
-    device: DeviceInfo | str, graph: Graph, plan: Plan, everything: bool = False, constants: bool = False,
-    halves: Halves | None = None,
+    device: DeviceInfo | str, plan: Plan, graph: Sequence[str], everything: bool = False, halves: Halves | None = None
 ) -> None:
-    """Prints launches, totals and the graph as text. everything: all columns; constants: those of the graph too.
+    """Prints launches, totals and the lines of the graph. everything: all columns.
 
     halves: under FLOAT16, what is half, and why the rest is not.
     """
@@ -170,16 +186,13 @@ def print_plan(
     console = terminal.console()
     console.print(f"launches on {device}", style="bold")
     rows = [(str(number), *_cells(launch, reasons.get(launch.name, ""))) for number, launch in enumerate(plan.launches)]
-    print_table(console, LAUNCHES, rows, everything, hint="--all")
+    print_table(console, LAUNCHES, rows, everything, hint="--all", widest=WIDEST)
     console.print()
     for line in (*totals_as_text(plan), *([str(halves)] if halves else [])):
         console.print(line)
     console.print()
-    shown = [line for line in str(graph).splitlines() if constants or not line.startswith("  constant ")]
-    console.print("\n".join(shown))
-    if graph.constants and not constants:
-        count = sum(array.nbytes for array in graph.constants.values())
-        console.print(f"  {len(graph.constants)} constants of {count / 1e6:.2f} MB: --constants")
+    for line in graph:
+        console.print(line)
 
 
 def print_boundary(partition: HostPartition, plan: Plan) -> None:
@@ -201,9 +214,9 @@ def _cells(launch: Launch, why_float: str) -> tuple[str, ...]:
     operation += f" because {launch.reason}" if launch.reason else ""
     operation += f", float: {why_float}" if why_float else ""
     multiply_adds = f"{launch.multiply_adds / 1e6:.2f}" if launch.multiply_adds else ""
-    written = launch.writes
+    written, kind = launch.writes, "" if launch.kind == "compute" else launch.kind
     return (
-        launch.kind, launch.name, operation, multiply_adds, f"{written.bytes / 1e3:.1f}", _place(written),
+        kind, launch.name, operation, multiply_adds, f"{written.bytes / 1e3:.1f}", _place(written),
         ", ".join(launch.origin), launch.specialisation,
     )
 

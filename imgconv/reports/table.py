@@ -56,14 +56,15 @@ def _cut(wide: dict[int, int], least: dict[int, int], width: int) -> dict[int, i
 
 def print_table(
     console: Console, columns: Sequence[Column], rows: Sequence[Sequence[str]], everything: bool = False,
-    styles: Sequence[str | None] = (), hint: str = "",
+    styles: Sequence[str | None] = (), hint: str = "", widest: int = 1 << 20,
 ) -> None:
     """Prints the rows. everything: every column, and texts on several lines. styles: of rows, in rich's names.
 
-    hint: the option that shows the columns that were left out.
+    hint: the option that shows the columns that were left out; widest: the most columns of characters, unless
+    everything is shown.
     """
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, GAP - 1, 0, 0))
-    shown = fitting(columns, rows, 1 << 20 if everything else console.width)
+    shown = fitting(columns, rows, 1 << 20 if everything else min(console.width, widest))
     for n, width in shown.items():
         fixed = None if everything else width
         table.add_column(

@@ -188,7 +188,11 @@ def test_inspect_shows_every_launch(imgconv: Command, device: DeviceInfo) -> Non
     command = ("inspect", "conv.onnx", "--device", device.index, "--shape", "h=12")
     status, out, err = imgconv(*command)
     assert status == 0, err
-    assert "input  x: float32[1, 3, 12, 10]" in out and "first, second" in out
+    assert "input  x: float32[1, 3, 12, 10]" in out and "output y" in out and "first, second" in out
+    assert "= convolution" not in out and "constant" not in out
+    _, out, _ = imgconv(*command, "--graph")
+    assert "= convolution" in out and ": --constants" in out and "  constant " not in out
+    assert "  constant " in imgconv(*command, "--constants")[1]
     status, out, _ = imgconv(*command, "--json")
     plan = json.loads(out)
     assert plan["inputs"] == [{"name": "x", "shape": [1, 3, 12, 10], "dtype": "float32"}]
