@@ -27,14 +27,15 @@ from imgconv.stored.precision_file import read_precision_file
 from imgconv.stored.tuning import open_beside
 
 DESCRIPTION = f"""\
-Run a model here and with onnxruntime, and print for each output how far float is from onnxruntime and half from float.
-If an output is over a bound, the exit status is 1. The layers show where a difference begins: the first one that is
-over a bound is named. A layer over a bound is no fault by itself, if the outputs are right.
+Run a model here and with onnxruntime, and print for each output how far it is off. If an output is over a bound, the
+exit status is 1. The layers show where a difference begins: the first one that is over a bound is named. A
+layer over a bound is no fault by itself, if the outputs are right. A quantised network may round a number to the one or
+the other of two levels: what onnxruntime itself gives as differently if its input moves by 1e-7 is no fault.
 
-With --float16, FLOAT16 or --precision FILE, half is judged too: what imgconv run with these would compute. Without, it
-is everything in half, for information: the model runs in float, and FLOAT16=1 would keep some layers float. A relative
-error is a difference in parts of the layer's largest value. Half rounds each value to 5e-4, so that a network that
-amplifies no error stays below {HALF_BOUND:g}, and float below {FLOAT_BOUND:g}.
+With --float16, FLOAT16 or --precision FILE, half is judged too: what imgconv run with these would compute. Without, one
+line says how far off the outputs would be with everything in half. A relative error is a difference in parts of the
+layer's largest value. Half rounds each value to 5e-4, so that a network that amplifies no error stays below
+{HALF_BOUND:g}, and float below {FLOAT_BOUND:g}.
 
 Without a picture or a case the input is synthetic: values from 0 to 1 with the spectrum of pictures."""
 
@@ -63,13 +64,14 @@ def execute(options: argparse.Namespace) -> None:
         device, config, layers = measure(options, progress)
     if options.html:
         given = options.case or options.picture or "synthetic input"
-        about = f"{device.name}, {device.platform}, FLOAT16={config.float16}, {given}"
+        half = f"FLOAT16={config.float16}, " if config.float16 else ""
+        about = f"{device.name}, {device.platform}, {half}{given}"
         with written_whole(options.html) as file:
             file.write(verify_page.page(f"imgconv verify {options.model}", about, layers, options.bound).encode())
     if options.json:
         terminal.print_json({"model": options.model, "device": device.key, "bound": options.bound, **as_json(layers)})
     else:
-        print_layers(device, layers, options.all)
+        print_layers(device, layers, options.all, with_half=config.float16 > 0)
     wrong, first = wrong_outputs(layers), first_problem(layers)
     if wrong and first:
         raise Error(f"{options.model}: {_fault(wrong[0], first)}")
@@ -85,7 +87,7 @@ def _fault(output: Layer, first: Layer) -> str:
 
 
 def measure(options: argparse.Namespace, progress: terminal.Progress) -> tuple[DeviceInfo, Config, list[Layer]]:
-    """The device, the settings of the half run (float16 is 0 if there is none), and every layer."""
+    """The device, the settings that are judged (float16 is 0 if only float is), and every layer."""
     from imgconv.onnx_import import import_onnx
 
     options.pictures = [options.picture] if options.picture else []
@@ -109,11 +111,11 @@ def measure(options: argparse.Namespace, progress: terminal.Progress) -> tuple[D
             precision = choose_precision(prepared, context, progress, started=started).precision
         return verify(options.model, prepared, context, inputs, options.bound, precision, progress, judged)
 
-    return device, config, until_kernels_work(device, verified)
+    return device, replace(config, float16=mode if judged else 0), until_kernels_work(device, verified)
 
 
 OUTPUTS = (
-    Column("output", text=True), Column("shape", 3, text=True), Column("float", 1), Column("half", 1),
+    Column("output", text=True), Column("shape", 3, text=True), Column("float", 1), Column("half", 2),
     Column("verdict", text=True),
 )
 LAYERS = (
@@ -124,13 +126,23 @@ LAYERS = (
 WORST = 10
 
 
-def print_layers(device: DeviceInfo, layers: Sequence[Layer], everything: bool = False) -> None:
-    """Prints the outputs with their verdict, then the WORST layers in order; everything: all layers and columns."""
+def print_layers(
+    device: DeviceInfo, layers: Sequence[Layer], everything: bool = False, with_half: bool = True
+) -> None:
+    """Prints the outputs with their verdict, then the WORST layers in order.
+
+    everything: all layers and columns; with_half: whether half is judged.
+    """
+    if not with_half and not everything:
+        layers = [only_float(layer) for layer in layers]
     console = terminal.console()
     console.print(f"outputs on {device}, compared with onnxruntime", style="bold")
     outputs = [layer for layer in layers if layer.is_output]
     rows = [_verdict(layer) for layer in outputs]
     print_table(console, OUTPUTS, rows, everything, ["red" if each.fault else None for each in outputs])
+    would = [layer for layer in outputs if layer.in_half]
+    if would:
+        console.print(f"{would[0].name} {conditional(would[0].in_half)}: --float16 keeps float what needs it")
     numbered = [*enumerate(layers)]
     worst = numbered if everything else sorted(sorted(numbered, key=lambda pair: -pair[1].worst)[:WORST])
     over = sum(bool(layer.problem) for layer in layers)
@@ -140,9 +152,25 @@ def print_layers(device: DeviceInfo, layers: Sequence[Layer], everything: bool =
     print_table(console, LAYERS, rows, everything, ["red" if each.problem else None for _, each in worst], "--all")
 
 
+def conditional(problem: str) -> str:
+    """A problem of half, see `problem_of`, as one that would be: "is off by 0.1" becomes "would be off by 0.1"."""
+    said = problem.partition(" in half")[0].partition(":")[0]
+    for now, then in (("is not ", "would not be "), ("is ", "would be "), ("overflows", "would overflow")):
+        if said.startswith(now):
+            said = then + said.removeprefix(now)
+            break
+    return said if said.endswith(" half") else f"{said} in half"
+
+
+def only_float(layer: Layer) -> Layer:
+    """The layer without what is measured in half."""
+    return replace(layer, half_difference=None, half_error=None, stored="", sums="")
+
+
 def _verdict(layer: Layer) -> tuple[str, ...]:
     shape = "x".join(map(str, layer.shape)) or "scalar"
-    verdict = layer.fault or (f"right; with all in half it {layer.problem}" if layer.problem else "right")
+    by_itself = f"right; onnxruntime differs from itself by {layer.unstable or 0:.2g} if the input moves by 1e-7"
+    verdict = layer.fault or (by_itself if layer.unstable else "right")
     return layer.name, shape, _shown(layer.float_error), _shown(layer.half_error), verdict
 
 

@@ -26,7 +26,6 @@ STYLE = """
 }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 1360px; padding: 16px; background: var(--page); color: var(--ink);
-  overflow-wrap: anywhere;
   font: 15px/1.45 system-ui, sans-serif; }
 h1 { font-size: 1.35rem; margin: 0 0 2px; overflow-wrap: anywhere; }
 h2 { font-size: 1.08rem; margin: 0 0 4px; }
@@ -35,8 +34,9 @@ section { background: var(--panel); border: 1px solid var(--line); border-radius
   padding: 14px; margin: 0 0 16px; }
 table { border-collapse: collapse; width: 100%; font-size: 0.88rem; }
 th { text-align: left; color: var(--quiet); font-weight: 600; padding: 4px 8px; border-bottom: 1px solid var(--line); }
-td { padding: 4px 8px; border-bottom: 1px solid var(--track); vertical-align: top; overflow-wrap: anywhere; }
-td.name { font-weight: 600; max-width: 18em; }
+p { overflow-wrap: anywhere; }
+td { padding: 4px 8px; border-bottom: 1px solid var(--track); vertical-align: top; overflow-wrap: break-word; }
+td.name { font-weight: 600; max-width: 18em; overflow-wrap: anywhere; }
 td.operation, .note { color: var(--quiet); }
 .right { color: var(--right); font-weight: 600; }
 .problem { color: var(--over); font-weight: 600; }
@@ -50,7 +50,8 @@ td.operation, .note { color: var(--quiet); }
   table, tbody, tr, td { display: block; width: 100%; }
   thead { display: none; }
   tr { padding: 8px 0; border-bottom: 1px solid var(--line); }
-  td { border: 0; padding: 2px 0; max-width: none; display: grid; grid-template-columns: 7.5em 1fr; gap: 0 8px; }
+  td { border: 0; padding: 2px 0; max-width: none; overflow-wrap: anywhere; display: grid;
+    grid-template-columns: 7.5em 1fr; gap: 0 8px; }
   td.name { grid-template-columns: 1fr; max-width: none; }
   td:not(.name)::before { content: attr(data-title); color: var(--quiet); }
   td:empty { display: none; }
@@ -90,8 +91,8 @@ in half, and where half ends, at {HALF_MAX:.0f}.</p>
 def _judgement(layers: Sequence[Layer]) -> str:
     wrong, first = wrong_outputs(layers), first_problem(layers)
     if not wrong:
-        half = any(layer.is_output and layer.problem for layer in layers)
-        rest = "; with all in half, not every one" if half else ""
+        half = next((layer for layer in layers if layer.in_half), None)
+        rest = f"; with all in half {escape(half.name)} {escape(half.in_half)}" if half else ""
         return f'<p class="right">Every output is within its bound{rest}.</p>'
     begin = "" if first is None or first is wrong[0] else f"; first, {escape(first.name)} {escape(first.problem)}"
     return f'<p class="problem">Output {escape(wrong[0].name)} {escape(wrong[0].fault)}{begin}</p>'

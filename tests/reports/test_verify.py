@@ -19,6 +19,7 @@ from support import make_model, run_oracle
 
 import imgconv
 from imgconv.cl.device import DeviceInfo
+from imgconv.commands.verify import conditional
 from imgconv.config import Precision
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
@@ -73,7 +74,11 @@ def test_a_planted_overflow_is_named(command: Command) -> None:
     assert layers["big"]["largest"] > 65504 and layers["big"]["rounding"] is None
     assert all(layer["float_error"] < 1e-5 for layer in layers.values())
     status, out, _ = command("verify", "planted.onnx")
-    assert status == 0 and "right; with all in half it is not finite" in out and "overflows half" in out
+    assert status == 0 and "y would not be finite in half: --float16" in out and "overflows half" not in out
+    assert "all layers; 0 of 5 over a bound" in out and "half: relative" not in out and "float: relative" in out
+    command("verify", "planted.onnx", "--html", "float.html")
+    text = Path("float.html").read_text()
+    assert "FLOAT16" not in text and "with all in half y is not finite" in text
     status, out, _ = command("verify", "planted.onnx", "--float16", "--json")
     assert status == 0 and layers_of(out)["big"]["stored"] == "float32"
 
@@ -116,6 +121,46 @@ def test_layers_that_lose_digits_and_the_bound(command: Command) -> None:
     assert command(*judged, "--bound", 0.6)[0] == 0
     status, _, err = command(*judged, "--bound", "1e-4")
     assert status == 1 and "'x'" in err
+
+
+def test_an_output_that_differs_as_onnxruntime_does_from_itself(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An oracle that is off by a level, up or down as the last digits of its input are, stands for a quantised one."""
+    onnx.save(overflow_model(1.0), "plain.onnx")
+    right = verify.reference
+    calls: list[float] = []
+
+    def off(path: Any, graph: Any, inputs: Any) -> Any:
+        calls.append(0.01 if not calls or always else -0.01)
+        return {name: array * (1 + calls[-1]) if name == "y" else array
+                for name, array in right(path, graph, inputs).items()}
+
+    monkeypatch.setattr(verify, "reference", off)
+    for always, expected in ((False, 0), (True, 1)):
+        calls.clear()
+        status, out, err = command("verify", "plain.onnx")
+        assert status == expected and len(calls) == 2
+        assert ("onnxruntime differs from itself by 0.02" in out) is (expected == 0), err
+
+
+@pytest.mark.parametrize(
+    ("problem", "said"),
+    [
+        ("is off by 0.14 in half, over 0.01", "would be off by 0.14 in half"),
+        ("is not finite in half", "would not be finite in half"),
+        ("overflows half: 7e+04 is over 65504", "would overflow half"),
+    ],
+)
+def test_half_that_is_not_judged_is_said_in_a_line(problem: str, said: str) -> None:
+    assert conditional(problem) == said
+
+
+def test_inputs_are_moved_by_one_digit() -> None:
+    given = {"x": numpy.linspace(-3, 3, 101, dtype=numpy.float32), "n": numpy.arange(3)}
+    other = verify.moved(given)
+    gaps = abs(other["x"].astype(float) - given["x"])
+    assert (other["n"] == given["n"]).all() and (gaps > 0).all() and (gaps <= 1.2e-7 * abs(given["x"]) + 1e-44).all()
 
 
 def test_a_fault_in_float_is_found(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
