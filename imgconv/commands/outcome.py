@@ -169,6 +169,8 @@ def _spread(array: Any) -> str:
     if array.dtype == object:
         shown = [str(text) for text in array.flat[:SHOWN_TEXTS]]
         return ", ".join(shown + ["..."] * bool(array.size > SHOWN_TEXTS))
+    if array.size == 0:
+        return "empty"
     found = summarize(array)
     return f"{found.minimum:.4g} .. {found.maximum:.4g}, mean {found.mean:.4g}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from imgconv.reports.table import Column, print_table
 from imgconv.loading.compiled import prepare_for
 from imgconv.loading.native_functions import native_functions_fit
 from imgconv.precision.choose import BOUND, PrecisionChoice, choose_precision
-from imgconv.loading.tuner import ranked, tune
+from imgconv.loading.tuner import layers_of, ranked, tune
 from imgconv.loading.replanning import until_kernels_work
 from imgconv.stored.precision_file import PrecisionFile, fingerprint
 from imgconv.stored.precision_file import default_path as precision_path
@@ -87,42 +88,68 @@ def _tune_kernels(options: argparse.Namespace) -> None:
             database.merge(other)
         context = open_device(device, profile=True)
         native = native_functions_fit(context, config)
+        left: list[str] = []  # layers that are not measured
 
         def rows_on(info: DeviceInfo) -> list[dict[str, Any]]:
             prepared = prepare_for(info, import_onnx(options.model, shapes), config, native_functions=native)
+            layers = layers_of(prepared)
             found = tune(prepared, context, database, options.budget, options.candidates, progress)
-            return [_row(problem, measured, prepared.target) for problem, measured in found.items()]
+            left[:] = [name for problem, names in layers.items() if problem not in found for name in names]
+            return [_row(problem, measured, prepared.target, layers[problem]) for problem, measured in found.items()]
 
         rows = until_kernels_work(device, rows_on)
     if options.json:
         content = {"model": options.model, "device": device.key, "file": str(database.path), "problems": rows}
-        terminal.print_json(content)
+        terminal.print_json({**content, "left": left})
         return
     console = terminal.console()
     print_table(console, PROBLEMS, [_cells(row) for row in rows], options.all, hint="--all")
-    console.print(f"{len(rows)} problems, written to {database.path}")
+    for line in summary(rows, left):
+        console.print(line)
+    console.print(f"written to {database.path}")
+
+
+def summary(rows: Sequence[Mapping[str, Any]], left: Sequence[str]) -> list[str]:
+    """Returns what the model gained, by the layers whose first choice was timed, and what is left to measure."""
+    timed = [row for row in rows if row["predicted_seconds"] is not None]
+    before = sum(row["predicted_seconds"] * len(row["layers"]) for row in timed)
+    after = sum(row["seconds"] * len(row["layers"]) for row in timed)
+    count = sum(len(row["layers"]) for row in rows)
+    lines = [f"{count} of {count + len(left)} layers are measured, of {len(rows)} sorts"]
+    if timed:
+        lines.append(f"they take {after * 1e3:.3f} ms a run, {before * 1e3:.3f} as the cost model would choose")
+    if left:
+        lines.append(f"left: {', '.join(left[:SHOWN])}{' ...' * (len(left) > SHOWN)}; measure on with the same command")
+    return lines
 
 
 PROBLEMS = (
-    Column("fastest", text=True), Column("fastest ms"), Column("M multiply-adds", 1), Column("GFLOP/s", 2),
-    Column("predicted best ms", 3), Column("candidates", 4), Column("problem", 5, text=True),
+    Column("layers", text=True), Column("before ms", 1), Column("after ms"), Column("fastest", 2, text=True),
+    Column("M multiply-adds", 3), Column("GFLOP/s", 4), Column("candidates", 5), Column("problem", 6, text=True),
 )
+SHOWN = 5  # layers that are left, by name
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     predicted = "" if row["predicted_seconds"] is None else f"{row['predicted_seconds'] * 1e3:.3f}"
+    first, *others = row["layers"]
     return (
-        row["specialisation"], f"{row['seconds'] * 1e3:.3f}", f"{row['multiply_adds'] / 1e6:.1f}",
-        f"{row['gflops']:.1f}", predicted, str(row["candidates"]), row["problem"],
+        first + f" and {len(others)} more" * bool(others), predicted, f"{row['seconds'] * 1e3:.3f}",
+        row["specialisation"], f"{row['multiply_adds'] / 1e6:.1f}", f"{row['gflops']:.1f}", str(row["candidates"]),
+        row["problem"],
     )
 
 
-def _row(problem: Problem, measured: list[Measured], target: Target) -> dict[str, Any]:
-    """The measurements of a problem. predicted_seconds: those of the cost model's choice, if it was timed."""
+def _row(problem: Problem, measured: list[Measured], target: Target, layers: Sequence[str]) -> dict[str, Any]:
+    """The measurements of a problem. layers: the launches that have it.
+
+    predicted_seconds: those of the cost model's choice, if it was timed.
+    """
     predicted = ranked(problem, target)[0]
     seconds = {m.specialisation: m.seconds for m in measured}
     return {
-        "problem": str(problem), "multiply_adds": problem.multiply_adds, "candidates": len(measured),
+        "layers": list(layers), "problem": str(problem), "multiply_adds": problem.multiply_adds,
+        "candidates": len(measured),
         "specialisation": str(measured[0].specialisation), "seconds": measured[0].seconds,
         "gflops": 2e-9 * problem.multiply_adds / measured[0].seconds, "predicted_seconds": seconds.get(predicted),
     }

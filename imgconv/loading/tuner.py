@@ -47,6 +47,15 @@ def problems_of(prepared: Prepared) -> dict[Problem, tuple[Node, ...]]:
     return dict(sorted(found.items(), key=lambda item: -item[0].multiply_adds))
 
 
+def layers_of(prepared: Prepared) -> dict[Problem, list[str]]:
+    """The names of the launches of each problem, in the order of the plan."""
+    found: dict[Problem, list[str]] = {}
+    for launch in prepared.plan().launches:
+        if launch.choice is not None and launch.values and template_of(launch.choice.problem).measured:
+            found.setdefault(launch.choice.problem, []).append(launch.name)
+    return found
+
+
 def _nodes_of(problem: Problem, values: Sequence[str], graph: Graph) -> tuple[Node, ...]:
     """The nodes of a launch that makes values, and those before it without which its template is not used.
 
@@ -208,6 +217,7 @@ def tune(
         left = [c for c in ranked(problem, prepared.target)[:most] if c not in done]
         if left:
             waiting[problem] = (prepared, nodes, left)
+    done_now = 0
     if budget > 0:
         trials = built(list(waiting.values()), context)
         for number, (problem, (_, nodes, _)) in enumerate(waiting.items()):
@@ -216,8 +226,9 @@ def tune(
             seconds = trial.measure(range(len(trial.choices)))
             new = [Measured(c, s) for c, s in zip(trial.choices, seconds, strict=True)]
             database.record(device, key(problem, config, prepared.target), new)
+            done_now = number + 1
             if time.monotonic() > end:
                 break
-    progress(len(waiting), len(waiting), "measured")
+    progress(done_now, len(waiting), "measured")
     found = {problem: database.find(device, key(problem, config, prepared.target)) for problem in problems}
     return {problem: measured for problem, measured in found.items() if measured}

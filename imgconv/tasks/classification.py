@@ -26,7 +26,8 @@ def is_likely_scores(shape: Sequence[int], dtype: str) -> bool:
 
 def is_scores(shape: Sequence[int], dtype: str) -> bool:
     """Returns whether an output is scores: floats for at least two classes, as (1, 1000) or (1, 1000, 1, 1)."""
-    return sum(n != 1 for n in shape) == 1 and 0 not in shape and dtype.startswith("float")
+    is_vector = sum(n != 1 for n in shape) == 1 and 0 not in shape
+    return is_vector and (len(shape) == 1 or shape[0] == 1) and dtype.startswith("float")
 
 
 def scores(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:

@@ -129,6 +129,12 @@ def _any_is(check: Callable[..., bool]) -> Callable[[Declared, Size], bool]:
     return lambda outputs, size: any(check(tuple(shape or ()), dtype) for dtype, shape in outputs.values())
 
 
+def _all_are(check: Callable[..., bool]) -> Callable[[Declared, Size], bool]:
+    return lambda outputs, size: bool(outputs) and all(
+        check(tuple(shape or ()), dtype) for dtype, shape in outputs.values()
+    )
+
+
 # In the order in which they are looked for.
 HEADS: Mapping[str, Head] = {
     "yolox": Head(
@@ -236,7 +242,7 @@ HEADS: Mapping[str, Head] = {
         "text", "(1, steps, classes), the blank first", text.ctc, None,
         {"preparation": {**LETTERBOX, "scale": 1 / 255, "mean": (0.5,), "std": (0.5,), "pad": 127}},
     ),
-    "image": Head("image", "(1, 1 or 3, height, width)", maps.image, _any_is(maps.is_image)),
+    "image": Head("image", "(1, 1 or 3, height, width)", maps.image, _all_are(maps.is_image)),
 }
 
 

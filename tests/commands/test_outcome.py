@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 import pytest
 
-from imgconv.commands.outcome import Outcome, as_json
+from imgconv.commands.outcome import Outcome, as_json, lines_of
 
 FLOATS = {
     "finite": ([1.0, 2.0], 0), "nan": ([1.0, numpy.nan], 1), "both infinities": ([numpy.inf, -numpy.inf, 1.0], 2),
@@ -17,6 +17,11 @@ FLOATS = {
 def test_what_is_not_finite_is_counted(values: list[float], count: int) -> None:
     made = as_json(Outcome("a.png", outputs={"y": numpy.array(values, numpy.float32)}))
     assert made["outputs"]["y"]["not_finite"] == count
+
+
+def test_an_output_without_rows_is_empty() -> None:
+    lines = [text for text, _ in lines_of(Outcome("a.png", outputs={"y": numpy.zeros((0, 7), numpy.float32)}))]
+    assert lines[1:] == ["  y float32 0x7: empty"]
 
 
 def test_integers_are_finite() -> None:

@@ -219,7 +219,8 @@ def test_the_command(
     assert content["file"] == "m.tuning" and Path("m.tuning").is_file() and len(content["problems"]) == problems
     assert all(row["seconds"] > 0 and row["gflops"] > 0 for row in content["problems"])
     assert cli.main(["tune", "m.onnx", "--candidates", "2", "--merge", "m.tuning", "--output", "other"]) == 0
-    assert f"{problems} problems, written to other" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"layers are measured, of {problems} sorts" in out and "written to other" in out
     assert cli.main(["inspect", "m.onnx", "--why"]) == 0
     chosen = [launch for launch in prepared(device).plan().launches if launch.specialisation]
     assert capsys.readouterr().out.count("the fastest measured") == len(chosen) > problems

@@ -163,11 +163,20 @@ def test_an_unknown_head_is_asked_for(arrays: dict[str, Any], said: dict[str, st
         ((1, 21, 24, 32), "float32", "logits"), ((1, 24, 32), "int64", "indices"), ((1, 1, 24, 32), "int32", "indices"),
         ((1, 17, 6, 8), "float32", None), ((1, 24, 32), "float32", None),
         ((1, 512), "float32", None), ((1, 136), "float32", None), ((1, 195, 1, 1), "float32", None),
+        ((1076, 1), "float32", None),
     ],
 )
 def test_what_shapes_show(shape: tuple[int, ...], dtype: str, head: str | None) -> None:
     task = find_task({"y": (dtype, shape)}, SIZE, Description())
     assert (task.head if task else None) == head
+
+
+def test_an_image_next_to_features_is_no_image_network() -> None:
+    """As of XFeat, whose heat map is as large as the picture: tiles of its features cannot be joined."""
+    image, features = ("float32", (1, 1, *SIZE[::-1])), ("float32", (1, 64, 3, 4))
+    assert find_task({"heat": image, "features": features}, SIZE, Description()) is None
+    two = find_task({"a": image, "b": image}, SIZE, Description())
+    assert two and two.head == "image"
 
 
 @pytest.mark.parametrize("head", HEADS)
