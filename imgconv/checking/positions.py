@@ -8,10 +8,12 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.graph.index import constant
+from imgconv.graph.nodes import Load, Node, Reduction
 from imgconv.graph.view import Shape, axis_variables
 from imgconv.kernels.layout import LANES, Placement, Texture
 
 CORNERS, EDGES, BORDERS = 8, 16, 8  # at most
+READS, TRIED = 4, 2048  # positions that read an operand, and those of which they are chosen
 
 
 def sampled_positions(place: Placement, most: int, seed: int, of_one_map: bool = False) -> tuple[Array, ...]:
@@ -40,9 +42,28 @@ def sampled_positions(place: Placement, most: int, seed: int, of_one_map: bool =
     if borders:
         for number, position in zip(range(max(most // 2, 2), most), borders, strict=False):
             drawn[number] = position
+    again = numpy.setdiff1d(numpy.arange(most), numpy.unique(drawn, axis=0, return_index=True)[1])
+    drawn[again] = (random.random((len(again), len(shape))) * sizes).astype(numpy.int64)
     if of_one_map:
         drawn[:, :-2] = drawn[0, :-2]
     return tuple(drawn.T)
+
+
+def reading_positions(node: Node, seed: int) -> Array:
+    """READS positions of a node's output for each operand that is read for a part of it only, such as of a
+    concatenation; a row each. Only of loads and reductions, whose views begin with the output's axes.
+    """
+    random, rank = numpy.random.default_rng(seed), len(node.output.shape)
+    found = [numpy.zeros((0, rank), numpy.int64)]
+    for view in (o.view for o in node.operands if isinstance(node.operation, (Load, Reduction))):
+        if not view.bounds or prod(view.shape) == 0:
+            continue
+        tried = (random.random((TRIED, len(view.shape))) * view.shape).astype(numpy.int64)
+        values = {f"i{axis}": along for axis, along in enumerate(tried.T)}
+        reached = [(bound, bound.index.evaluate(values)) for bound in view.bounds]
+        inside = numpy.all([(bound.low <= at) & (at < bound.high) for bound, at in reached], axis=0)
+        found.append(tried[inside][:READS, :rank])
+    return numpy.concatenate(found)
 
 
 def _borders(place: Placement) -> list[tuple[int, ...]]:

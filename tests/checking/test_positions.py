@@ -7,8 +7,11 @@ from math import prod
 import numpy
 import pytest
 
-from imgconv.checking.positions import elements_at, sampled_positions
+from imgconv.checking.positions import READS, elements_at, reading_positions, sampled_positions
 from imgconv.dtype import FLOAT32
+from imgconv.graph.expression import Argument, apply
+from imgconv.graph.nodes import Node, Operand, Reduction, Value
+from imgconv.graph.view import pad
 from imgconv.kernels.layout import HostBuffer, ImageLimits, Layout, Placement, Texture, choose_tiling, image_layout
 from imgconv.kernels.layout import matrix_layout
 
@@ -78,3 +81,19 @@ def test_positions_of_one_map() -> None:
 def test_a_small_tensor_is_compared_whole() -> None:
     place, _ = placed("image", "one image", (1, 3, 2, 2))
     assert len(set(zip(*(each.tolist() for each in sampled_positions(place, 48, 0)), strict=True))) == 12
+
+
+def test_positions_of_a_long_axis_differ() -> None:
+    """Corners and edges of one axis are two positions only; the others are random."""
+    shape = (1, 4420, 1)
+    at = sampled_positions(Placement(HostBuffer("x", shape, matrix_layout(3), FLOAT32), shape), 48, 0)
+    assert len(set(zip(*(along.tolist() for along in at), strict=True))) >= 46
+
+
+def test_positions_that_read_a_small_part() -> None:
+    """Three of a thousand elements are of another tensor, before the axis that a sum has too."""
+    long, short = pad((5, 997, 2), (0, 0, 0), (0, 3, 0)), pad((5, 3, 2), (0, 997, 0), (0, 0, 0))
+    operands = Operand("long", long), Operand("short", short)
+    node = Node(Value("y", (5, 1000), "float32"), Reduction("sum", apply("add", Argument(0), Argument(1))), operands)
+    found = reading_positions(node, 0)
+    assert found.shape == (2 * READS, 2) and (found[READS:, 1] >= 997).all() and found[:, 0].max() < 5
