@@ -13,6 +13,7 @@ from math import prod
 import numpy
 
 from imgconv.arrays import Array
+from imgconv.checking.alternatives import alternatives_of
 from imgconv.checking.bounded import HALF_UNIT, UNIT, Bounded
 from imgconv.checking.comparing import Contents, expected_of, largest, storing
 from imgconv.checking.positions import addresses_at
@@ -39,15 +40,22 @@ def with_checks(made: PlanFor, graph: Graph, config: Config, states: Mapping[str
     subjects = subjects_of(made.plan, graph, states)
     checking = _Checking(made.plan, graph, config, _whole_storages(made.plan, graph))
     replacing = Replacing(made.plan, graph, made.target)
+    others = alternatives_of(made.plan, graph, config, made.target, states)
     checks = tuple(
-        replace(checking.check(number, subject), plain=replacing.plain(number, subject))
+        replace(
+            checking.check(number, subject), plain=replacing.plain(number, subject),
+            alternatives=others.get(number, ()),
+        )
         for number, subject in subjects.items()
     )
     return replace(made, checks=PlanChecks(checks, checking.whole, replacing.content))
 
 
 def draw(storage: Storage, number: int, whole: bool = False, positive: bool = False) -> Array:
-    """The content of a storage that both sides draw: see Check in model.fbs. number: of the storage in the file."""
+    """The content of a storage that both sides draw: see Check in model.fbs. number: of the storage in the file.
+
+    Numbers have all digits of their dtype: fewer would hide that a copy or a maximum loses some.
+    """
     shape = storage.shape
     if isinstance(storage, Texture):
         width, height = storage.tiling.image_size
@@ -62,8 +70,9 @@ def draw(storage: Storage, number: int, whole: bool = False, positive: bool = Fa
     if storage.dtype == "uint8":
         made = x >> 24
     elif not whole:
-        bits = x >> 21  # a half holds numbers of 11 bits
-        made = (bits + 1) / 2048 if positive else bits / 1024 - 1
+        digits = 24 if storage.dtype == "float32" else 11
+        bits = x >> (32 - digits)
+        made = (bits + 1) / 2**digits if positive else bits / 2 ** (digits - 1) - 1
     made = made.reshape(shape)
     if isinstance(storage, Texture):
         made = made * storage.tiling.scatter(storage.layout.pack(numpy.ones(storage.shape, numpy.uint8)))

@@ -31,19 +31,19 @@ class SharedPackings:
         best, problem = self.otherwise.choose(request), request.problem
         if best is None or not isinstance(problem, Problem) or not isinstance(best.specialisation, Specialisation):
             return best
-        packing = _packing(best.specialisation)
+        packing = packing_of(best.specialisation)
         packings = self.known.setdefault(replace(problem, batch=1, input_size=(0, 0), output_size=(0, 0)), set())
         if packings and packing not in packings and best.seconds is None:
             times = {
                 each: request.predicted(each)
-                for each in request.template.candidates(problem, request.target) if _packing(each) in packings
+                for each in request.template.candidates(problem, request.target) if packing_of(each) in packings
             }
             near = min(times, key=lambda each: times[each], default=None)
             if near is not None and times[near] <= max(NEARLY * best.predicted, best.predicted + LAUNCH):
-                best, packing = replace(best, specialisation=near, predicted=times[near]), _packing(near)
+                best, packing = replace(best, specialisation=near, predicted=times[near]), packing_of(near)
         packings.add(packing)
         return best
 
 
-def _packing(chosen: Specialisation) -> Packing:
+def packing_of(chosen: Specialisation) -> Packing:
     return chosen.block_quads, chosen.winograd, chosen.weights_in_buffer

@@ -35,6 +35,8 @@ class LaunchCheck:
     bounds: Array = field(default_factory=_nothing)
     reason: str = ""
     plain: tuple[Replacement, ...] = ()
+    alternatives: tuple[Launch, ...] = ()
+    fine: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +49,13 @@ class PlanChecks:
 
     @property
     def replacements(self) -> tuple[Launch, ...]:
-        """All launches that may replace others."""
+        """The launches of plain forms."""
         return tuple(launch for check in self.launches for each in check.plain for launch in each.launches)
+
+    @property
+    def alternatives(self) -> tuple[tuple[int, Launch], ...]:
+        """The alternatives of all launches, each with the number of its launch."""
+        return tuple((check.launch, each) for check in self.launches for each in check.alternatives)
 
 
 NO_CHECKS = PlanChecks()

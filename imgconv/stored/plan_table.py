@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from os.path import commonprefix
 from typing import Any
 
 import numpy
@@ -27,10 +28,11 @@ def plan_values(
     """The values of a Plan table, without its device and target. binaries: the driver's programs, see programs_of."""
     used = storages_of(plan)
     spare = dict.fromkeys(a.storage for launch in checks.replacements for a in launch.source.arguments)
+    others, bases = [launch for _, launch in checks.alternatives], _bases(plan, checks)
     storages = {storage: number for number, storage in enumerate({**used, **spare})}
     writer = TableWriter(codec(), blobs, {Storage: storages})
     kernels = {launch.source.text: launch.source.path for launch in plan.launches}
-    spare_kernels = {launch.source.text: launch.source.path for launch in checks.replacements}
+    spare_kernels = {each.source.text: each.source.path for each in (*checks.replacements, *others)}
     numbers = {text: number for number, text in enumerate({**kernels, **spare_kernels})}
     programs: list[dict[str, Any]] = [
         {"kernels": [numbers[text] for text in batch]} for batch in programs_of(list(kernels), max(1, len(binaries)))
@@ -49,16 +51,31 @@ def plan_values(
         "storages": [_storage(plan, each, writer, plan.content) | {"whole": each in checks.whole} for each in used],
         "slots": [writer.values(ImageForm, "Slot", form) for _, form in sorted(plan.images.items())],
         "workspace_bytes": plan.workspace_bytes,
-        "kernels": _kernels(kernels), "programs": programs,
+        "kernels": [{"text": text, "path": path} for text, path in kernels.items()], "programs": programs,
         "launches": [_launch(launch, writer, numbers) for launch in plan.launches],
         "checks": [_check(each, writer, numbers) for each in checks.launches],
         "spare_storages": [_storage(plan, each, writer, checks.content) for each in spare if each not in used],
-        "spare_kernels": _kernels({text: path for text, path in spare_kernels.items() if text not in kernels}),
+        "spare_kernels": [
+            _kernel(text, path, bases.get(text), numbers) for text, path in spare_kernels.items() if text not in kernels
+        ],
     }
 
 
-def _kernels(paths: Mapping[str, str]) -> list[dict[str, str]]:
-    return [{"text": text, "path": path} for text, path in paths.items()]
+def _bases(plan: Plan, checks: PlanChecks) -> dict[str, str]:
+    """The text of the launch that each alternative may replace, by the alternative's text."""
+    return {other.source.text: plan.launches[number].source.text for number, other in checks.alternatives}
+
+
+def _kernel(text: str, path: str, base: str | None, kernels: Mapping[str, int]) -> dict[str, Any]:
+    """A kernel of which only what differs from another one is stored, if it has a base."""
+    if base is None or not (text.isascii() and base.isascii()):  # lengths are in bytes
+        return {"text": text, "path": path}
+    lines, of_base = text.splitlines(keepends=True), base.splitlines(keepends=True)
+    first = len(commonprefix([lines, of_base]))
+    last = len(commonprefix([lines[first:][::-1], of_base[first:][::-1]]))
+    middle, end = lines[first : len(lines) - last], lines[len(lines) - last :]
+    prefix, suffix = (sum(map(len, part)) for part in (lines[:first], end))
+    return {"text": "".join(middle), "path": path, "base": kernels[base], "prefix": prefix, "suffix": suffix}
 
 
 def _check(check: LaunchCheck, writer: TableWriter, kernels: Mapping[str, int]) -> dict[str, Any]:
@@ -66,7 +83,8 @@ def _check(check: LaunchCheck, writer: TableWriter, kernels: Mapping[str, int]) 
         {"launch": each.launch, "launches": [_launch(launch, writer, kernels) for launch in each.launches]}
         for each in check.plain
     ]
-    return vars(check) | {"plain": plain}
+    alternatives = [_work(each, writer, kernels) for each in check.alternatives]
+    return vars(check) | {"plain": plain, "alternatives": alternatives}
 
 
 def _value(writer: TableWriter, value: Value) -> dict[str, Any]:
@@ -113,11 +131,18 @@ def _moved(graph: Graph, inputs: Sequence[str]) -> dict[str, dict[str, list[int]
 
 
 def _launch(launch: Launch, writer: TableWriter, kernels: Mapping[str, int]) -> dict[str, Any]:
+    arguments = launch.source.arguments
+    return writer.values(Launch, "Launch", launch) | _work(launch, writer, kernels) | {
+        "argument_names": [a.name for a in arguments], "written": [a.written for a in arguments],
+    }
+
+
+def _work(launch: Launch, writer: TableWriter, kernels: Mapping[str, int]) -> dict[str, Any]:
+    """What a launch runs, without reports."""
     source = launch.source
-    return writer.values(Launch, "Launch", launch) | {
+    return {
         "kernel": kernels[source.text], "arguments": [writer.number(Storage, a.storage) for a in source.arguments],
         "global_size": source.global_size, "local_size": source.local_size,
-        "argument_names": [a.name for a in source.arguments], "written": [a.written for a in source.arguments],
     }
 
 

@@ -3096,7 +3096,10 @@ struct Kernel FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   typedef KernelBuilder Builder;
   enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
     VT_TEXT = 4,
-    VT_PATH = 6
+    VT_PATH = 6,
+    VT_BASE = 8,
+    VT_PREFIX = 10,
+    VT_SUFFIX = 12
   };
   const flatbuffers::String *text() const {
     return GetPointer<const flatbuffers::String *>(VT_TEXT);
@@ -3104,12 +3107,24 @@ struct Kernel FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const flatbuffers::String *path() const {
     return GetPointer<const flatbuffers::String *>(VT_PATH);
   }
+  int32_t base() const {
+    return GetField<int32_t>(VT_BASE, -1);
+  }
+  uint32_t prefix() const {
+    return GetField<uint32_t>(VT_PREFIX, 0);
+  }
+  uint32_t suffix() const {
+    return GetField<uint32_t>(VT_SUFFIX, 0);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyOffset(verifier, VT_TEXT) &&
            verifier.VerifyString(text()) &&
            VerifyOffset(verifier, VT_PATH) &&
            verifier.VerifyString(path()) &&
+           VerifyField<int32_t>(verifier, VT_BASE, 4) &&
+           VerifyField<uint32_t>(verifier, VT_PREFIX, 4) &&
+           VerifyField<uint32_t>(verifier, VT_SUFFIX, 4) &&
            verifier.EndTable();
   }
 };
@@ -3123,6 +3138,15 @@ struct KernelBuilder {
   }
   void add_path(flatbuffers::Offset<flatbuffers::String> path) {
     fbb_.AddOffset(Kernel::VT_PATH, path);
+  }
+  void add_base(int32_t base) {
+    fbb_.AddElement<int32_t>(Kernel::VT_BASE, base, -1);
+  }
+  void add_prefix(uint32_t prefix) {
+    fbb_.AddElement<uint32_t>(Kernel::VT_PREFIX, prefix, 0);
+  }
+  void add_suffix(uint32_t suffix) {
+    fbb_.AddElement<uint32_t>(Kernel::VT_SUFFIX, suffix, 0);
   }
   explicit KernelBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
@@ -3138,8 +3162,14 @@ struct KernelBuilder {
 inline flatbuffers::Offset<Kernel> CreateKernel(
     flatbuffers::FlatBufferBuilder &_fbb,
     flatbuffers::Offset<flatbuffers::String> text = 0,
-    flatbuffers::Offset<flatbuffers::String> path = 0) {
+    flatbuffers::Offset<flatbuffers::String> path = 0,
+    int32_t base = -1,
+    uint32_t prefix = 0,
+    uint32_t suffix = 0) {
   KernelBuilder builder_(_fbb);
+  builder_.add_suffix(suffix);
+  builder_.add_prefix(prefix);
+  builder_.add_base(base);
   builder_.add_path(path);
   builder_.add_text(text);
   return builder_.Finish();
@@ -3148,13 +3178,19 @@ inline flatbuffers::Offset<Kernel> CreateKernel(
 inline flatbuffers::Offset<Kernel> CreateKernelDirect(
     flatbuffers::FlatBufferBuilder &_fbb,
     const char *text = nullptr,
-    const char *path = nullptr) {
+    const char *path = nullptr,
+    int32_t base = -1,
+    uint32_t prefix = 0,
+    uint32_t suffix = 0) {
   auto text__ = text ? _fbb.CreateString(text) : 0;
   auto path__ = path ? _fbb.CreateString(path) : 0;
   return imgconv::stored::CreateKernel(
       _fbb,
       text__,
-      path__);
+      path__,
+      base,
+      prefix,
+      suffix);
 }
 
 struct Program FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
@@ -3471,7 +3507,9 @@ struct Check FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_VALUES = 12,
     VT_BOUNDS = 14,
     VT_REASON = 16,
-    VT_PLAIN = 18
+    VT_PLAIN = 18,
+    VT_ALTERNATIVES = 20,
+    VT_FINE = 22
   };
   uint32_t launch() const {
     return GetField<uint32_t>(VT_LAUNCH, 0);
@@ -3497,6 +3535,12 @@ struct Check FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Replacement>> *plain() const {
     return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Replacement>> *>(VT_PLAIN);
   }
+  const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Launch>> *alternatives() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Launch>> *>(VT_ALTERNATIVES);
+  }
+  bool fine() const {
+    return GetField<uint8_t>(VT_FINE, 0) != 0;
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint32_t>(verifier, VT_LAUNCH, 4) &&
@@ -3514,6 +3558,10 @@ struct Check FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyOffset(verifier, VT_PLAIN) &&
            verifier.VerifyVector(plain()) &&
            verifier.VerifyVectorOfTables(plain()) &&
+           VerifyOffset(verifier, VT_ALTERNATIVES) &&
+           verifier.VerifyVector(alternatives()) &&
+           verifier.VerifyVectorOfTables(alternatives()) &&
+           VerifyField<uint8_t>(verifier, VT_FINE, 1) &&
            verifier.EndTable();
   }
 };
@@ -3546,6 +3594,12 @@ struct CheckBuilder {
   void add_plain(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Replacement>>> plain) {
     fbb_.AddOffset(Check::VT_PLAIN, plain);
   }
+  void add_alternatives(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Launch>>> alternatives) {
+    fbb_.AddOffset(Check::VT_ALTERNATIVES, alternatives);
+  }
+  void add_fine(bool fine) {
+    fbb_.AddElement<uint8_t>(Check::VT_FINE, static_cast<uint8_t>(fine), 0);
+  }
   explicit CheckBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -3566,8 +3620,11 @@ inline flatbuffers::Offset<Check> CreateCheck(
     flatbuffers::Offset<flatbuffers::Vector<float>> values = 0,
     flatbuffers::Offset<flatbuffers::Vector<float>> bounds = 0,
     flatbuffers::Offset<flatbuffers::String> reason = 0,
-    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Replacement>>> plain = 0) {
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Replacement>>> plain = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Launch>>> alternatives = 0,
+    bool fine = false) {
   CheckBuilder builder_(_fbb);
+  builder_.add_alternatives(alternatives);
   builder_.add_plain(plain);
   builder_.add_reason(reason);
   builder_.add_bounds(bounds);
@@ -3575,6 +3632,7 @@ inline flatbuffers::Offset<Check> CreateCheck(
   builder_.add_elements(elements);
   builder_.add_parts(parts);
   builder_.add_launch(launch);
+  builder_.add_fine(fine);
   builder_.add_positive(positive);
   return builder_.Finish();
 }
@@ -3588,13 +3646,16 @@ inline flatbuffers::Offset<Check> CreateCheckDirect(
     const std::vector<float> *values = nullptr,
     const std::vector<float> *bounds = nullptr,
     const char *reason = nullptr,
-    const std::vector<flatbuffers::Offset<imgconv::stored::Replacement>> *plain = nullptr) {
+    const std::vector<flatbuffers::Offset<imgconv::stored::Replacement>> *plain = nullptr,
+    const std::vector<flatbuffers::Offset<imgconv::stored::Launch>> *alternatives = nullptr,
+    bool fine = false) {
   auto parts__ = parts ? _fbb.CreateVector<uint32_t>(*parts) : 0;
   auto elements__ = elements ? _fbb.CreateVector<uint32_t>(*elements) : 0;
   auto values__ = values ? _fbb.CreateVector<float>(*values) : 0;
   auto bounds__ = bounds ? _fbb.CreateVector<float>(*bounds) : 0;
   auto reason__ = reason ? _fbb.CreateString(reason) : 0;
   auto plain__ = plain ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::Replacement>>(*plain) : 0;
+  auto alternatives__ = alternatives ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::Launch>>(*alternatives) : 0;
   return imgconv::stored::CreateCheck(
       _fbb,
       launch,
@@ -3604,7 +3665,9 @@ inline flatbuffers::Offset<Check> CreateCheckDirect(
       values__,
       bounds__,
       reason__,
-      plain__);
+      plain__,
+      alternatives__,
+      fine);
 }
 
 struct FrameInput FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {

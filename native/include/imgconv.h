@@ -142,6 +142,11 @@ typedef struct imgconv_options {
   imgconv_check_mode check;
   const char *shapes;       /* "x=1,3,480,640", with blanks between several inputs: which size of a file that was compiled
                                for several. IMGCONV_ERROR_ARGUMENT lists them if it has none. NULL: the first one */
+  uint32_t tune_ms;         /* the milliseconds that opening may spend, once for each file, device and driver, to time
+                               other kernels that the file has for its launches, the slowest launches first. The fastest
+                               right ones are kept in cache_folder, and taken by later opens that check or tune; without
+                               a folder each open tunes. No kernel is begun after that time; the last one may take
+                               longer. 0: none */
 } imgconv_options;
 
 typedef struct imgconv_model imgconv_model;
@@ -199,7 +204,8 @@ IMGCONV_API imgconv_status imgconv_profile(
     imgconv_model *model, const imgconv_array *inputs, double *seconds, imgconv_error *error);
 
 /* Checks each launch on inputs of its own, whatever options.check says. report: JSON with the device, and for each launch
- * its name, nodes, kernel and verdict, "right", "wrong" or "not covered"; valid until the next call of this function or
+ * its name, nodes, kernel, verdict, "right", "wrong" or "not covered", and form, "own", "another specialisation", "plain"
+ * or "without optimisation"; valid until the next call of this function or
  * imgconv_close. wrong: the number of wrong launches, or NULL. Afterwards the model's states are zero, as after
  * imgconv_reset. */
 IMGCONV_API imgconv_status imgconv_check(

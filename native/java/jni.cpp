@@ -1,6 +1,7 @@
 // The native methods of imgconv/Model.java.
 #include <jni.h>
 
+#include <algorithm>
 #include <climits>
 #include <cstring>
 #include <string>
@@ -143,11 +144,13 @@ JNIEXPORT jbyteArray JNICALL Java_imgconv_Model_devicesJson(JNIEnv *java, jclass
 }
 
 JNIEXPORT jlong JNICALL Java_imgconv_Model_open(
-    JNIEnv *java, jclass, jbyteArray path, jobject file, jbyteArray device, jbyteArray cache_folder, jint frames) {
+    JNIEnv *java, jclass, jbyteArray path, jobject file, jbyteArray device, jbyteArray cache_folder, jint frames,
+    jint tune_ms) {
   const Text path_text(java, path), device_text(java, device), cache_text(java, cache_folder);
   imgconv_options options{};
   options.device = device_text.get();
   options.cache_folder = cache_text.get();
+  options.tune_ms = static_cast<uint32_t>(std::max(tune_ms, 0));
   options.frames = frames < 0 ? UINT32_MAX : static_cast<uint32_t>(frames);
   imgconv_model *model = nullptr;
   imgconv_error error{};

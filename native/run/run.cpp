@@ -21,7 +21,7 @@ namespace {
 const char *const USAGE =
     "imgconv-run MODEL [--input NAME=FILE] [--reference NAME=FILE [--tolerance T]] [--output NAME=FILE]\n"
     "    [--bench [--seconds N] [--frames-in-flight K] [--json]] [--profile] [--device DEVICE] [--cache FOLDER]\n"
-    "    [--timeout S] [--unchecked] [--shape NAME=SIZES]\n"
+    "    [--timeout S] [--unchecked] [--shape NAME=SIZES] [--tune MS]\n"
     "    [--frame NAME=FILE --size WxH --plane OFFSET,ROW_STRIDE[,PIXEL_STRIDE]... [--rotate DEGREES] [--mirror]\n"
     "    [--region LEFT,TOP,WIDTH,HEIGHT]]\n"
     "imgconv-run MODEL --check [--device DEVICE] [--cache FOLDER]\n"
@@ -35,7 +35,8 @@ const char *const USAGE =
     "or a run, takes more than S seconds (default 600). --shape: which size of\n"
     "a file that was compiled for several, as x=1,3,480,640. --check: opens the model\n"
     "unchecked, and prints JSON of which launches are right; exit status 1 if one is wrong. --unchecked: opening checks\n"
-    "nothing. --frame: a camera's frame as it is in memory, for an input of imgconv compile --picture; FILE is raw. --plane:\n"
+    "nothing. --tune: opening spends so many milliseconds to find faster kernels, once for each --cache.\n"
+    "--frame: a camera's frame as it is in memory, for an input of imgconv compile --picture; FILE is raw. --plane:\n"
     "where in FILE each plane begins, and its strides in bytes; a stride of 0: without gaps. The frame, or a region of it,\n"
     "is rotated clockwise and then mirrored. --devices: prints a JSON description of all devices, for `imgconv compile --target`.\n";
 
@@ -45,7 +46,7 @@ struct Arguments {
   std::string model, device, cache, shapes;
   Files inputs, references, outputs;
   bool bench = false, profile = false, devices = false, check = false, unchecked = false, help = false, json = false;
-  double seconds = 3, tolerance = 0, timeout = 0;
+  double seconds = 3, tolerance = 0, timeout = 0, tune = 0;
   size_t frames = 1;
   std::string frame_input;
   Camera camera;
@@ -96,6 +97,7 @@ Arguments read_arguments(const std::vector<std::string> &given) {
     else if (name == "--shape") made.shapes += value() + " ";
     else if (name == "--tolerance") made.tolerance = number_of(name, value());
     else if (name == "--timeout") made.timeout = number_of(name, value());
+    else if (name == "--tune") made.tune = number_of(name, value());
     else if (name == "--seconds") made.seconds = number_of(name, value());
     else if (name == "--frames-in-flight") made.frames = std::max<size_t>(1, static_cast<size_t>(number_of(name, value())));
     else if (name[0] == '-' || !made.model.empty()) throw std::runtime_error("'" + name + "' is unknown\n" + USAGE);
@@ -205,6 +207,7 @@ int run(const Arguments &arguments) {
   options.shapes = arguments.shapes.c_str();
   options.profile = arguments.profile;
   options.timeout_ms = static_cast<uint32_t>(1e3 * arguments.timeout);
+  options.tune_ms = static_cast<uint32_t>(arguments.tune);
   options.check = arguments.unchecked ? IMGCONV_CHECK_OFF : IMGCONV_CHECK_ONCE;
   imgconv_model *model = nullptr;
   call(imgconv_open_file, arguments.model.c_str(), static_cast<const imgconv_options *>(&options), &model);

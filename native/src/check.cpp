@@ -19,11 +19,10 @@ uint32_t drawn_bits(size_t element, size_t storage) {
   return x ^ x >> 16;
 }
 
-// A number of -1 .. 1 whose 11 digits a half holds too.
-float drawn_number(uint32_t bits, bool whole, bool positive) {
-  if (whole) return static_cast<float>(bits >> 31);
-  const float number = static_cast<float>(bits >> 21);
-  return positive ? (number + 1) / 2048 : number / 1024 - 1;
+// A number of -1 .. 1 with so many digits: a half holds 11, a float 24.
+float drawn_number(uint32_t bits, int digits, bool positive) {
+  const float number = static_cast<float>(bits >> (32 - digits)), largest = static_cast<float>(1 << digits);
+  return positive ? (number + 1) / largest : number / (largest / 2) - 1;
 }
 
 // A multiple of 1/2048 of at most 1.
@@ -49,9 +48,10 @@ bool holds_element(const Storage &storage, size_t x, size_t y, size_t layer, siz
 }
 
 // The content of a storage that both sides draw: see Check in model.fbs.
-std::vector<uint8_t> draw(const Storage &storage, size_t number, bool positive) {
+std::vector<uint8_t> draw(const Storage &storage, size_t number, const Check &check) {
   std::vector<uint8_t> content(storage.bytes);
   const size_t bytes = dtype_bytes(storage.dtype);
+  const int digits = check.fine && storage.dtype == IMGCONV_FLOAT32 ? 24 : 11;
   for (size_t i = 0; i < storage.bytes / bytes; ++i) {
     if (storage.place != Place::buffer) {
       const size_t texel = i / 4, row = texel / storage.width;
@@ -59,7 +59,7 @@ std::vector<uint8_t> draw(const Storage &storage, size_t number, bool positive) 
       if (!holds_element(storage, x, y, layer, i % 4)) continue;
     }
     const uint32_t bits = drawn_bits(i, number);
-    const float made = drawn_number(bits, storage.whole, positive);
+    const float made = storage.whole ? static_cast<float>(bits >> 31) : drawn_number(bits, digits, check.positive);
     if (storage.dtype == IMGCONV_FLOAT32) reinterpret_cast<float *>(content.data())[i] = made;
     else if (storage.dtype == IMGCONV_FLOAT16) reinterpret_cast<uint16_t *>(content.data())[i] = to_half(made);
     else content[i] = static_cast<uint8_t>(bits >> 24);
@@ -67,78 +67,13 @@ std::vector<uint8_t> draw(const Storage &storage, size_t number, bool positive) 
   return content;
 }
 
-class Checking {
- public:
-  Checking(const Shared &shared, Frame &frame, const Activity &activity)
-      : shared_(shared), plan_(shared.plan), frame_(frame), activity_(activity) {}
-
-  Finding check(size_t number) {
-    const Check &check = plan_.checks[number];
-    if (check.elements.empty()) return {number, Verdict::not_covered, check.reason, false};
-    run(check, 1);
-    Finding found{number, Verdict::right, compare(check), false};
-    if (found.text.empty()) return found;
-    found.verdict = Verdict::wrong;
-    // Every launch twice: a driver that loses every second one must not lose the same again.
-    for (int i = 0; i < AGAIN && !found.again; ++i) {
-      run(check, 2);
-      found.again = compare(check).empty();
-    }
-    return found;
-  }
-
- private:
-  // Runs the launches of a check, each so many times. What they read and none of them wrote is drawn before.
-  void run(const Check &check, int times) {
-    std::set<uint32_t> known;
-    for (const BoundLaunch &each : frame_.launches()) {
-      if (!check.covers(each.launch->number)) continue;
-      const std::vector<uint32_t> &arguments = each.launch->arguments;
-      const auto doing = activity_.begin("launch '" + each.launch->name + "'");
-      for (size_t i = 1; i < arguments.size(); ++i) {
-        if (plan_.storages[arguments[i]].content < 0 && known.insert(arguments[i]).second) {
-          upload(arguments[i], check.positive);
-        }
-      }
-      const Storage &written = plan_.storages[arguments[0]];
-      if (known.insert(arguments[0]).second) shared_.memory.fill(written, frame_.memory(arguments[0]), OVERWRITTEN);
-      for (int i = 0; i < times; ++i) each.enqueue(shared_.context, nullptr);
-      shared_.context.finish("launch '", each.launch->name, "', kernel k", each.launch->kernel);
-    }
-  }
-
-  void upload(uint32_t number, bool positive) {
-    const std::vector<uint8_t> content = draw(plan_.storages[number], number, positive);
-    shared_.memory.upload(plan_.storages[number], frame_.memory(number), content.data());
-    shared_.context.finish("the check of launches");
-  }
-
-  // What is wrong; empty if nothing is.
-  std::string compare(const Check &check) {
-    const Storage &storage = plan_.storages[check.storage];
-    std::vector<uint8_t> content(storage.bytes);
-    shared_.memory.download(storage, frame_.memory(check.storage), content.data());
-    shared_.context.finish("the check of launches");
-    size_t wrong = 0, worst = 0;
-    for (size_t i = 0; i < check.elements.size(); ++i) {
-      const double off = number_at(storage.dtype, content.data(), check.elements[i]) - double(check.values[i]);
-      if (std::fabs(off) <= double(check.bounds[i])) continue;
-      if (!wrong++) worst = i;
-    }
-    if (!wrong) return "";
-    return join(wrong, " of ", check.elements.size(), " numbers are wrong: element ", check.elements[worst], " is ",
-                number_at(storage.dtype, content.data(), check.elements[worst]), " in place of ", check.values[worst],
-                ", at most ", check.bounds[worst], " off");
-  }
-
-  const Shared &shared_;
-  const Plan &plan_;
-  Frame &frame_;
-  const Activity &activity_;
-};
-
 const char *name_of(Verdict verdict) {
   return verdict == Verdict::right ? "right" : verdict == Verdict::wrong ? "wrong" : "not covered";
+}
+
+const char *form_of(const Plan &plan, const Finding &finding) {
+  const auto taken = plan.forms.find(static_cast<uint32_t>(finding.check));
+  return plan.checks.empty() || taken == plan.forms.end() ? "own" : plan.checks[finding.check].name_of(taken->second);
 }
 
 const Launch &launch_of(const Plan &plan, size_t check) {
@@ -147,6 +82,75 @@ const Launch &launch_of(const Plan &plan, size_t check) {
 }
 
 }  // namespace
+
+Finding Checking::check(size_t number, const BoundLaunch *instead) {
+  const Check &check = plan_.checks[number];
+  if (check.elements.empty()) return {number, Verdict::not_covered, check.reason, false};
+  const std::vector<BoundLaunch> launches = launches_of(check, instead);
+  run(check, launches, 1);
+  Finding found{number, Verdict::right, compare(check), false};
+  if (found.text.empty()) return found;
+  found.verdict = Verdict::wrong;
+  // Every launch twice: a driver that loses every second one must not lose the same again.
+  for (int i = 0; i < AGAIN && !found.again; ++i) {
+    run(check, launches, 2);
+    found.again = compare(check).empty();
+  }
+  return found;
+}
+
+// Those that do the work of a check.
+std::vector<BoundLaunch> Checking::launches_of(const Check &check, const BoundLaunch *instead) const {
+  std::vector<BoundLaunch> found;
+  for (const BoundLaunch &each : frame_.launches()) {
+    const bool is_replaced = instead && each.launch->number == check.launch;
+    if (check.covers(each.launch->number) && !is_replaced) found.push_back(each);
+  }
+  if (instead) found.push_back(*instead);
+  return found;
+}
+
+// Runs launches, each so many times. What they read and none of them wrote is drawn before.
+void Checking::run(const Check &check, const std::vector<BoundLaunch> &launches, int times) {
+  std::set<uint32_t> known;
+  for (const BoundLaunch &each : launches) {
+    const std::vector<uint32_t> &arguments = each.launch->arguments;
+    const auto doing = activity_.begin("launch '" + each.launch->name + "'");
+    for (size_t i = 1; i < arguments.size(); ++i) {
+      if (plan_.storages[arguments[i]].content < 0 && known.insert(arguments[i]).second) {
+        upload(arguments[i], check);
+      }
+    }
+    const Storage &written = plan_.storages[arguments[0]];
+    if (known.insert(arguments[0]).second) shared_.memory.fill(written, frame_.memory(arguments[0]), OVERWRITTEN);
+    for (int i = 0; i < times; ++i) each.enqueue(shared_.context, nullptr);
+    shared_.context.finish("launch '", each.launch->name, "', kernel k", each.launch->kernel);
+  }
+}
+
+void Checking::upload(uint32_t number, const Check &check) {
+  const std::vector<uint8_t> content = draw(plan_.storages[number], number, check);
+  shared_.memory.upload(plan_.storages[number], frame_.memory(number), content.data());
+  shared_.context.finish("the check of launches");
+}
+
+// What is wrong; empty if nothing is.
+std::string Checking::compare(const Check &check) {
+  const Storage &storage = plan_.storages[check.storage];
+  std::vector<uint8_t> content(storage.bytes);
+  shared_.memory.download(storage, frame_.memory(check.storage), content.data());
+  shared_.context.finish("the check of launches");
+  size_t wrong = 0, worst = 0;
+  for (size_t i = 0; i < check.elements.size(); ++i) {
+    const double off = number_at(storage.dtype, content.data(), check.elements[i]) - double(check.values[i]);
+    if (std::fabs(off) <= double(check.bounds[i])) continue;
+    if (!wrong++) worst = i;
+  }
+  if (!wrong) return "";
+  return join(wrong, " of ", check.elements.size(), " numbers are wrong: element ", check.elements[worst], " is ",
+              number_at(storage.dtype, content.data(), check.elements[worst]), " in place of ", check.values[worst],
+              ", at most ", check.bounds[worst], " off");
+}
 
 std::vector<Finding> check_launches(const Shared &shared, Frame &frame, const Activity &activity) {
   std::vector<Finding> found;
@@ -171,7 +175,7 @@ std::string report(const Context &context, const Plan &plan, const std::vector<F
     const Finding each = found == findings.end() ? Finding{0, Verdict::not_covered, "the file has no check of it", false} : *found;
     made += join(made.empty() ? "" : ",\n  ", "{\"name\": ", quoted(launch.name), ", \"nodes\": ", quoted(launch.origin),
                  ", \"kernel\": ", quoted(plan.kernels[launch.kernel].path), ", \"verdict\": ", quoted(name_of(each.verdict)),
-                 ", \"text\": ", quoted(each.text), "}");
+                 ", \"form\": ", quoted(form_of(plan, each)), ", \"text\": ", quoted(each.text), "}");
   }
   return join("{\"device\": ", quoted(context.info.key()), ", \"launches\": [\n  ", made, "]}\n");
 }

@@ -20,6 +20,27 @@ struct Finding {
   bool again = false;
 };
 
+// The check of single launches. What it leaves in the frame's memory is of no use.
+class Checking {
+ public:
+  Checking(const Shared &shared, Frame &frame, const Activity &activity)
+      : shared_(shared), plan_(shared.plan), frame_(frame), activity_(activity) {}
+
+  // The verdict on the launch of a check, or on another one in its place. Throws Error if the driver fails.
+  Finding check(size_t number, const BoundLaunch *instead = nullptr);
+
+ private:
+  std::vector<BoundLaunch> launches_of(const Check &check, const BoundLaunch *instead) const;
+  void run(const Check &check, const std::vector<BoundLaunch> &launches, int times);
+  void upload(uint32_t number, const Check &check);
+  std::string compare(const Check &check);
+
+  const Shared &shared_;
+  const Plan &plan_;
+  Frame &frame_;
+  const Activity &activity_;
+};
+
 // Checks all launches, each alone. It overwrites all memory of the frame but the constants, and leaves zeros there.
 // Throws Error if the driver fails.
 std::vector<Finding> check_launches(const Shared &shared, Frame &frame, const Activity &activity);

@@ -99,7 +99,8 @@ File::File(std::string name, Span content, std::shared_ptr<void> mapping)
     refuse("it is shorter than it says: it was cut off. Compile it again");
   }
   Span head{data + ALIGNMENT, static_cast<size_t>(length)};
-  if (crc32(head) != number_at<uint32_t>(data + 12)) refuse("its head is damaged: the checksum differs. Compile it again");
+  checksum_ = number_at<uint32_t>(data + 12);
+  if (crc32(head) != checksum_) refuse("its head is damaged: the checksum differs. Compile it again");
   if (version == CONTAINER) {
     head = decompressed(head);
   } else if (reinterpret_cast<uintptr_t>(head.data) % 8) {

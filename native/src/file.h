@@ -34,6 +34,8 @@ class File {
   const stored::Model &model() const { return *model_; }
   // Of the file, with its FlatBuffer decompressed.
   size_t bytes() const { return content_.bytes + head_bytes_; }
+  // Of the FlatBuffer, which has the checksums of all blobs.
+  uint32_t checksum() const { return checksum_; }
   // Where a blob is; its content is not read. Throws Error if it is not in the file.
   Span blob(uint32_t number) const;
   // The same, whose checksum was compared.
@@ -54,6 +56,7 @@ class File {
   std::vector<uint64_t> aligned_head_;
   size_t head_bytes_ = 0;
   size_t first_blob_ = 0;
+  uint32_t checksum_ = 0;
   const stored::Model *model_ = nullptr;
 };
 

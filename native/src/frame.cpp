@@ -18,7 +18,7 @@ Frame::Frame(const Shared &shared)
     shared.memory.upload(storage, port.memory, port.staged.data());
     shared.context.finish("allocating '", storage.name, "'");
   }
-  for (const Launch &launch : shared.plan.launches) launches_.push_back(bind(launch));
+  for (const Launch &launch : shared.plan.launches) launches_.push_back(bind(launch, shared.programs));
 }
 
 Frame::~Frame() {
@@ -29,9 +29,9 @@ const Memory &Frame::memory(uint32_t storage) const {
   return ports_[storage].memory ? ports_[storage].memory : shared_.memory[storage];
 }
 
-BoundLaunch Frame::bind(const Launch &launch) const {
+BoundLaunch Frame::bind(const Launch &launch, const Programs &programs) const {
   const Opencl &cl = *shared_.context.cl;
-  const Kernel kernel = shared_.programs.new_kernel(launch.kernel);
+  const Kernel kernel = programs.new_kernel(launch.kernel);
   cl_uint wanted = 0;
   cl.clGetKernelInfo(kernel.get(), CL_KERNEL_NUM_ARGS, sizeof wanted, &wanted, nullptr);
   if (wanted != launch.arguments.size()) {

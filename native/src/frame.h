@@ -38,6 +38,8 @@ class Frame {
 
   // That of a storage, for a check of launches.
   const Memory &memory(uint32_t storage) const;
+  // A launch with a kernel of its own, bound to the memory of the frame. Throws Error.
+  BoundLaunch bind(const Launch &launch, const Programs &programs) const;
 
   // Memory of an input that the device reads, for the caller to fill before the next upload.
   void *map(const Input &input);
@@ -65,7 +67,6 @@ class Frame {
     void *mapped = nullptr;
   };
 
-  BoundLaunch bind(const Launch &launch) const;
   void upload_video_frame(const Input &input, const imgconv_video_frame &frame, bool keep);
   void upload_input(const Input &input, const imgconv_array &given, bool keep);
   void move_integers(const imgconv_array *inputs);

@@ -1,19 +1,19 @@
 #include "model.h"
 
 #include <algorithm>
-#include <sstream>
+#include <chrono>
+#include <optional>
 
 #include "check.h"
 #include "error.h"
-#include "program_cache.h"
+#include "outcome.h"
+#include "tuning.h"
 
 namespace imgconv {
 namespace {
 
 // Numbers that no launch is likely to make: 65 in images, 12.1 in buffers of float32, 2.63 in those of float16.
 constexpr uint8_t OVERWRITTEN = 0x41;
-// Of what the folder keeps of checks: raise it if they find more.
-const std::string CHECK_VERSION = "check 1 ";
 constexpr const char *ADVICE = "Update the driver, or choose another device; imgconv_check has a report to send us";
 constexpr uint32_t MOST_FRAMES = 64, USUAL_FRAMES = 2;
 
@@ -25,26 +25,21 @@ Context open(const Settings &settings) {
   return open_device(cl, select_device(devices, choice), settings.profile);
 }
 
+// Takes the next form of the launches of these checks. Returns whether each has one, and there are any.
+bool take_next(const Plan &plan, const std::vector<uint32_t> &checks, Forms &forms) {
+  for (const uint32_t number : checks) {
+    uint32_t &form = forms[number];
+    const std::optional<uint32_t> next = plan.checks[number].form_after(form);
+    if (!next) return false;
+    form = *next;
+  }
+  return !checks.empty();
+}
+
 // The driver loses launches: no other plan helps.
 struct LostLaunches : Error {
   using Error::Error;
 };
-
-// What is kept of a check: "replaced", and the numbers of the checks whose launches were.
-std::string text_of(const std::vector<uint32_t> &replaced) {
-  std::string text = "replaced";
-  for (const uint32_t number : replaced) text += join(" ", number);
-  return text;
-}
-
-std::vector<uint32_t> numbers_of(const std::string &text, size_t count) {
-  std::istringstream words(text);
-  std::string first;
-  words >> first;
-  std::vector<uint32_t> numbers;
-  for (uint32_t number; words >> number && number < count;) numbers.push_back(number);
-  return numbers;
-}
 
 }  // namespace
 
@@ -84,28 +79,52 @@ void Model::choose_plan(const File &file, const Settings &settings) {
   for (KernelText &each : plan_.kernels) each.text.clear();  // they are not needed any more
 }
 
-// Builds a plan. On a driver that nobody has proved, launches that are wrong are replaced, and the outcome is kept.
+// Builds a plan. On a driver that nobody has proved, launches that are wrong are replaced; then, if it is wanted, by
+// faster ones. The outcome is kept.
 void Model::prove(const File &file, const Settings &settings, const Plan &plan, bool is_last) {
-  const bool wanted = settings.check && !plan.checks.empty() && !is_tested(context_.info);
-  const std::string key = wanted ? CHECK_VERSION + plan.fingerprint() : "";
-  const std::string kept = wanted ? read_program(settings.cache_folder, context_.info, key) : "";
-  std::vector<uint32_t> replaced = numbers_of(kept, plan.checks.size());
+  const bool is_wanted = !plan.checks.empty() && (settings.check || settings.tune_ms);
+  Outcome known;
+  if (is_wanted) known = read_outcome(settings.cache_folder, context_.info, file.checksum(), plan);
+  const Outcome before = known;
+  bool check = is_wanted && settings.check && !known.checked && !is_tested(context_.info);
+  bool is_tuned = !is_wanted || !settings.tune_ms || known.tuned;
+  std::vector<BuiltProgram> built;
+  std::vector<uint32_t> replaced;
   while (true) {
     plan_ = plan;
-    plan_.replace(replaced);
-    build(file, settings, is_last);
-    if (!wanted || !kept.empty()) return;
-    const std::vector<uint32_t> wrong = wrong_launches();
-    has_run_ = plan_.is_covered();
-    if (wrong.empty()) return write_program(settings.cache_folder, context_.info, key, text_of(replaced));
-    replaced.insert(replaced.end(), wrong.begin(), wrong.end());
+    plan_.take(known.forms);
+    try {
+      build(file, settings, is_last, built);
+    } catch (const Error &) {
+      if (!take_next(plan, replaced, known.forms)) throw;
+      continue;
+    }
+    built = programs_->all();
+    if (check) {
+      replaced = wrong_launches();
+      if (take_next(plan, replaced, known.forms)) continue;
+      has_run_ = plan_.is_covered();
+      known.checked = true;
+      check = false;
+    }
+    if (is_tuned) break;
+    const std::chrono::milliseconds budget(settings.tune_ms);
+    Tuned found = tune(*shared_, *first_, file, settings.cache_folder, budget, activity_);
+    is_tuned = known.tuned = true;
+    if (found.forms == known.forms) break;
+    known.forms = std::move(found.forms);
+    built.insert(built.end(), found.programs.begin(), found.programs.end());
+  }
+  if (known.checked != before.checked || known.tuned != before.tuned) {
+    write_outcome(settings.cache_folder, context_.info, file.checksum(), plan, known);
   }
 }
 
-void Model::build(const File &file, const Settings &settings, bool is_last) {
+void Model::build(
+    const File &file, const Settings &settings, bool is_last, const std::vector<BuiltProgram> &known) {
   first_.reset();
   has_run_ = false;
-  programs_ = std::make_unique<Programs>(context_, &file, plan_, is_last, settings.cache_folder, activity_);
+  programs_ = std::make_unique<Programs>(context_, &file, plan_, is_last, settings.cache_folder, activity_, known);
   for (Output &output : plan_.outputs) {
     if (!output.is_constant()) continue;
     const Span content = file.checked_blob(output.blob);
@@ -117,22 +136,23 @@ void Model::build(const File &file, const Settings &settings, bool is_last) {
   first_ = std::make_unique<Frame>(*shared_);
 }
 
-// The numbers of the checks whose launches are wrong and can be replaced. Throws Error if others are wrong.
+// The numbers of the checks whose launches are wrong. Throws Error if nothing can replace one.
 std::vector<uint32_t> Model::wrong_launches() {
   std::vector<uint32_t> wrong;
   for (const Finding &each : check_launches(*shared_, *first_, activity_)) {
     if (each.verdict != Verdict::wrong) continue;
+    const auto number = static_cast<uint32_t>(each.check);
     const std::string about = join(context_.info.name, ", driver ", context_.info.driver_version);
     if (each.again) {
       throw LostLaunches(IMGCONV_ERROR_WRONG, describe(plan_, each), ". Launched again, it is right: ", about,
                          " loses launches. ", ADVICE);
     }
-    const Check &check = plan_.checks[each.check];
-    if (check.plain.empty() || check.is_replaced) {
+    const auto taken = plan_.forms.find(number);
+    if (!plan_.checks[number].form_after(taken == plan_.forms.end() ? 0 : taken->second)) {
       throw Error(IMGCONV_ERROR_WRONG, describe(plan_, each), ". ", about,
                   " computes it wrongly, and all other kernels for it. ", ADVICE);
     }
-    wrong.push_back(static_cast<uint32_t>(each.check));
+    wrong.push_back(number);
   }
   return wrong;
 }
@@ -145,6 +165,7 @@ void Model::prepare(const Settings &settings) {
     if (!has_run_) run_each();
     programs_->keep();
   }
+  programs_->forget_sources();
   reset();
 }
 

@@ -20,11 +20,11 @@ struct Settings {
       : device(options.device ? options.device : ""), cache_folder(options.cache_folder ? options.cache_folder : ""),
         shapes(options.shapes ? options.shapes : ""),
         has_device(options.device), profile(options.profile), check(options.check != IMGCONV_CHECK_OFF),
-        frames(options.frames) {}
+        frames(options.frames), tune_ms(options.tune_ms) {}
 
   std::string device, cache_folder, shapes;
   bool has_device, profile, check;
-  uint32_t frames;
+  uint32_t frames, tune_ms;
 };
 
 class Model {
@@ -60,7 +60,7 @@ class Model {
 
   void choose_plan(const File &file, const Settings &settings);
   void prove(const File &file, const Settings &settings, const Plan &plan, bool is_last);
-  void build(const File &file, const Settings &settings, bool is_last);
+  void build(const File &file, const Settings &settings, bool is_last, const std::vector<BuiltProgram> &known);
   std::vector<uint32_t> wrong_launches();
   void prepare(const Settings &settings);
   void test_replay();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
 #include <sstream>
 #include <string_view>
 
@@ -32,9 +33,7 @@ class Reader {
     each(table_.storages(), [&](const stored::Storage &storage) { plan_.storages.push_back(read_storage(storage)); });
     each(table_.inputs(), [&](const stored::Input &input) { plan_.inputs.push_back(read_input(input)); });
     each(table_.outputs(), [&](const stored::Output &output) { plan_.outputs.push_back(read_output(output)); });
-    each(table_.kernels(), [&](const stored::Kernel &kernel) { 
-      plan_.kernels.push_back({text(kernel.text()), text(kernel.path())});
-    });
+    each(table_.kernels(), [&](const stored::Kernel &kernel) { read_kernel(kernel); });
     read_programs();
     each(table_.launches(), [&](const stored::Launch &launch) {
       plan_.launches.push_back(read_launch(launch, static_cast<uint32_t>(plan_.launches.size())));
@@ -290,6 +289,17 @@ class Reader {
     }
   }
 
+  void read_kernel(const stored::Kernel &table) {
+    KernelText kernel{text(table.text()), text(table.path()), table.base()};
+    if (kernel.base >= 0) {
+      const KernelText &base = plan_.kernels[index(static_cast<uint64_t>(kernel.base), plan_.kernels.size(), "kernel")];
+      if (base.base >= 0) damaged("the base of a kernel has one itself");
+      kernel.prefix = number(table.prefix(), 0, base.text.size(), "the start of a kernel");
+      kernel.suffix = number(table.suffix(), 0, base.text.size(), "the end of a kernel");
+    }
+    plan_.kernels.push_back(std::move(kernel));
+  }
+
   void read_programs() {
     std::vector<int> programs_of(plan_.kernels.size());
     each(table_.programs(), [&](const stored::Program &table) {
@@ -357,16 +367,14 @@ class Reader {
     const size_t storages = plan_.storages.size();
     each(table_.spare_storages(), [&](const stored::Storage &table) { plan_.storages.push_back(read_storage(table)); });
     for (size_t spare = storages; spare < plan_.storages.size(); ++spare) plan_.storages[spare].spare = true;
-    each(table_.spare_kernels(), [&](const stored::Kernel &kernel) {
-      plan_.kernels.push_back({text(kernel.text()), text(kernel.path())});
-    });
+    each(table_.spare_kernels(), [&](const stored::Kernel &kernel) { read_kernel(kernel); });
     each(table_.checks(), [&](const stored::Check &check) { plan_.checks.push_back(read_check(check)); });
   }
 
   Check read_check(const stored::Check &table) {
     const uint32_t launch = index(table.launch(), plan_.launches.size(), "launch");
     Check check{launch, plan_.launches[launch].arguments[0], list(table.parts()), table.positive(),
-                list(table.elements()), list(table.values()), list(table.bounds()), text(table.reason()), {}};
+                list(table.elements()), list(table.values()), list(table.bounds()), text(table.reason()), {}, {}};
     const Storage &written = plan_.storages[check.storage];
     const size_t count = check.elements.size(), room = written.bytes / dtype_bytes(written.dtype);
     for (const uint32_t part : check.parts) index(part, check.launch, "launch");
@@ -381,6 +389,15 @@ class Reader {
       });
       number(check.plain.back().launches.size(), 1, LARGEST, "the number of launches in place of one");
     });
+    each(table.alternatives(), [&](const stored::Launch &alternative) {
+      const Launch &own = plan_.launches[launch];
+      check.alternatives.push_back(read_launch(alternative, launch));
+      Launch &made = check.alternatives.back();
+      made.name = own.name;
+      made.origin = own.origin;
+      if (made.arguments != own.arguments) damaged("an alternative of '" + own.name + "' has other arguments");
+    });
+    check.fine = table.fine();
     return check;
   }
 
@@ -542,29 +559,70 @@ bool Check::covers(uint32_t number) const {
   return number == launch || std::find(parts.begin(), parts.end(), number) != parts.end();
 }
 
-void Plan::replace(const std::vector<uint32_t> &numbers) {
-  std::vector<uint32_t> added;
-  for (const uint32_t number : numbers) {
-    checks[number].is_replaced = true;
-    for (const Replacement &plain : checks[number].plain) {
-      const auto is_replaced = [&](const Launch &each) { return each.number == plain.launch; };
-      const auto first = std::find_if(launches.begin(), launches.end(), is_replaced);
-      const bool in_its_place = plain.launch == checks[number].launch;
-      const auto end = in_its_place ? std::find_if_not(first, launches.end(), is_replaced) : first;
-      const auto place = launches.erase(first, end);
-      launches.insert(place, plain.launches.begin(), plain.launches.end());
-      for (const Launch &each : plain.launches) {
-        for (const uint32_t storage : each.arguments) storages[storage].spare = false;
-        added.push_back(each.kernel);
-      }
+std::optional<uint32_t> Check::form_after(uint32_t form) const {
+  if (form >= unoptimised_form()) return std::nullopt;
+  if (form == 0 && !alternatives.empty()) return 1;
+  return form < plain_form() && !plain.empty() ? plain_form() : unoptimised_form();
+}
+
+const char *Check::name_of(uint32_t form) const {
+  if (form == 0) return "own";
+  if (form < plain_form()) return "another specialisation";
+  return form == plain_form() ? "plain" : "without optimisation";
+}
+
+void Plan::take(const Forms &taken) {
+  forms = taken;
+  for (const auto &[number, form] : forms) {
+    const Check &check = checks[number];
+    if (form && form < check.plain_form()) {
+      put({check.launch, {check.alternatives[form - 1]}}, true);
+    } else if (form >= check.plain_form()) {
+      for (const Replacement &plain : check.plain) put(plain, plain.launch == check.launch);
+    }
+    if (form != check.unoptimised_form()) continue;
+    for (Launch &each : launches) {
+      if (check.covers(each.number)) each.kernel = unoptimised(each.kernel);
     }
   }
-  for (const ProgramParts &each : programs) {
-    for (const uint32_t kernel : each.kernels) added.erase(std::remove(added.begin(), added.end(), kernel), added.end());
+  if (!forms.empty()) choose_programs();
+}
+
+// Puts launches before the one that they are for, or in its place.
+void Plan::put(const Replacement &given, bool in_its_place) {
+  const auto is_replaced = [&](const Launch &each) { return each.number == given.launch; };
+  const auto first = std::find_if(launches.begin(), launches.end(), is_replaced);
+  const auto end = in_its_place ? std::find_if_not(first, launches.end(), is_replaced) : first;
+  const auto place = launches.erase(first, end);
+  launches.insert(place, given.launches.begin(), given.launches.end());
+  for (const Launch &each : given.launches) {
+    for (const uint32_t storage : each.arguments) storages[storage].spare = false;
   }
-  std::sort(added.begin(), added.end());
-  added.erase(std::unique(added.begin(), added.end()), added.end());
-  for (const uint32_t kernel : added) programs.push_back({{kernel}, -1});
+}
+
+// Leaves out the programs of which no launch has a kernel, and adds one for each kernel that is in none.
+void Plan::choose_programs() {
+  std::set<uint32_t> used;
+  for (const Launch &each : launches) used.insert(each.kernel);
+  const auto is_used = [&](uint32_t kernel) { return used.count(kernel) > 0; };
+  const auto is_spare = [&](const ProgramParts &each) {
+    return std::none_of(each.kernels.begin(), each.kernels.end(), is_used);
+  };
+  programs.erase(std::remove_if(programs.begin(), programs.end(), is_spare), programs.end());
+  for (const ProgramParts &each : programs) {
+    for (const uint32_t kernel : each.kernels) used.erase(kernel);
+  }
+  for (const uint32_t kernel : used) programs.push_back({{kernel}, -1});
+}
+
+uint32_t Plan::unoptimised(uint32_t kernel) {
+  const auto whole = static_cast<int64_t>(kernel);
+  const KernelText copy{"", kernels[kernel].path, whole, 0, 0, true};
+  const auto is_copy = [&](const KernelText &each) { return each.unoptimised && each.base == whole; };
+  const auto found = std::find_if(kernels.begin(), kernels.end(), is_copy);
+  const auto number = static_cast<uint32_t>(found - kernels.begin());
+  if (found == kernels.end()) kernels.push_back(copy);
+  return number;
 }
 
 bool Plan::is_covered() const {
@@ -575,24 +633,19 @@ bool Plan::is_covered() const {
   });
 }
 
-std::string Plan::fingerprint() const {
-  std::string text = common;
-  for (const KernelText &each : kernels) text += each.text;
-  for (const Launch &each : launches) {
-    text += join("\n", each.kernel);
-    for (const size_t size : each.global_size) text += join(" ", size);
-    for (const size_t size : each.local_size) text += join(" ", size);
-  }
-  const Span span{reinterpret_cast<const uint8_t *>(text.data()), text.size()};
-  return join("kernels ", text.size(), " ", crc32(span));
-}
-
 std::string Plan::source(const std::vector<uint32_t> &numbers) const {
-  std::string made = common;
+  std::string made = kernels[numbers.front()].unoptimised ? "// -cl-opt-disable\n" + common : common;
   for (const uint32_t number : numbers) {
-    made += join("#define NAME k", number, "\n", kernels[number].text, "#undef NAME\n");
+    made += join("#define NAME k", number, "\n", text_of(number), "#undef NAME\n");
   }
   return made;
+}
+
+std::string Plan::text_of(uint32_t kernel) const {
+  const KernelText &each = kernels[kernel];
+  if (each.base < 0) return each.text;
+  const std::string base = text_of(static_cast<uint32_t>(each.base));
+  return each.unoptimised ? base : base.substr(0, each.prefix) + each.text + base.substr(base.size() - each.suffix);
 }
 
 std::string Plan::origin(uint32_t kernel) const {
@@ -618,6 +671,7 @@ Plan PlanChoice::next() {
   const auto *config = sized_.config();
   while (!waiting_.empty()) {
     Plan plan = Reader(file_, *sized_.plans()->Get(waiting_.front()), room_).read();
+    plan.number = waiting_.front();
     waiting_.erase(waiting_.begin());
     plan.computes_in_half = config && config->float16() == 2;
     device_ = plan.device;

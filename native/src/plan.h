@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -69,9 +70,13 @@ struct Output {
   bool is_constant() const { return !is_stored && moved.empty() && value.elements; }
 };
 
-// path: the file of its template.
+// path: the file of its template. base: the number of a kernel, with whose first `prefix` bytes the text begins and with
+// whose last `suffix` bytes it ends; -1: `text` is all of it. unoptimised: whether it is built with -cl-opt-disable.
 struct KernelText {
   std::string text, path;
+  int64_t base = -1;
+  size_t prefix = 0, suffix = 0;
+  bool unoptimised = false;
 };
 
 // number: in the plan of the file, also of a launch that replaces it. origin: the ONNX nodes that it came from.
@@ -91,6 +96,8 @@ struct Replacement {
 
 // What a launch writes if its inputs hold drawn numbers: see Check in model.fbs.
 // storage: what the launch writes.
+// The launch has several forms, by number: 0 is its own, then come its alternatives, then the plain form, then that,
+// or its own if it has none, built without optimisation.
 struct Check {
   uint32_t launch = 0, storage = 0;
   std::vector<uint32_t> parts;
@@ -99,8 +106,15 @@ struct Check {
   std::vector<float> values, bounds;
   std::string reason;
   std::vector<Replacement> plain;
-  bool is_replaced = false;
+  std::vector<Launch> alternatives;
+  bool fine = false;
 
+  uint32_t plain_form() const { return static_cast<uint32_t>(alternatives.size()) + 1; }
+  uint32_t unoptimised_form() const { return plain_form() + 1; }
+  // What to take in place of a form that is wrong; none is left after the unoptimised one.
+  std::optional<uint32_t> form_after(uint32_t form) const;
+  // "own", "another specialisation", "plain" or "without optimisation".
+  const char *name_of(uint32_t form) const;
   // Whether a launch of the plan does a part of the work that is checked.
   bool covers(uint32_t number) const;
 };
@@ -126,12 +140,16 @@ struct FrameInput {
   size_t global_size = 0;
 };
 
+// By the number of a check, the form of its launch, if it is not its own.
+using Forms = std::map<uint32_t, uint32_t>;
+
 struct ProgramParts {
   std::vector<uint32_t> kernels;
   int64_t binary = -1;  // the number of a blob; -1: none
 };
 
 struct Plan {
+  uint32_t number = 0;  // in the file
   std::string device;
   std::vector<Input> inputs;
   std::vector<Output> outputs;
@@ -143,21 +161,28 @@ struct Plan {
   std::vector<Launch> launches;
   std::vector<Check> checks;
   std::optional<FrameInput> frame;
+  Forms forms;  // that it takes
   bool computes_in_half = false;
   bool native_functions = false;  // they were measured on `device` only
   uint64_t local_memory_bytes = 0;  // of the device that it was made for; 0: not known
   std::string unsupported;  // what of it this library does not do; empty: nothing
 
-  // Replaces the launches of these checks by their plain forms.
-  void replace(const std::vector<uint32_t> &numbers);
+  // Takes these forms of launches in place of their own.
+  void take(const Forms &forms);
   // Whether a check runs each launch.
   bool is_covered() const;
-  // A text that differs if what runs differs.
-  std::string fingerprint() const;
-  // The source of a program with these kernels, as imgconv/kernels/source.py has it.
+  // The source of a program with these kernels, as imgconv/kernels/source.py has it. They are all built unoptimised, or
+  // none is.
   std::string source(const std::vector<uint32_t> &numbers) const;
   // "conv.cl, launch 'conv1'": the template of a kernel, and the first launch of it.
   std::string origin(uint32_t kernel) const;
+
+ private:
+  void put(const Replacement &given, bool in_its_place);
+  void choose_programs();
+  // The number of a kernel that is the same built without optimisation.
+  uint32_t unoptimised(uint32_t kernel);
+  std::string text_of(uint32_t kernel) const;
 };
 
 // The plans of a file that a device can hold: first that of its key, then the others in their order.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <future>
+#include <map>
 #include <mutex>
 #include <thread>
 
@@ -14,7 +15,7 @@ namespace imgconv {
 namespace {
 
 // NVIDIA's driver (580) prints "9 warnings generated." on the user's terminal, for code that is never reached.
-constexpr char NO_WARNINGS[] = "-w";
+constexpr char NO_WARNINGS[] = "-w", UNOPTIMISED[] = "-w -cl-opt-disable";
 
 // Intel's compiler for CPUs (2026.22) crashes or hangs if two threads of a process build at once. Oclgrind (21.10)
 // crashes too.
@@ -55,8 +56,10 @@ Kernel make_kernel(const Context &context, const Program &program, uint32_t numb
 class Builder {
  public:
   Builder(const Context &context, const Plan &plan, const std::string &cache_folder, const Activity &activity,
-          int most_ends)
-      : context_(context), plan_(plan), cache_folder_(cache_folder), activity_(activity), most_ends_(most_ends) {}
+          int most_ends, const std::vector<BuiltProgram> &known)
+      : context_(context), plan_(plan), cache_folder_(cache_folder), activity_(activity), most_ends_(most_ends) {
+    for (const BuiltProgram &each : known) known_[each.source] = each;
+  }
 
   // Whether earlier processes ended while they compiled some of the programs. Throws Error if too many did.
   bool check_marks() const {
@@ -73,25 +76,33 @@ class Builder {
 
   // A program with these kernels. If the driver does not build them together, one for each. Throws Error.
   std::vector<BuiltProgram> build(const std::vector<uint32_t> &kernels, Span binary) const {
+    const bool were_alone = !known_.empty() && known_.count(plan_.source({kernels.front()}));
+    if (were_alone && !known_.count(plan_.source(kernels))) return build_alone(kernels);
     try {
       return {build_together(kernels, binary)};
     } catch (const Error &problem) {
       if (problem.status() != IMGCONV_ERROR_BUILD || kernels.size() == 1) throw;
     }
+    return build_alone(kernels);
+  }
+
+ private:
+  std::vector<BuiltProgram> build_alone(const std::vector<uint32_t> &kernels) const {
     std::vector<BuiltProgram> alone;
     for (const uint32_t kernel : kernels) alone.push_back(build_together({kernel}, {}));
     return alone;
   }
 
- private:
   // binary: that of the file, or empty. If the driver refuses it, the folder's is tried, then the source.
   BuiltProgram build_together(const std::vector<uint32_t> &kernels, Span binary) const {
     const std::string source = plan_.source(kernels);
-    if (const Program made = from_binary(binary, kernels)) return {kernels, made, ""};
+    const auto known = known_.find(source);
+    if (known != known_.end()) return known->second;
+    if (const Program made = from_binary(binary, kernels)) return {kernels, made, source, false};
     const std::string kept = read_program(cache_folder_, context_.info, source);
     const Span found{reinterpret_cast<const uint8_t *>(kept.data()), kept.size()};
-    if (const Program made = from_binary(found, kernels)) return {kernels, made, ""};
-    return {kernels, from_source(source, kernels), cache_folder_.empty() ? "" : source};
+    if (const Program made = from_binary(found, kernels)) return {kernels, made, source, false};
+    return {kernels, from_source(source, kernels), source, true};
   }
 
   // Null if there is none, if the driver refuses it, or if it builds without a kernel.
@@ -105,7 +116,7 @@ class Builder {
         context_.handle.get(), 1, &id, &binary.bytes, &binary.data, nullptr, &status);
     if (status != CL_SUCCESS) return nullptr;
     const Program program(made, cl.clReleaseProgram);
-    if (cl.clBuildProgram(made, 1, &id, NO_WARNINGS, nullptr, nullptr) != CL_SUCCESS) return nullptr;
+    if (cl.clBuildProgram(made, 1, &id, options_of(kernels), nullptr, nullptr) != CL_SUCCESS) return nullptr;
     try {
       for (const uint32_t kernel : kernels) make_kernel(context_, program, kernel);
     } catch (const Error &) {
@@ -124,13 +135,18 @@ class Builder {
     const char *text = source.c_str();
     const Program program = own(
         "a program", cl.clReleaseProgram, cl.clCreateProgramWithSource, context_.handle.get(), 1u, &text, nullptr);
-    const cl_int status = cl.clBuildProgram(program.get(), 1, &context_.info.device_id, NO_WARNINGS, nullptr, nullptr);
+    const cl_device_id id = context_.info.device_id;
+    const cl_int status = cl.clBuildProgram(program.get(), 1, &id, options_of(kernels), nullptr, nullptr);
     if (status != CL_SUCCESS) {
       const std::string log = build_log(context_, program);
       throw Error(IMGCONV_ERROR_BUILD, origins, ": the driver cannot build this kernel source, status ",
                   status_name(status), "; its log", log.empty() ? " is empty" : ":\n", log);
     }
     return program;
+  }
+
+  const char *options_of(const std::vector<uint32_t> &kernels) const {
+    return plan_.kernels[kernels.front()].unoptimised ? UNOPTIMISED : NO_WARNINGS;
   }
 
   std::string mark_path(const std::string &source) const {
@@ -154,16 +170,17 @@ class Builder {
   const std::string &cache_folder_;
   const Activity &activity_;
   const int most_ends_;
+  std::map<std::string, BuiltProgram> known_;  // by their sources
 };
 
 }  // namespace
 
 Programs::Programs(const Context &context, const File *file, const Plan &plan, bool is_last,
-                   const std::string &cache_folder, const Activity &activity)
+                   const std::string &cache_folder, const Activity &activity, const std::vector<BuiltProgram> &known)
     : context_(context), cache_folder_(cache_folder), program_of_(plan.kernels.size()) {
   // The system may have ended a process: where no other plan can run, the kernels are compiled once more, one program
   // at a time, so that a second end says which kernels the compiler crashes at.
-  const Builder builder(context, plan, cache_folder, activity, is_last ? 2 : 1);
+  const Builder builder(context, plan, cache_folder, activity, is_last ? 2 : 1, known);
   const bool one_at_a_time = builder.check_marks() || builds_one_at_a_time(context.info);
   const bool own_binaries = file && plan.device == context.info.key();
   const size_t count = plan.programs.size();
@@ -191,20 +208,20 @@ Programs::Programs(const Context &context, const File *file, const Plan &plan, b
     }
   }
   // Mesa's rusticl (22.3) says twice what a kernel takes, so that it is asked only if the plan leaves it open.
-  const bool fits = plan.local_memory_bytes && plan.local_memory_bytes <= context.info.local_memory_bytes;
-  for (const Launch &each : plan.launches) check_launch(each, fits);
+  local_memory_fits_ = plan.local_memory_bytes && plan.local_memory_bytes <= context.info.local_memory_bytes;
+  for (const Launch &each : plan.launches) check_launch(each);
 }
 
 Kernel Programs::new_kernel(uint32_t number) const { return make_kernel(context_, program_of_[number], number); }
 
 // Asks what is known only once a kernel is built.
-void Programs::check_launch(const Launch &launch, bool local_memory_fits) const {
+void Programs::check_launch(const Launch &launch) const {
   const DeviceInfo &info = context_.info;
   const Kernel kernel = new_kernel(launch.kernel);
   const auto get = context_.cl->clGetKernelWorkGroupInfo;
   cl_ulong local = 0;
   cl_int status = get(kernel.get(), info.device_id, CL_KERNEL_LOCAL_MEM_SIZE, sizeof local, &local, nullptr);
-  if (!local_memory_fits && status == CL_SUCCESS && local > info.local_memory_bytes) {
+  if (!local_memory_fits_ && status == CL_SUCCESS && local > info.local_memory_bytes) {
     throw Error(IMGCONV_ERROR_UNFIT, "bytes of local memory: kernel k", launch.kernel, " takes ", local, " in launch '",
                 launch.name, "', ", info.name, " has ", info.local_memory_bytes);
   }
@@ -218,14 +235,19 @@ void Programs::check_launch(const Launch &launch, bool local_memory_fits) const 
 }
 
 bool Programs::have_new() const {
-  return std::any_of(programs_.begin(), programs_.end(), [](const BuiltProgram &each) { return !each.source.empty(); });
+  const auto is_new = [](const BuiltProgram &each) { return each.is_new; };
+  return !cache_folder_.empty() && std::any_of(programs_.begin(), programs_.end(), is_new);
 }
 
 void Programs::keep() const {
   for (const BuiltProgram &each : programs_) {
-    if (each.source.empty()) continue;
+    if (!each.is_new) continue;
     write_program(cache_folder_, context_.info, each.source, binary_of(context_, each.program));
   }
+}
+
+void Programs::forget_sources() {
+  for (BuiltProgram &each : programs_) std::string().swap(each.source);
 }
 
 }  // namespace imgconv

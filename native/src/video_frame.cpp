@@ -170,7 +170,10 @@ FrameProgram::FrameProgram(
 }
 
 Kernel FrameProgram::new_kernel() {
-  if (!programs_) programs_ = std::make_unique<Programs>(context_, nullptr, plan_, true, cache_folder_, activity_);
+  if (!programs_) {
+    programs_ = std::make_unique<Programs>(
+        context_, nullptr, plan_, true, cache_folder_, activity_, std::vector<BuiltProgram>());
+  }
   return programs_->new_kernel(0);
 }
 

@@ -27,7 +27,9 @@ Nth call, `@N-` that one and all later ones, and without it every call is meant.
     binary=kernelless           programs of binaries build and have no kernels
     lose=N                      every Nth launch is lost
     replay=N                    a recording or command buffer runs its first N launches only
-    swap=FROM=>TO               replaces a piece of every program's text
+    swap=FROM=>TO               replaces a piece of every program's text; in it OPTIMISED is 0 if a program is built
+                                with -cl-opt-disable, else 1
+    slow=SECONDS:PART           launches of kernels in whose program's text PART is take this long to enqueue
     native=coarse               native_exp, native_log and native_recip have 11 bits
 
 fail and stall know the functions that faulty_driver.c and recordings.c name, those of recordings among them, and by

@@ -12,7 +12,8 @@ import java.nio.file.Path;
 public final class Check {
   public static void main(String[] given) throws IOException {
     byte[] input = Files.readAllBytes(Path.of(given[2]));
-    try (Model model = new Model(given[0], given[1], null, 3); Model mapped = new Model(file(given[0]), given[1], null, 0)) {
+    try (Model model = new Model(given[0], given[1], null, 3);
+        Model mapped = new Model(file(given[0]), given[1], null, 0, 1000)) {
       ByteBuffer[] inputs = Model.buffers(model.inputs);
       inputs[0].put(input).rewind();
       byte[] result = content(outputs -> model.run(inputs, outputs), model);

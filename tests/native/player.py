@@ -73,6 +73,7 @@ class Options(ctypes.Structure):
         ("device", ctypes.c_char_p), ("cache_folder", ctypes.c_char_p), ("frames", ctypes.c_uint32),
         ("profile", ctypes.c_int), ("timeout_ms", ctypes.c_uint32), ("check", ctypes.c_int),
         ("shapes", ctypes.c_char_p),
+        ("tune_ms", ctypes.c_uint32),
     )
 
 
@@ -102,16 +103,15 @@ def devices_json() -> str:
 
 
 class Player:
-    """An opened model. source: a path, or the content of a file. timeout: in milliseconds."""
+    """An opened model. source: a path, or the content of a file. timeout, tune: in milliseconds."""
 
     def __init__(
         self, source: str | bytes, device: str | None = None, cache: str | None = None, frames: int = 0,
-        profile: bool = False, timeout: int = 0, check: bool = True, shapes: str = "",
+        profile: bool = False, timeout: int = 0, check: bool = True, shapes: str = "", tune: int = 0,
     ) -> None:
         self._model = ctypes.c_void_p()
-        options = Options(
-            device and device.encode(), cache and cache.encode(), frames, profile, timeout, not check, shapes.encode()
-        )
+        named = device and device.encode(), cache and cache.encode()
+        options = Options(*named, frames, profile, timeout, not check, shapes.encode(), tune)
         last = ctypes.byref(options), ctypes.byref(self._model)
         if isinstance(source, str):
             call("imgconv_open_file", source.encode(), *last)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import faulty_driver
 import numpy
 import pytest
-from faulty_driver.matrix import CHANGED, NAMES, real_model, small_models
+from faulty_driver.matrix import CHANGED, NAMES, REAL_CASES, real_model, small_models
 from faulty_driver.outcomes import Case, Outcome, outcomes_of
 from faulty_driver.test_check import LOST, REAL_SWAPS, SWAPS, under_swaps
 from operators import Case as OperatorCase
@@ -23,13 +24,18 @@ from test_levels import in_bytes, layers
 from test_operators_on_device import FAMILIES, first_cases
 
 import imgconv
-from imgconv.checking.launch_checks import draw
+from imgconv.checking.alternatives import ALTERNATIVES
+from imgconv.checking.launch_checks import draw, with_checks
 from imgconv.cl.device import DeviceInfo
+from imgconv.config import Config
 from imgconv.dtype import FLOAT16, FLOAT32
 from imgconv.errors import Error
+from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import HostBuffer, ImageLimits, Texture, choose_tiling, image_layout
+from imgconv.loading.compiled import prepare_for
 from imgconv.loading.description import read_description
 from imgconv.loading.target import target_of
+from imgconv.onnx_import import import_onnx
 from imgconv.stored.compiled_file import PlanFor, SavedModel, save_model
 
 ADRENO = faulty_driver.ROOT / "imgconv" / "loading" / "devices" / "adreno_640.json"
@@ -83,6 +89,45 @@ def test_nothing_is_reported(family: str, float16: int, device: DeviceInfo, play
         results["lines"] = numpy.array(lines, dtype=str)
     """
     assert not list(play(lines)["lines"])
+
+
+def with_alternatives(case: OperatorCase) -> Iterator[tuple[Graph, PlanFor]]:
+    """A case's graph and its plans for an Adreno, in each of which other specialisations take the launches' place."""
+    model, _ = model_of(case)
+    info = read_description(ADRENO)
+    try:
+        prepared = prepare_for(info, import_onnx(model, {}, {}), Config())
+        made = with_checks(PlanFor(prepared.plan(), info.key, prepared.target), prepared.graph, Config(), {})
+    except Error:
+        return
+    for turn in range(ALTERNATIVES):
+        checks = [each for each in made.checks.launches if turn < len(each.alternatives)]
+        others = {each.launch: each.alternatives[turn] for each in checks}
+        launches = tuple(others.get(number, launch) for number, launch in enumerate(made.plan.launches))
+        if others:
+            yield prepared.graph, replace(made, plan=replace(made.plan, launches=launches))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_other_specialisations_are_right(family: str, play: Play, tmp_path: Path) -> None:
+    paths = []
+    for number, case in enumerate(first_cases(FAMILIES[family])):
+        for turn, (graph, made) in enumerate(with_alternatives(case)):
+            path = str(tmp_path / f"{number} {turn} {case.op_type}")
+            save_model(path, graph, Config(), [made])
+            if not SavedModel.open(path).refused_by_player:
+                paths.append(path)
+    if not paths:
+        pytest.skip("no launch of these operators has another specialisation")
+    lines = f"""
+        lines = []
+        for path in {paths}:
+            model = Player(path, check=False)
+            lines += [f"{{path}}: {{each}}" for each in model.check()["launches"] if each["verdict"] != "right"]
+            model.close()
+        results["lines"] = numpy.array(lines, dtype=str)
+    """
+    assert not list(play(lines, **faulty_driver.variables("adreno", tmp_path))["lines"])
 
 
 def test_a_file_without_checks(device: DeviceInfo, play: Play, models: dict[str, Case], tmp_path: Path) -> None:
@@ -188,7 +233,71 @@ def test_outcomes_are_kept(models: dict[str, Case], library: dict[str, str], tmp
     ]
     found, status = outcomes_of(cases, tmp_path, library)
     assert [made.result for made in found] == ["right", "wrong", "right", "right"] and status == 0
-    assert len([path for path in other.glob("*.program") if b"replaced " in path.read_bytes()]) == 1
+    assert len([path for path in other.glob("*.program") if re.search(rb"checked .*\d:\d", path.read_bytes())]) == 1
+
+
+# Wrong in every kernel with such a function, unless it is built without optimisation.
+WITHOUT_OPTIMISATION = "1.0f + exp_of(=>1.0f + 0.0078125f * OPTIMISED + exp_of("
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_build_without_optimisation(
+    models: dict[str, Case], name: str, library: dict[str, str], tmp_path: Path
+) -> None:
+    """The last remedy, for generated kernels and templates."""
+    swaps = [WITHOUT_OPTIMISATION]
+    (unchecked,) = outcomes(models[name], swaps, tmp_path / "unchecked", library, check=False)
+    (found,) = outcomes(models[name], swaps, tmp_path / "checked", library, check=True)
+    assert (unchecked.result, found.result) == ("wrong", "right"), found
+
+
+def opened(lines: str, faults: str, cache: Path, play: Play, given: dict[str, Any]) -> dict[str, numpy.ndarray]:
+    """Results of a process on the faulty driver, and the form of each launch."""
+    lines += """
+results["forms"] = numpy.array([each["form"] for each in model.check()["launches"]])
+results |= model.run(given)
+"""
+    return play(lines, given, **faulty_driver.variables(faults, cache))
+
+
+def test_another_specialisation_in_place_of_a_wrong_kernel(
+    models: dict[str, Case], play: Play, tmp_path: Path
+) -> None:
+    """Kernels with a constant of one specialisation write nothing; the next one has another constant."""
+    case = models["convolutions"]
+    plan = SavedModel.open(case.model).table.plans[0]
+    check = next(each for each in plan.checks if len(each.alternatives))
+    own = plan.kernels[plan.launches[check.launch].kernel].text.splitlines()
+    other = plan.spare_kernels[check.alternatives[0].kernel - len(plan.kernels)].text.splitlines()
+    line = next(each for each in own if each.startswith("#define BLOCK_") and each not in other)
+    with numpy.load(case.numbers) as file:
+        given, expected = {"x": file["in:x"]}, file["out:map"]
+    swap = f"swap={line}\n=>{line}\n#define write_imagef(image, at, texel) ((void)0)\n"
+    found = opened(f"model = Player({case.model!r})", f"adreno;{swap}", tmp_path, play, given)
+    assert found["forms"][check.launch] == "another specialisation"
+    assert numpy.abs(found["map"] - expected).max() <= case.tolerance
+
+
+def test_tuning_is_kept(models: dict[str, Case], play: Play, tmp_path: Path) -> None:
+    """Where a plan's own kernels are slow, others take their place, and later opens take them without building any."""
+    case, cache = models["convolutions"], tmp_path / "cache"
+    cache.mkdir()
+    with numpy.load(case.numbers) as file:
+        given = {"x": file["in:x"]}
+
+    def forms_of(faults: str, tune: int) -> dict[str, numpy.ndarray]:
+        lines = f"model = Player({case.model!r}, cache={str(cache)!r}, tune={tune})"
+        return opened(lines, f"adreno;{faults}", cache, play, given)
+
+    own = forms_of("", 0)
+    tuned = forms_of("binary=refuse;slow=0.002:#define NAME k0", 600_000)
+    kept = forms_of("fail=clCreateProgramWithSource:-6", 600_000)
+    assert set(own["forms"]) == {"own"} and "another specialisation" in tuned["forms"]
+    assert list(kept["forms"]) == list(tuned["forms"])
+    assert not [line for line in faulty_driver.met(cache) if "clCreateProgramWithSource" in line]
+    for name in ("y", "map"):  # sums of Adreno's specialisations may be shared by different numbers of work items
+        assert numpy.abs(tuned[name] - own[name]).max() <= 1e-5 * numpy.abs(own[name]).max()
+        assert_same_bits({name: kept[name]}, {name: tuned[name]})
 
 
 def test_another_plan_in_place_of_a_wrong_one(
@@ -214,6 +323,19 @@ def test_the_command(models: dict[str, Case], built: Path, library: dict[str, st
         assert done.returncode == status, done.stderr
         wrong = [each for each in json.loads(done.stdout)["launches"] if each["verdict"] == "wrong"]
         assert bool(wrong) == bool(status) and all("conv" in each["kernel"] and each["text"] for each in wrong)
+
+
+@pytest.mark.models
+@needs_models
+@pytest.mark.parametrize("path", REAL_CASES)
+def test_files_grow_by_a_tenth_at_most(path: str, tmp_path: Path) -> None:
+    """By right values, plain forms and other specialisations."""
+    prepared = prepare_for(read_description("generic"), import_onnx(real_model(path).model, {}, {}), Config())
+    plain = PlanFor(prepared.plan(), "generic", prepared.target)
+    for name, made in {"plain": plain, "checked": with_checks(plain, prepared.graph, Config(), {})}.items():
+        save_model(tmp_path / name, prepared.graph, Config(), [made])
+    before, after = ((tmp_path / name).stat().st_size for name in ("plain", "checked"))
+    assert after <= 1.1 * before
 
 
 @pytest.mark.models

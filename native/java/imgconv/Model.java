@@ -144,12 +144,22 @@ public final class Model implements AutoCloseable {
 
   /** device, cacheFolder: null for the defaults; frames: the most in flight, 0 for 2. See imgconv_options. */
   public Model(String path, String device, String cacheFolder, int frames) {
-    this(open(bytes(path), null, bytes(device), bytes(cacheFolder), frames));
+    this(path, device, cacheFolder, frames, 0);
+  }
+
+  /** tuneMs: the milliseconds that opening may spend to find faster kernels, once; see imgconv_options.tune_ms. */
+  public Model(String path, String device, String cacheFolder, int frames, int tuneMs) {
+    this(open(bytes(path), null, bytes(device), bytes(cacheFolder), frames, tuneMs));
   }
 
   /** The same for a file in a direct buffer, such as a mapped asset; it is not needed any more afterwards. */
   public Model(ByteBuffer file, String device, String cacheFolder, int frames) {
-    this(open(null, file, bytes(device), bytes(cacheFolder), frames));
+    this(file, device, cacheFolder, frames, 0);
+  }
+
+  /** The same, which may be tuned. */
+  public Model(ByteBuffer file, String device, String cacheFolder, int frames, int tuneMs) {
+    this(open(null, file, bytes(device), bytes(cacheFolder), frames, tuneMs));
   }
 
   private Model(long handle) {
@@ -246,7 +256,8 @@ public final class Model implements AutoCloseable {
 
   private static native byte[] devicesJson();
 
-  private static native long open(byte[] path, ByteBuffer file, byte[] device, byte[] cacheFolder, int frames);
+  private static native long open(
+      byte[] path, ByteBuffer file, byte[] device, byte[] cacheFolder, int frames, int tuneMs);
 
   private native Tensor[] tensors(boolean ofInputs);
 

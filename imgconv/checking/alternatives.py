@@ -1,0 +1,110 @@
+"""Alternatives of a plan's launches, for the player: other specialisations that read and write the same storages.
+
+They take a kernel's text in the file and no weights, so that the player can take one for another, wrong or slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from imgconv.compiling.choose import CostModel, Request
+from imgconv.compiling.lower import lower
+from imgconv.compiling.packings import packing_of
+from imgconv.compiling.plan import Launch, Plan
+from imgconv.config import Config
+from imgconv.errors import ResourceError
+from imgconv.graph.nodes import Graph
+from imgconv.kernels.conv.problem import Specialisation as ConvSpecialisation
+from imgconv.kernels.step import Choice, Problem, Specialisation
+from imgconv.kernels.target import Target
+
+ALTERNATIVES = 3  # of a launch, at most
+
+
+def alternatives_of(
+    plan: Plan, graph: Graph, config: Config, target: Target, states: Mapping[str, str]
+) -> Mapping[int, tuple[Launch, ...]]:
+    """Returns the alternatives of each launch by its number, the one of the least predicted time first.
+
+    graph: after the passes. states: see `lower`.
+    """
+    found: dict[int, tuple[Launch, ...]] = {}
+    choices = _choices_of(plan)
+    numbers = {(each.kind, each.name): number for number, each in enumerate(plan.launches)}
+    for turn in range(ALTERNATIVES):
+        try:
+            other = lower(graph, config, target, states, _Another(choices, turn))
+        except ResourceError:  # the candidates take more than the device has
+            continue
+        for launch in other.launches:
+            number = numbers.get((launch.kind, launch.name))
+            if number is not None and _is_alternative(launch, (plan.launches[number], *found.get(number, ()))):
+                found[number] = (*found.get(number, ()), launch)
+    return found
+
+
+def _choices_of(plan: Plan) -> dict[Problem, Choice]:
+    """The choice of each problem of a plan, also of those whose launch was not profitable."""
+    made = {each.rejected.problem: each.rejected for each in plan.launches if each.rejected}
+    return made | {each.choice.problem: each.choice for each in plan.launches if each.choice}
+
+
+def _is_alternative(launch: Launch, known: tuple[Launch, ...]) -> bool:
+    """Returns whether a launch has the arguments of known ones, and is none of them."""
+    def arguments(each: Launch) -> list[object]:
+        return [argument.storage for argument in each.source.arguments]
+
+    def work(each: Launch) -> object:
+        return each.source.text, each.source.global_size, each.source.local_size
+
+    return arguments(launch) == arguments(known[0]) and work(launch) not in map(work, known)
+
+
+@dataclass(frozen=True)
+class _Another:
+    """A chooser of another specialisation for the problems of a plan, which reads the same packed weights.
+
+    choices: those of the plan. turn: the number of alternatives that are before it.
+    """
+
+    choices: Mapping[Problem, Choice]
+    turn: int
+    known: dict[Problem, Choice] = field(default_factory=dict)
+
+    def choose(self, request: Request) -> Choice | None:
+        """See Chooser. The plan's own choice where it has no other."""
+        own = self.choices.get(request.problem)
+        if own is None:
+            return CostModel().choose(request)
+        if not own.profitable:
+            return own
+        if request.problem not in self.known:
+            others = list(_others(request, own.specialisation))
+            chosen = others[self.turn] if self.turn < len(others) else own.specialisation
+            self.known[request.problem] = replace(own, specialisation=chosen)
+        return self.known[request.problem]
+
+
+def _others(request: Request, own: Specialisation) -> Iterator[Specialisation]:
+    """Other specialisations, the one of the least predicted time first: one of each block, then of each work group."""
+    candidates = request.template.candidates(request.problem, request.target)
+    left = sorted((each for each in candidates if each != own and _reads_alike(each, own)), key=request.predicted)
+    seen = {_block(own)}
+    for each in left:
+        if _block(each) not in seen:
+            seen.add(_block(each))
+            yield each
+    yield from left
+
+
+def _reads_alike(one: Specialisation, other: Specialisation) -> bool:
+    """Returns whether two specialisations may read the same packed weights."""
+    if isinstance(one, ConvSpecialisation) and isinstance(other, ConvSpecialisation):
+        return packing_of(one) == packing_of(other)
+    return True
+
+
+def _block(each: Specialisation) -> Specialisation:
+    """A specialisation without its work group."""
+    return replace(each, local_size=None) if isinstance(each, ConvSpecialisation) else each

@@ -1,0 +1,23 @@
+// What a folder keeps of the check and the tuning of a plan, so that both are done once for each file and driver.
+#pragma once
+
+#include <string>
+
+#include "device.h"
+#include "plan.h"
+
+namespace imgconv {
+
+// forms: right ones, and the fastest that were found if it is tuned.
+struct Outcome {
+  bool checked = false, tuned = false;
+  Forms forms;
+};
+
+// checksum: of the plan's file. An outcome of nothing if none is kept.
+Outcome read_outcome(const std::string &folder, const DeviceInfo &info, uint32_t checksum, const Plan &plan);
+
+void write_outcome(
+    const std::string &folder, const DeviceInfo &info, uint32_t checksum, const Plan &plan, const Outcome &outcome);
+
+}  // namespace imgconv
