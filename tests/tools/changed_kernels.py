@@ -141,7 +141,7 @@ class Model:
             warnings.simplefilter("error", RuntimeWarning)
             model = self.load({}, check=True)  # nothing is reported
         self.launches = model.plan.launches
-        self.inputs = {value.name: _drawn(value) for value in model.plan.inputs}
+        self.inputs = {value.name: drawn(value) for value in model.plan.inputs}
         self.right = model.run(self.inputs)
 
     def load(self, swapped: Mapping[str, str], check: bool) -> Any:
@@ -169,8 +169,8 @@ class Model:
 
         named = [f"launch {launch.name!r}" for launch in self.launches if launch.source.text == change.old]
 
-        def outcome(kind: str, off: float = 0.0, message: str = "") -> Tried:
-            return Tried(Path(self.path).stem, change.kind, change.launch, change.kernel, kind, off, message)
+        def outcome(kind: str, found: float = 0.0, message: str = "") -> Tried:
+            return Tried(Path(self.path).stem, change.kind, change.launch, change.kernel, kind, found, message)
 
         swapped = {change.old: change.new}
         try:
@@ -179,30 +179,31 @@ class Model:
             return outcome("not built", message=str(error))
         if all(found[name].tobytes() == array.tobytes() for name, array in self.right.items()):
             return outcome("no fault")
-        off = self.off(found)
+        before = off(found, self.right)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
                 checked = self.load(swapped, check=True).run(self.inputs)
             except DeviceError as error:
                 is_named = any(name in str(error) for name in named)
-                return outcome("refused" if is_named else "still wrong", off, str(error))
+                return outcome("refused" if is_named else "still wrong", before, str(error))
         if not any(FOUND in str(each.message) for each in caught):
-            return outcome("missed" if off > ROUNDING else "rounding", off)
-        after = self.off(checked)
-        return outcome("replaced", off) if after <= TOLERANCE else outcome("still wrong", off, f"then {after:.2g} off")
-
-    def off(self, found: Mapping[str, Any]) -> float:
-        """The largest error of outputs, as a part of the largest number of each."""
-        with numpy.errstate(all="ignore"):
-            errors = [
-                numpy.abs(found[name].astype(float) - array).max() / max(1e-3, numpy.abs(array).max())
-                for name, array in self.right.items()
-            ]
-        return max(inf if numpy.isnan(error) else float(error) for error in errors)
+            return outcome("missed" if before > ROUNDING else "rounding", before)
+        after = off(checked, self.right)
+        return outcome("replaced" if after <= TOLERANCE else "still wrong", before, f"then {after:.2g} off")
 
 
-def _drawn(value: Any) -> Any:
+def off(found: Mapping[str, Any], right: Mapping[str, Any]) -> float:
+    """The largest error of outputs, as a part of the largest number of each."""
+    with numpy.errstate(all="ignore"):
+        errors = [
+            numpy.abs(found[name].astype(float) - array).max() / max(1e-3, numpy.abs(array).max())
+            for name, array in right.items()
+        ]
+    return max(inf if numpy.isnan(error) else float(error) for error in errors)
+
+
+def drawn(value: Any) -> Any:
     draw = numpy.random.default_rng(7)
     if value.dtype.startswith("float"):
         return draw.uniform(0 if len(value.shape) == 4 else -1, 1, value.shape).astype(value.dtype)
