@@ -330,9 +330,9 @@ def order(x: Tensor, count: int, largest: bool = True) -> Tensor:
 def suppression(boxes: Tensor, count: Tensor, overlap: float, most: int) -> Tensor:
     """Positions of the boxes that stay if boxes overlap, (most,) int64, and -1 after the last of them.
 
-    boxes: (N, 4), left, top, right, bottom, the best first; the first `count` (a scalar) take part. See
-    `imgconv.graph.nodes.Suppression`. Of [0, 0, 9, 9], [0, 0, 9, 8] and [9, 9, 12, 12] with an overlap of 0.5 and at
-    most 3, [0, 2, -1] stay.
+    boxes: (N, 4), left, top, right, bottom, the best first, or (N, 5) with a group; the first `count` (a scalar) take
+    part. See `imgconv.graph.nodes.Suppression`. Of [0, 0, 9, 9], [0, 0, 9, 8] and [9, 9, 12, 12] with an overlap of 0.5
+    and at most 3, [0, 2, -1] stay.
     """
     return boxes.record((most,), "int64", Suppression(overlap), (whole(boxes), whole(count.reshape(1))))
 

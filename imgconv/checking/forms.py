@@ -90,6 +90,8 @@ def _others() -> Iterator[Graph]:
     boxes, count = Tensor.input("boxes", (40, 4)), Tensor.constant(numpy.asarray([40], numpy.int64))
     corners = concatenate([boxes.slice(1, 0, 2), boxes.slice(1, 0, 2) + boxes.slice(1, 2, 4) * 0.3 + 0.4], 1)
     yield _graph("suppression of boxes", suppression(corners, count, 0.5, 20), boxes)
+    grouped = concatenate([corners, Tensor.constant(numpy.arange(40, dtype=numpy.float32).reshape(40, 1) % 3)], 1)
+    yield _graph("suppression of boxes by class", suppression(grouped, count, 0.5, 20), boxes)
     steps, first = Tensor.input("x", (5, 2, 1, 1, 12)), Tensor.input("first", (2, 1, 12))
     state = apply("tanh", apply("add", Argument(0), Argument(1)))
     made = recurrence(steps, _constant(1, 12, 1, 12), [first], [], [state], None, [False])

@@ -21,17 +21,20 @@ class Suppression(Operation):
 
     operands: boxes (N, 4), left, top, right, bottom, the best first, and how many of them take part, (1). A box
     stays if its intersection over union with each better one that stays is at most `overlap`. The output has the shape
-    (K), and no more than K stay. A box without an area touches none.
+    (K), and no more than K stay. A box without an area touches none. Boxes (N, 5) have a group, such as a class: boxes
+    of different groups do not touch each other.
     """
 
     overlap: float
 
     def fits(self, views: Sequence[Shape], shape: Shape) -> bool:
-        return len(views) == 2 and views[0][1:] == (4,) and views[1] == (1,) and len(shape) == 1
+        return len(views) == 2 and views[0][1:] in ((4,), (5,)) and views[1] == (1,) and len(shape) == 1
 
     def combine(self, loaded: Sequence[Array], output: Value) -> Array:
         boxes, most = loaded[0][: int(loaded[1].item())], output.shape[0]
-        stay = suppress(boxes, -numpy.arange(len(boxes), dtype=numpy.float64), self.overlap, most)
+        groups = boxes[:, 4] if boxes.shape[1] == 5 else None
+        falling = -numpy.arange(len(boxes), dtype=numpy.float64)
+        stay = numpy.sort(suppress(boxes[:, :4], falling, self.overlap, most, groups))[:most]
         return numpy.pad(stay, (0, most - len(stay)), constant_values=-1)
 
     def bounds(self, operands: Sequence[Operand], of: RangeOf, shape: Shape) -> Range:

@@ -1,6 +1,7 @@
 // Non-maximum suppression: the places of the boxes that stay, the best first, and -1 behind the last of them.
 //
 //     boxes     SIZE rows, the best first    [left top right bottom]    one texel each; the first `count` take part
+//                                            [group]                    a second one if IS_GROUPED
 //     output    MOST places                  [p0 p1 p2 p3] [p4 ...      x = quad, y = 0
 //
 // One work group walks along the boxes, ITEMS at a time. An item drops its box if one that stays covers it. Of those
@@ -30,6 +31,9 @@
 #ifndef READ_BOX
 #define READ_BOX(row, quad) read_imagef(boxes, TEXEL, (int2)(quad, row))  // a box
 #endif
+#ifndef IS_GROUPED
+#define IS_GROUPED 0                    // whether boxes of different groups do not touch each other
+#endif
 #ifndef READ_COUNT
 #define READ_COUNT(row, quad) read_imagef(candidates, TEXEL, (int2)(quad, row))  // how many boxes take part
 #endif
@@ -57,11 +61,25 @@ inline bool is_covered(float4 box, float4 other) {
   return fabs(past) > DOUBT ? past > 0.0f : fma(-OVERLAP, all, both) > HALF_STEP * all;
 }
 
+#if IS_GROUPED
+#define GROUP(row) (READ_BOX(row, 1).x)
+#else
+#define GROUP(row) 0.0f
+#endif
+
 // Global and local size: ITEMS.
 WORK_GROUP NOT_VECTORIZED __kernel void NAME(OUTPUT_IMAGE output ROW_PARAMETERS EPILOGUE_PARAMETERS) {
   const INDEX item = get_local_id(0);
   const int count = min((int)(READ_COUNT(0, 0).x), SIZE);
   __local float4 chosen[MOST];
+#if IS_GROUPED
+  __local float groups[MOST];
+#define IS_COVERED(box, group, n) (group == groups[n] && is_covered(box, chosen[n]))
+#define CHOOSE(n, box, group) chosen[n] = box, groups[n] = group
+#else
+#define IS_COVERED(box, group, n) is_covered(box, chosen[n])
+#define CHOOSE(n, box, group) chosen[n] = box
+#endif
   __local int places[4 * BLOCK_QUADS];
   for (int n = item; n < 4 * BLOCK_QUADS; n += ITEMS) places[n] = -1;
   int staying = 0;
@@ -71,9 +89,10 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(OUTPUT_IMAGE output ROW_PARAMETERS 
   for (int first = 0; first < count && staying < MOST; first += ITEMS) {
     const int place = first + item;
     const float4 box = READ_BOX(min(place, SIZE - 1), 0);
+    const float group = GROUP(min(place, SIZE - 1));
     bool is_left = place < count;
     WAIT
-    for (int n = 0; n < staying; n++) is_left = is_left && !is_covered(box, chosen[n]);
+    for (int n = 0; n < staying; n++) is_left = is_left && !IS_COVERED(box, group, n);
     while (staying < MOST) {
       if (item == 0) next = ITEMS;
       WAIT
@@ -82,11 +101,11 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(OUTPUT_IMAGE output ROW_PARAMETERS 
       const int found = next;
       if (found == ITEMS) break;
       if (item == found) {
-        chosen[staying] = box;
+        CHOOSE(staying, box, group);
         places[staying] = place;
       }
       WAIT
-      is_left = is_left && item > found && !is_covered(box, chosen[staying]);
+      is_left = is_left && item > found && !IS_COVERED(box, group, staying);
       staying++;
     }
     WAIT
@@ -94,15 +113,16 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(OUTPUT_IMAGE output ROW_PARAMETERS 
 #else
   for (int place = 0; place < count; place++) {
     const float4 box = READ_BOX(place, 0);
+    const float group = GROUP(place);
     bool stays = staying < MOST;
     for (int n = 0; n < staying; n++) {
-      if (is_covered(box, chosen[n])) {
+      if (IS_COVERED(box, group, n)) {
         stays = false;
         break;
       }
     }
     if (stays) {
-      chosen[staying] = box;
+      CHOOSE(staying, box, group);
       places[staying++] = place;
     }
     if (staying == MOST) break;

@@ -84,6 +84,7 @@ def kernel(step: Step[Problem, Suppression], chosen: Specialisation, emitting: E
         "INDEX": "short" if largest <= SHORT_LIMIT else "int", "SIZE": problem.size, "MOST": problem.most,
         "ITEMS": items, "BLOCK_QUADS": ceil(problem.most / LANES),
         "OVERLAP": f"{float(overlap).hex()}f", "HALF_STEP": f"{(float(numpy.spacing(overlap)) / 2).hex()}f",
+        "IS_GROUPED": int(node.operands[0].view.shape[1] == 5),
         "ROW_PARAMETERS": "".join(f", {a.declaration}" for a in read),
         "READ_BOX(row, quad)": read_box, "READ_COUNT(row, quad)": read_count, "WORK_GROUP": group_attribute(local),
     }
