@@ -32,6 +32,7 @@ ENGINE = (
 APPLICATION = (
     "pictures",
     "preprocess tasks",
+    "answers",
     "reports",
     "batch commands",
     "cli",
@@ -133,7 +134,7 @@ KNOWS = {
     "preprocessing": {"arrays", "errors", "graph", "tensor"},
     "pictures": {"arrays", "errors", "files", "preprocessing"},
     "host": {"arrays", "errors", "graph", "ops", "tensor", "suppression"},
-    "tasks": {"arrays", "errors", "pictures", "preprocessing", "stored", "suppression"},
+    "tasks": {"arrays", "errors", "graph", "pictures", "preprocessing", "stored", "suppression", "tensor"},
 }
 
 

@@ -12,13 +12,15 @@ from pathlib import Path
 from imgconv.arrays import Declared, Shapes
 from imgconv.cl.device import DeviceInfo
 from imgconv.commands.arguments import add_model_arguments, add_precision_argument, add_strict_argument
-from imgconv.commands.arguments import add_picture_arguments, add_target_argument, check_sizes, named, read_sizes
+from imgconv.commands.arguments import add_picture_arguments, add_target_argument, check_sizes, count, named, number
+from imgconv.commands.arguments import read_sizes
 from imgconv.commands.inputs import description_of, find_target, read_preparation, with_guessed_pixels
+from imgconv.commands.run import describe
 from imgconv.commands.tune import chosen_precision
 from imgconv.errors import ConfigError, DeviceError, InputError
 from imgconv.files.disk import check_folder
 from imgconv.loading.compiled import Source
-from imgconv.loading.description import read_description
+from imgconv.loading.description import read_description as read_device
 from imgconv.loading.targets import save_for_devices
 from imgconv.model import Model, Settings, open_source, read_settings
 from imgconv.precision.choose import BOUND
@@ -28,9 +30,11 @@ from imgconv.preprocessing.stage import PICTURE, PictureStage, array_shape
 from imgconv.reports import terminal
 from imgconv.stored.compiled_file import SavedModel
 from imgconv.stored.description_file import description_beside
-from imgconv.tasks import Description, find_task
+from imgconv.tasks import HEADS, TASKS, Description, find_task, read_description
+from imgconv.answers import MOST, AnswerStage, answer_stage, described
 
 SUFFIX = ".imgconv"
+ANSWERS = ("labels", "score", "overlap", "top", "most")  # options that are of answers
 WITHOUT = "without one, give --precision FILE, which imgconv tune --precision makes where there is a device"
 
 DESCRIPTION = f"""\
@@ -46,7 +50,11 @@ first plan that keeps its limits.
 
 With --picture the file takes a camera's frames: its input "picture" is an array of their bytes, and the device resizes,
 converts and normalises them. The settings are those that imgconv run would take of MODEL.task.json, the outputs'
-shapes and the command line."""
+shapes and the command line.
+
+With --task or --head the file gives answers: the device decodes the outputs and suppresses boxes. What is found are
+outputs of a fixed size: boxes in pixels of the frame, scores, classes and their count; classes and scores; a mask; or
+points."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,6 +69,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--picture", nargs=2, metavar=("FORMAT", "SIZE"),
         help=f"put the preparation of such frames into the file: nv12 640x480; formats: {', '.join(FORMATS)}",
     )
+    meaning = parser.add_argument_group("answers in place of outputs")
+    meaning.add_argument("--task", choices=TASKS, help="put the decoding of such answers into the file, for apps")
+    meaning.add_argument("--head", choices=HEADS, metavar="HEAD", help="how the outputs are laid out: see imgconv run")
+    meaning.add_argument("--labels", metavar="FILE", help="names of the classes, one per line")
+    meaning.add_argument("--score", type=number, metavar="SCORE", help="the least score of a detection")
+    meaning.add_argument(
+        "--overlap", "--iou", type=number, metavar="PART", help="the most that two detections may overlap"
+    )
+    meaning.add_argument("--top", type=count, metavar="N", help="how many classes (default: 5)")
+    meaning.add_argument("--most", type=count, metavar="N", help=f"how many boxes (default: {MOST})")
     parser.add_argument("--colors", choices=COLORS, help="the standard of a frame's colors (default: bt601)")
     parser.add_argument(
         "--outputs", nargs="+", default=[], metavar="NAME",
@@ -80,7 +98,7 @@ def execute(options: argparse.Namespace) -> None:
     path = options.output or str(Path(options.model).with_suffix(SUFFIX))
     check_folder(path)
     description_of(options.model)  # raises for what would be kept and refused later
-    devices = [read_description(each) for each in options.target]
+    devices = [read_device(each) for each in options.target]
     with terminal.Progress(f"compiling {options.model}") as progress:
         own = _write(path, options, devices, progress)
     saved = SavedModel.open(path)
@@ -129,16 +147,23 @@ def _write(
         raise ConfigError("--colors is of the frames that --picture names: give both")
     if options.picture:
         stage, shapes, description = read_frames(options, declared, shapes)
+    answers, asked = None, [name for name in ANSWERS if getattr(options, name) is not None]
+    if asked and not (options.task or options.head):
+        raise ConfigError(f"--{asked[0]} is of the answers that --task or --head puts into the file: give one of them")
+    if options.task or options.head:
+        if states:
+            raise ConfigError("--state names outputs, and --task and --head put answers in their place")
+        answers, description = read_answers(options, declared, shapes, stage, description)
     if devices and (precision or not config.float16):
         save_for_devices(
             path, options.model, devices, config, shapes, precision, options.strict, stage, description, states,
-            options.outputs, sizes, True,
+            options.outputs, sizes, True, answers,
         )
         return devices[0]
     try:
         source = open_source(options.model, settings)
         assert isinstance(source, Source)
-        model = Model(replace(source, shapes=shapes, picture=stage, description=description))
+        model = Model(replace(source, shapes=shapes, picture=stage, description=description, answers=answers))
     except DeviceError as error:
         if not devices:
             raise
@@ -159,14 +184,14 @@ def read_frames(
     format, size = options.picture[0], read_size(options.picture[1])
     if format not in FORMATS:
         raise InputError(f"--picture {format}: use {', '.join(FORMATS)}")
-    target, described = find_target(declared, shapes, {}), description_of(options.model)
+    target, found = find_target(declared, shapes, {}), describe(options, description_of(options.model))
     network = target.picture_size(size)
     channels = target.channels or 3
     shown = {**shapes, target.name: target.shape(size, channels)}
     graph = import_onnx(options.model, shown, outputs=options.outputs)
     made = {name: (graph.values[name].dtype, graph.values[name].shape) for name in graph.outputs}
-    task = find_task(made, network, described)
-    settings = {**(task.description if task else described).preparation, "format": format}
+    task = find_task(made, network, found)
+    settings = {**(task.description if task else found).preparation, "format": format}
     passed = run_passes(graph)
     settings = dict(with_guessed_pixels(options, settings, passed, passed.values[target.name], task))
     if options.colors:
@@ -178,6 +203,20 @@ def read_frames(
     about = {"preparation": vars(how), "picture": {"size": size, "model": network}}
     shapes = {name: shape for name, shape in shapes.items() if name != target.name}
     return PictureStage(target, how), {**shapes, PICTURE: array_shape(format, size)}, json.dumps({**text, **about})
+
+
+def read_answers(
+    options: argparse.Namespace, declared: Declared, shapes: Shapes, stage: PictureStage | None, text: str
+) -> tuple[AnswerStage, str]:
+    """The decoding of --task and --head, and the description that the file keeps. Raises InputError."""
+    from imgconv.onnx_import import import_onnx
+
+    said = describe(options, read_description(text) if text else Description())
+    graph = import_onnx(options.model, stage.shapes_after(shapes) if stage else shapes, outputs=options.outputs)
+    made: Declared = {name: (graph.values[name].dtype, graph.values[name].shape) for name in graph.outputs}
+    inputs: Declared = {value.name: (value.dtype, value.shape) for value in graph.inputs}
+    found = answer_stage(inputs, shapes, made, said, stage, options.most or MOST)
+    return found, described(found, json.loads(text or "{}"))
 
 
 def frames_text(saved: SavedModel, description: Description) -> str:

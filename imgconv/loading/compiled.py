@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from imgconv.arrays import Arrays, Declared, Shapes
 from imgconv.checking.launch_checks import with_checks
@@ -54,6 +54,16 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("imgconv")
 DEPTH = 3  # frames in flight, unless the caller says otherwise
 TO_THE_END = "imgconv tune --precision MODEL PICTURES, or imgconv compile --pictures PICTURES, measures all of them"
+
+
+class AnswerStage(Protocol):
+    """The decoding after a model: imgconv.answers.AnswerStage."""
+
+    def after(self, model: Graph, shapes: Shapes) -> Graph:
+        """The graph with answers in place of its outputs."""
+
+    def in_float(self, precision: Precision, graph: Graph) -> Precision:
+        """The precision that keeps the answers in float."""
 
 
 def prepare_for(
@@ -237,7 +247,7 @@ class Source:
     a picture before the model, on the device; packings: those of the weights of the plans made so far; description:
     what the outputs mean, for the compiled file; strict: whether a model that needs the host is refused; limits: of
     each plan; choices: what keeps float, by the `choice_key` of the graphs so far; check: whether plans are proved;
-    outputs: the tensors at which an ONNX model ends; empty for its own.
+    outputs: the tensors at which an ONNX model ends; empty for its own; answers: the decoding after the model.
     """
 
     model: Union[Graph, OnnxModel]
@@ -256,6 +266,7 @@ class Source:
     choices: dict[str, Precision] = field(default_factory=dict)
     check: bool = True
     outputs: tuple[str, ...] = ()
+    answers: AnswerStage | None = None
 
     @property
     def format(self) -> Format | None:
@@ -336,10 +347,13 @@ class Source:
         measured = prepared = prepare_for(self.info, graph, self.config, self.tuning, self.packings, native)
         precision, session = self._precision(prepared, started)
         config = replace(self.config, precision=precision)
-        if stage:
-            after = stage.before(graph, shapes)
+        if stage or self.answers:
+            after = self.answers.after(graph, shapes) if self.answers else graph
+            after = stage.before(after, shapes) if stage else after
             prepared = prepare_for(self.info, after, self.config, self.tuning, self.packings, native)
-        if session is None or stage or states or share_with:
+        if self.answers:
+            config = replace(config, precision=self.answers.in_float(precision, prepared.graph))
+        if session is None or stage or self.answers or states or share_with:
             share_with = [*share_with, session] if session else share_with
             session = Session(prepared.plan(config, states), self.context, self.progress, share_with)
         if self.check:

@@ -15,7 +15,7 @@ from imgconv.graph.nodes import Graph
 from imgconv.limits import Limits, spending
 from imgconv.passes import run_passes
 from imgconv.preprocessing.stage import PictureStage
-from imgconv.loading.compiled import plans_for, say_what_is_half, with_generic
+from imgconv.loading.compiled import AnswerStage, plans_for, say_what_is_half, with_generic
 from imgconv.loading.stream import check_host, check_states
 from imgconv.runtime.host_fallback import HostFallback, strict_error
 from imgconv.stored.compiled_file import Sized, save_sizes
@@ -28,8 +28,8 @@ def save_for_devices(
     path: str | os.PathLike[str], model: str | os.PathLike[str], devices: Sequence[DeviceInfo], config: Config,
     shapes: Shapes | None = None, precision: PrecisionFile | None = None, strict: bool = False,
     picture: PictureStage | None = None, description: str | None = None, states: Mapping[str, str] = {},
-    outputs: Sequence[str] = (),
-    sizes: Sequence[Shapes] = (), generic: bool = False,
+    outputs: Sequence[str] = (), sizes: Sequence[Shapes] = (), generic: bool = False,
+    answers: AnswerStage | None = None,
 ) -> None:
     """Writes the file of `load(model).save(path, devices)`. It opens no device, so that there may be none.
 
@@ -38,7 +38,7 @@ def save_for_devices(
     model: an ONNX file. precision: needed if config.float16 is not 0, because `load` measures on a device what is half.
     shapes, strict, outputs: as `load` takes them. picture: the preparation of a picture before the model, whose shape
     is among shapes. description: by default that beside the model. states: as Model.stream takes them. Raises what
-    `load` and `Stream.save` raise. sizes, generic: as Model.save takes them.
+    `load` and `Stream.save` raise. sizes, generic: as Model.save takes them. answers: the decoding after the model.
     """
     if config.storage != FLOAT32 and not precision:
         raise ValueError("float16 takes a precision file")
@@ -46,10 +46,12 @@ def save_for_devices(
 
     def sized(shapes: Shapes) -> Sized:
         """The model for these shapes."""
-        graph = _graph_of(model, shapes, strict, picture, outputs)
+        graph = _graph_of(model, shapes, strict, picture, outputs, answers)
         if states:
             check_states(graph.inputs, [graph.values[name] for name in graph.outputs], states)
         settings = replace(config, precision=precision.precision_of(graph)) if precision else config
+        if answers:
+            settings = replace(settings, precision=answers.in_float(settings.precision, graph))
         plans = plans_for(graph, settings, devices, open_beside(model), states, packings)
         if generic:
             plans = with_generic(plans, graph, settings, states, packings)
@@ -67,7 +69,8 @@ def save_for_devices(
 
 
 def _graph_of(
-    model: str | os.PathLike[str], shapes: Shapes, strict: bool, picture: PictureStage | None, outputs: Sequence[str]
+    model: str | os.PathLike[str], shapes: Shapes, strict: bool, picture: PictureStage | None, outputs: Sequence[str],
+    answers: AnswerStage | None,
 ) -> Graph:
     """The graph after the passes."""
     from imgconv.onnx_import import import_onnx
@@ -75,6 +78,7 @@ def _graph_of(
     imported = import_onnx(model, picture.shapes_after(shapes) if picture else shapes, None, outputs)
     if strict and imported.host_partition:
         raise strict_error(imported.host_partition, os.fspath(model))
+    imported = answers.after(imported, shapes) if answers else imported
     graph = run_passes(picture.before(imported, shapes) if picture else imported)
     HostFallback.of(graph.host_partition, graph.inputs, graph.outputs)  # raises for what the host does not compute
     return graph

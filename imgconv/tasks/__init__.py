@@ -7,6 +7,8 @@
     draw(picture, answers["output"]).save("boxes.png")
 
 heads.py            the table of heads, and which of them a model has
+graph_array.py      a tensor of a graph as numpy's functions take it
+answer_outputs.py   answers from the outputs of a model that made them on the device: see imgconv/answers.py
 values.py           the answers, and where a picture lies in a model's input
 description.py      the JSON that says what shapes do not show
 classification.py   scores of classes

@@ -11,8 +11,7 @@ from imgconv.arrays import Array, Arrays
 from imgconv.errors import InputError
 from imgconv.preprocessing.preparation import Size
 from imgconv.tasks.description import Description
-from imgconv.tasks.detection import cells, corners_of, detections, one_class_each
-from imgconv.tasks.values import Answers, PicturePlacement
+from imgconv.tasks.detection import Candidates, cells, corners_of
 
 # The anchors of github.com/biubug6/Pytorch_Retinaface, in pixels.
 RETINAFACE = tuple(
@@ -61,43 +60,38 @@ def _boxes_and_scores(outputs: Arrays) -> tuple[str, Array, Array]:
     return where, outputs[where][0], outputs[names[0]][0]
 
 
-def ssd(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
+def ssd(outputs: Arrays, description: Description, size: Size) -> Candidates:
     """Boxes that the model itself decodes, as parts of its input: (1, n, 4) corners and (1, n, classes) scores.
 
     The first class is the background. UltraFace and the SSDs of github.com/qfgaohao/pytorch-ssd are of this form. Boxes
     that are no corners are relative to anchors: the description's, or UltraFace's.
     """
     name, rows, scores = _boxes_and_scores(outputs)
-    if (rows[:, 2:] >= rows[:, :2]).all(axis=1).sum() >= ORDERED * len(rows):
-        corners = rows * numpy.array([*placement.model, *placement.model])
-    else:
-        levels = description.anchors or ULTRAFACE
-        centres, sizes = anchors_of(placement.model, levels)
-        if len(centres) != len(rows):
-            raise InputError(
-                f"the {len(rows)} boxes in {name!r} are no corners, but relative to anchors, which the model does not "
-                'have: give them as "anchors" in MODEL.task.json, such as [{"stride": 8, "sizes": [[16, 16]]}]'
-            )
-        corners = decoded(rows, centres, sizes, description.variances)
-    found, _ = detections(corners, scores[:, 1:], description, placement, first=1)
-    return {name: found}
+    ordered = rows[:, 2:] >= rows[:, :2]
+    are_corners = (ordered[:, 0] & ordered[:, 1]).astype(int).sum() >= ORDERED * len(rows)
+    corners = rows * numpy.array([*size, *size])
+    centres, sizes = anchors_of(size, description.anchors or ULTRAFACE)
+    if len(centres) == len(rows):
+        corners = numpy.where(are_corners, corners, decoded(rows, centres, sizes, description.variances))
+    elif isinstance(rows, numpy.ndarray) and not are_corners:
+        raise InputError(
+            f"the {len(rows)} boxes in {name!r} are no corners, but relative to anchors, which the model does not "
+            'have: give them as "anchors" in MODEL.task.json, such as [{"stride": 8, "sizes": [[16, 16]]}]'
+        )
+    return Candidates(name, corners, scores[:, 1:], first=1)
 
 
-def tensorflow(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
+def tensorflow(outputs: Arrays, description: Description, size: Size) -> Candidates:
     """Boxes of TensorFlow's object detection API, which the model itself has suppressed.
 
     detection_boxes (1, n, 4): top, left, bottom and right as parts of the input; detection_scores (1, n);
     detection_classes (1, n), from 1; num_detections (1): how many rows count.
     """
-    count = int(outputs["num_detections"].reshape(-1)[0])
-    boxes, scores, kinds = (
-        outputs[f"detection_{name}"][0][:count] for name in ("boxes", "scores", "classes")
-    )
-    pixels = boxes[:, [1, 0, 3, 2]] * numpy.array([*placement.model, *placement.model])
-    numbers = kinds.round().astype(int)  # quantised models say 1.99
-    columns = one_class_each(scores, numbers - 1, len(description.labels))
-    found, _ = detections(pixels, columns, description, placement, first=1)
-    return {"detection_boxes": found}
+    boxes, scores, kinds = (outputs[f"detection_{name}"][0] for name in ("boxes", "scores", "classes"))
+    counts = numpy.arange(len(boxes)) < outputs["num_detections"].reshape(-1)[:1]
+    pixels = boxes[:, [1, 0, 3, 2]] * numpy.array([*size, *size])
+    numbers = numpy.where(counts, kinds.round().astype(numpy.int64) - 1, 0)  # quantised models say 1.99
+    return Candidates("detection_boxes", pixels, numpy.where(counts, scores, 0), numbers, first=1)
 
 
 def decoded(rows: Array, centres: Array, sizes: Array, variances: Sequence[float]) -> Array:
@@ -109,36 +103,33 @@ def decoded(rows: Array, centres: Array, sizes: Array, variances: Sequence[float
     return corners_of(centres + rows[:, :2] * variances[0] * sizes, sizes * numpy.exp(rows[:, 2:4] * variances[1]))
 
 
-def anchors(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
+def anchors(outputs: Arrays, description: Description, size: Size) -> Candidates:
     """Boxes relative to anchors: (1, n, 4) and scores (1, n, classes) after softmax, background first.
 
     The description says the anchors and their variances.
     """
     name, rows, scores = _boxes_and_scores(outputs)
-    centres, sizes = _checked(rows, description, placement)
-    corners = decoded(rows, centres, sizes, description.variances)
-    found, _ = detections(corners, scores[:, 1:], description, placement, first=1)
-    return {name: found}
+    centres, sizes = _checked(rows, description, size)
+    return Candidates(name, decoded(rows, centres, sizes, description.variances), scores[:, 1:], first=1)
 
 
-def retinaface(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
+def retinaface(outputs: Arrays, description: Description, size: Size) -> Candidates:
     """Faces and five landmarks: (1, n, 4) boxes, (1, n, 2) scores after softmax, (1, n, 10) landmarks."""
     name, marks = output_of(outputs, 4), output_of(outputs, 10)
     rows, scores = outputs[name][0], outputs[output_of(outputs, 2)][0]
-    centres, sizes = _checked(rows, description, placement)
+    centres, sizes = _checked(rows, description, size)
     corners = decoded(rows, centres, sizes, description.variances)
     distances = outputs[marks][0].reshape(-1, 5, 2) * description.variances[0]
     places = centres[:, None] + distances * sizes[:, None]
     points = numpy.concatenate([places, numpy.repeat(scores[:, None, 1:], 5, axis=1)], axis=2)
-    found, _ = detections(corners, scores[:, 1:], description, placement, points, first=1)
-    return {name: found}
+    return Candidates(name, corners, scores[:, 1:], points=points, first=1)
 
 
-def _checked(rows: Array, description: Description, placement: PicturePlacement) -> tuple[Array, Array]:
+def _checked(rows: Array, description: Description, size: Size) -> tuple[Array, Array]:
     """The anchors. Raises InputError if the model has another number of boxes."""
     if not description.anchors:
         raise InputError('an anchor head needs "anchors" in the description: [{"stride": 8, "sizes": [[16, 16]]}]')
-    centres, sizes = anchors_of(placement.model, description.anchors)
+    centres, sizes = anchors_of(size, description.anchors)
     if len(centres) != len(rows):
         raise InputError(f"the model has {len(rows)} boxes, and the description {len(centres)} anchors")
     return centres, sizes

@@ -32,12 +32,16 @@ def is_scores(shape: Sequence[int], dtype: str) -> bool:
 
 def scores(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """The best classes of every output that is scores; of those that may be embeddings only if there is no other."""
-    possible = [name for name, array in outputs.items() if is_scores(array.shape, str(array.dtype))]
-    likely = [name for name in possible if is_likely_scores(outputs[name].shape, str(outputs[name].dtype))]
-    found = {name: Classes(best(name, outputs[name].reshape(-1), description)) for name in likely or possible}
+    found = {name: Classes(best(name, outputs[name].reshape(-1), description)) for name in outputs_of_scores(outputs)}
     if not found:
         raise InputError("no output of the model is scores, one for each class")
     return found
+
+
+def outputs_of_scores(outputs: Arrays) -> list[str]:
+    """The names of the outputs that are scores; of those that may be embeddings only if there is no other."""
+    possible = [name for name, array in outputs.items() if is_scores(array.shape, str(array.dtype))]
+    return [n for n in possible if is_likely_scores(outputs[n].shape, str(outputs[n].dtype))] or possible
 
 
 def best(name: str, values: Array, description: Description) -> tuple[Label, ...]:

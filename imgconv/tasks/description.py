@@ -29,7 +29,8 @@ class Description:
     preparation: fields of a Preparation; score: the least of a detection; overlap: the most of two detections, as
     intersection over union; top: how many classes. anchors: those of an anchor head, for each level {"stride": pixels,
     "sizes": [[width, height], ...]}; variances: of anchor heads, of centres and of sizes. picture: of a file that takes
-    frames, see `imgconv compile --picture`: "size", the frame's width and height, and "model", the network's.
+    frames, see `imgconv compile --picture`: "size", the frame's width and height, and "model", the network's. answers:
+    whether the outputs are the answers, see `imgconv.answers`; then labels are by the number of the class.
     """
 
     task: str = ""
@@ -42,6 +43,7 @@ class Description:
     anchors: tuple[Mapping[str, Any], ...] = ()
     variances: tuple[float, float] = (0.1, 0.2)
     picture: Mapping[str, Size] = field(default_factory=dict)
+    answers: bool = False
 
     def __post_init__(self) -> None:
         """Raises InputError for an unknown task or field of a preparation, and for a picture without its sizes."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy
 
@@ -41,30 +42,80 @@ def corners_of(centres: Array, sizes: Array) -> Array:
     return numpy.concatenate([centres - sizes / 2, centres + sizes / 2], axis=1)
 
 
+@dataclass(frozen=True)
+class Candidates:
+    """The boxes that a head reads from a model's outputs, before suppression: numpy arrays, or GraphArrays in a graph.
+
+    output: the name of the output that the answer is named after; corners: (n, 4), left, top, right, bottom in pixels
+    of the model's input; scores: (n, classes), or (n) with `kinds`, the class of each; points: (n, k, 3), x and y as
+    the corners and a score; first: the number of the first class in `scores`; several: whether a box may have several
+    classes, not only its best one.
+    """
+
+    output: str
+    corners: Array
+    scores: Array
+    kinds: Array | None = None
+    points: Array | None = None
+    first: int = 0
+    several: bool = False
+
+
 def detections(
-    corners: Array, scores: Array, description: Description, placement: PicturePlacement, points: Array | None = None,
-    first: int = 0,
+    candidates: Candidates, description: Description, placement: PicturePlacement
 ) -> tuple[Detections, Array]:
     """Returns the boxes that suppression keeps, best first, in pixels of the picture; second, their numbers.
 
-    corners: (n, 4) in pixels of the model's input; scores: (n, classes); points: (n, k, 3), x and y as the corners and
-    a score. Boxes of different classes do not suppress each other. first: the number of the first class in `scores`.
+    Boxes of different classes do not suppress each other. Of equal scores the first candidate is better.
     """
-    most, least = scores.max(axis=1, initial=-numpy.inf), description.score or 0.0
-    likely = numpy.flatnonzero(most > least)
-    best = scores[likely].argmax(axis=1)
-    values = scores[likely, best]
-    stays = suppress(corners[likely], values, description.overlap or 0.45, MOST_DETECTIONS, best)
+    least, first = description.score or 0.0, candidates.first
+    likely, kinds, values = _likely(candidates, least)
+    corners = candidates.corners[likely]
+    stays = numpy.sort(suppress(corners, values, description.overlap or 0.45, MOST_DETECTIONS, kinds))
     order = stays[numpy.argsort(-values[stays], kind="stable")][:MOST_DETECTIONS]
     kept = likely[order]
-    boxes = placement.to_picture(corners[kept].astype(numpy.float64)).clip(0, [*placement.picture, *placement.picture])
-    found = []
+    boxes = placement.to_picture(corners[order].astype(numpy.float64)).clip(0, [*placement.picture, *placement.picture])
+    classes, found = count_classes(candidates, description), []
     for box, number, place in zip(boxes, kept, order, strict=True):
-        index = int(best[place]) + first
-        label = Label(index, float(values[place]), _name(description, scores.shape[1], index, first))
-        marks = _points(points[number], placement) if points is not None else ()
+        index = int(kinds[place]) + first
+        label = Label(index, float(values[place]), _name(description, classes, index, first))
+        marks = _points(candidates.points[number], placement) if candidates.points is not None else ()
         found.append(Detection((float(box[0]), float(box[1]), float(box[2]), float(box[3])), label, marks))
-    return Detections(tuple(found), float(most.max()) if most.size else None, least), kept
+    best = float(candidates.scores.max()) if candidates.scores.size else None
+    return Detections(tuple(found), best, least), kept
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """The decoder of a detector: its formula, then suppression."""
+
+    formula: Callable[[Arrays, Description, Size], Candidates]
+
+    def __call__(self, outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
+        candidates = self.formula(outputs, description, placement.model)
+        return {candidates.output: detections(candidates, description, placement)[0]}
+
+
+def _likely(candidates: Candidates, least: float) -> tuple[Array, Array, Array]:
+    """The numbers, classes and scores of the boxes whose score is above `least`."""
+    scores = candidates.scores
+    if candidates.kinds is not None:
+        rows = numpy.flatnonzero(scores > least)
+        return rows, candidates.kinds[rows], scores[rows]
+    if candidates.several:
+        rows, kinds = numpy.nonzero(scores > least)
+    else:
+        rows = numpy.flatnonzero(scores.max(axis=1, initial=-numpy.inf) > least)
+        kinds = scores[rows].argmax(axis=1)
+    return rows, kinds, scores[rows, kinds]
+
+
+def count_classes(candidates: Candidates, description: Description) -> int:
+    """The number of classes; where only boxes have one, as far as the boxes and the labels show it."""
+    if candidates.kinds is None:
+        return int(candidates.scores.shape[1])
+    shown = int(candidates.kinds.max(initial=0)) + 1 if isinstance(candidates.kinds, numpy.ndarray) else 0
+    return max(shown, len(description.labels))
 
 
 def _points(points: Array, placement: PicturePlacement) -> tuple[tuple[float, float, float], ...]:
@@ -86,34 +137,31 @@ def only(outputs: Arrays) -> tuple[str, Array]:
     return name, array[0]
 
 
-def yolox(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
+def yolox(outputs: Arrays, description: Description, size: Size) -> Candidates:
     """Boxes of YOLOX (Ge et al., arXiv:2107.08430), undecoded: (1, cells, 5 + classes).
 
     A row has the centre relative to its cell in strides, the logarithm of width and height in strides, the score that
     there is an object, and the scores of the classes.
     """
     name, rows = only(outputs)
-    places, strides = cells(placement.model)
+    places, strides = cells(size)
     centres, sizes = (rows[:, :2] + places) * strides, numpy.exp(rows[:, 2:4]) * strides
-    found, _ = detections(corners_of(centres, sizes), rows[:, 4:5] * rows[:, 5:], description, placement)
-    return {name: found}
+    return Candidates(name, corners_of(centres, sizes), rows[:, 4:5] * rows[:, 5:])
 
 
-def yolov5(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
+def yolov5(outputs: Arrays, description: Description, size: Size) -> Candidates:
     """Boxes of YOLOv5 and v7 as they are exported: (1, 3 * cells, 5 + classes).
 
     A row has centre, width and height in pixels, the score that there is an object, and the scores of the classes.
     """
     name, rows = only(outputs)
-    if rows.shape[-1] == FACE_COLUMNS and (abs(rows[:, 5:15]) > 1.01).any():
+    is_array = isinstance(rows, numpy.ndarray)  # what a graph computes is not known yet
+    if rows.shape[-1] == FACE_COLUMNS and is_array and (abs(rows[:, 5:15]) > 1.01).any():
         raise InputError(f"{name!r} has scores above 1, which are landmarks if it is YOLOv5-face: --head yolov5-face")
-    found, _ = detections(
-        corners_of(rows[:, :2], rows[:, 2:4]), rows[:, 4:5] * rows[:, 5:], description, placement
-    )
-    return {name: found}
+    return Candidates(name, corners_of(rows[:, :2], rows[:, 2:4]), rows[:, 4:5] * rows[:, 5:])
 
 
-def yolov5_face(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
+def yolov5_face(outputs: Arrays, description: Description, size: Size) -> Candidates:
     """Faces and five landmarks of YOLOv5-face (Qi et al., arXiv:2105.12931): (1, 3 * cells, 16).
 
     A row has centre, width and height in pixels, the score that there is an object, x and y of five landmarks in
@@ -124,31 +172,28 @@ def yolov5_face(outputs: Arrays, description: Description, placement: PicturePla
         raise ValueError(rows.shape)
     scores = rows[:, 4:5] * rows[:, 15:]
     points = numpy.concatenate([rows[:, 5:15].reshape(-1, 5, 2), numpy.repeat(scores[:, None], 5, axis=1)], axis=2)
-    found, _ = detections(corners_of(rows[:, :2], rows[:, 2:4]), scores, description, placement, points)
-    return {name: found}
+    return Candidates(name, corners_of(rows[:, :2], rows[:, 2:4]), scores, points=points)
 
 
-def yolov8(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
+def yolov8(outputs: Arrays, description: Description, size: Size) -> Candidates:
     """Boxes of YOLOv8 and v11 as they are exported: (1, 4 + classes, cells).
 
     A column has centre, width and height in pixels, and the scores of the classes.
     """
     name, columns = only(outputs)
     rows = columns.T
-    found, _ = detections(corners_of(rows[:, :2], rows[:, 2:4]), rows[:, 4:], description, placement)
-    return {name: found}
+    return Candidates(name, corners_of(rows[:, :2], rows[:, 2:4]), rows[:, 4:])
 
 
-def yolov8_pose(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
+def yolov8_pose(outputs: Arrays, description: Description, size: Size) -> Candidates:
     """People and keypoints of YOLOv8-pose: (1, 5 + 3 * keypoints, cells), each keypoint x, y and a score."""
     name, columns = only(outputs)
     rows = columns.T
     points = rows[:, 5:].reshape(len(rows), -1, 3)
-    found, _ = detections(corners_of(rows[:, :2], rows[:, 2:4]), rows[:, 4:5], description, placement, points)
-    return {name: found}
+    return Candidates(name, corners_of(rows[:, :2], rows[:, 2:4]), rows[:, 4:5], points=points)
 
 
-def boxes(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
+def boxes(outputs: Arrays, description: Description, size: Size) -> Candidates:
     """Boxes that the model itself has suppressed, as torchvision's detectors give them, in any order of the outputs.
 
     Floats (n, 4), corners in pixels of the input; floats (n), scores; integers (n), classes. A batch of one may stand
@@ -160,20 +205,10 @@ def boxes(outputs: Arrays, description: Description, placement: PicturePlacement
     flat = [array.reshape(-1) for n, array in outputs.items() if n != name and array.size == len(corners)]
     values = next(array for array in flat if array.dtype.kind == "f")
     kinds = next(array for array in flat if array.dtype.kind in "iu").astype(numpy.int64)
-    found, _ = detections(corners, one_class_each(values, kinds, len(description.labels)), description, placement)
-    return {name: found}
+    return Candidates(name, corners, values, kinds)
 
 
-def yolov10(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
+def yolov10(outputs: Arrays, description: Description, size: Size) -> Candidates:
     """Boxes of YOLOv10 and YOLO26, which need no suppression: (1, n, 6), corners in pixels, score and class."""
     name, rows = only(outputs)
-    scores = one_class_each(rows[:, 4], rows[:, 5].round().astype(numpy.int64), len(description.labels))
-    found, _ = detections(rows[:, :4], scores, description, placement)
-    return {name: found}
-
-
-def one_class_each(values: Array, kinds: Array, least: int = 0) -> Array:
-    """Scores (n, classes) that are 0 but for one in each row: that of its class. least: the least number of classes."""
-    scores = numpy.zeros((len(kinds), max(int(kinds.max(initial=0)) + 1, least)))
-    scores[numpy.arange(len(kinds)), kinds] = values
-    return scores
+    return Candidates(name, rows[:, :4], rows[:, 4], rows[:, 5].round().astype(numpy.int64))

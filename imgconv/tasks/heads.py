@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,10 +11,12 @@ from imgconv.arrays import Arrays, Declared
 from imgconv.errors import InputError
 from imgconv.preprocessing.preparation import Size
 from imgconv.tasks import anchors, classification, dense, detection, maps, text
+from imgconv.tasks.answer_outputs import read_answers
 from imgconv.tasks.coco import KEYPOINTS, NAMES
 from imgconv.tasks.dense import NANODET_STRIDES
 from imgconv.tasks.description import Description
-from imgconv.tasks.detection import STRIDES, count_cells
+from imgconv.tasks.detection import STRIDES, Boxes, count_cells
+from imgconv.tasks.maps import Points, Segments
 from imgconv.tasks.values import Answers, PicturePlacement
 
 Shapes = list[tuple[int, ...]]  # of the outputs
@@ -138,24 +141,24 @@ def _all_are(check: Callable[..., bool]) -> Callable[[Declared, Size], bool]:
 # In the order in which they are looked for.
 HEADS: Mapping[str, Head] = {
     "yolox": Head(
-        "detect", "(1, cells, 5 + classes), undecoded", detection.yolox,
+        "detect", "(1, cells, 5 + classes), undecoded", Boxes(detection.yolox),
         lambda outputs, size: _is_yolo(outputs, size, 1, 1, 6),
         {**YOLO, "preparation": LETTERBOX},
     ),
     "yolov5": Head(
-        "detect", "(1, 3 * cells, 5 + classes)", detection.yolov5,
+        "detect", "(1, 3 * cells, 5 + classes)", Boxes(detection.yolov5),
         lambda outputs, size: _is_yolo(outputs, size, 3, 1, 6), {**YOLO, "preparation": YOLO_PICTURE},
     ),
     "yolov5-face": Head(
-        "detect", "(1, 3 * cells, 16), five landmarks before the class", detection.yolov5_face, None,
+        "detect", "(1, 3 * cells, 16), five landmarks before the class", Boxes(detection.yolov5_face), None,
         {**YOLO, "labels": ("face",), "preparation": YOLO_PICTURE},
     ),
     "yolov8": Head(
-        "detect", "(1, 4 + classes, cells), as v11's", detection.yolov8,
+        "detect", "(1, 4 + classes, cells), as v11's", Boxes(detection.yolov8),
         lambda outputs, size: _is_yolo(outputs, size, 1, 2, 5), {**YOLO, "preparation": YOLO_PICTURE},
     ),
     "yolov10": Head(
-        "detect", "(1, n, 6), corners in pixels, score and class, as YOLO26's", detection.yolov10, _is_yolov10,
+        "detect", "(1, n, 6), corners in pixels, score and class, as YOLO26's", Boxes(detection.yolov10), _is_yolov10,
         {"score": 0.5, "overlap": 1.0, "preparation": YOLO_PICTURE},
     ),
     "yolov8-seg": Head(
@@ -163,10 +166,11 @@ HEADS: Mapping[str, Head] = {
         {**YOLO, "preparation": YOLO_PICTURE},
     ),
     "yolov8-pose": Head(
-        "pose", "(1, 5 + 3 * keypoints, cells)", detection.yolov8_pose, None, {**YOLO, "preparation": YOLO_PICTURE}
+        "pose", "(1, 5 + 3 * keypoints, cells)", Boxes(detection.yolov8_pose), None,
+        {**YOLO, "preparation": YOLO_PICTURE},
     ),
     "retinaface": Head(
-        "detect", "(1, n, 4), (1, n, 2), (1, n, 10), relative to anchors", anchors.retinaface,
+        "detect", "(1, n, 4), (1, n, 2), (1, n, 10), relative to anchors", Boxes(anchors.retinaface),
         lambda outputs, size: _has_anchors(outputs, (2, 4, 10), 2 * count_cells(size)),
         {
             "score": 0.5, "overlap": 0.4, "anchors": anchors.RETINAFACE, "labels": ("face",),
@@ -175,26 +179,29 @@ HEADS: Mapping[str, Head] = {
     ),
     "ssd": Head(
         "detect", "boxes (1, n, 4), corners as parts of the input; scores (1, n, classes), background first",
-        anchors.ssd, _is_ssd,
+        Boxes(anchors.ssd), _is_ssd,
         {"score": 0.7, "overlap": 0.3, "preparation": {"filter": "bilinear", "mean": (127.0,), "std": (128.0,)}},
     ),
     "anchors": Head(
-        "detect", "(1, n, 4), (1, n, classes), relative to the description's anchors", anchors.anchors, None,
+        "detect", "(1, n, 4), (1, n, classes), relative to the description's anchors", Boxes(anchors.anchors), None,
         {"score": 0.5, "overlap": 0.45},
     ),
     "yunet": Head(
-        "detect", "cls, obj, bbox and kps for each of the strides 8, 16 and 32, as cls_8", dense.yunet, _is_yunet,
+        "detect", "cls, obj, bbox and kps for each of the strides 8, 16 and 32, as cls_8",
+        Boxes(dense.yunet), _is_yunet,
         {"score": 0.9, "overlap": 0.3, "labels": ("face",), "preparation": {**LETTERBOX, "pad": 0}},
     ),
     "nanodet": Head(
-        "detect", "(1, cells, classes + 32), NanoDet-Plus", dense.nanodet, _is_nanodet, NANODET
+        "detect", "(1, cells, classes + 32), NanoDet-Plus", Boxes(dense.nanodet), _is_nanodet, NANODET
     ),
     "nanodet-m": Head(
         "detect", "cls_pred_stride_8 (1, cells, classes) and dis_pred_stride_8 (1, cells, 32), and of strides 16, 32",
-        dense.nanodet_m, lambda outputs, size: {"cls_pred_stride_8", "dis_pred_stride_32"} <= set(outputs), NANODET,
+        Boxes(dense.nanodet_m),
+        lambda outputs, size: {"cls_pred_stride_8", "dis_pred_stride_32"} <= set(outputs), NANODET,
     ),
     "fcos": Head(
-        "detect", "P3logits (1, classes, h, w), P3bbox_reg (1, 4, h, w), P3centerness (1, 1, h, w), to P7", dense.fcos,
+        "detect", "P3logits (1, classes, h, w), P3bbox_reg (1, 4, h, w), P3centerness (1, 1, h, w), to P7",
+        Boxes(dense.fcos),
         lambda outputs, size: {"P3logits", "P7centerness"} <= set(outputs),
         {
             "score": 0.5, "overlap": 0.6,
@@ -203,11 +210,11 @@ HEADS: Mapping[str, Head] = {
     ),
     "tensorflow": Head(
         "detect", "detection_boxes (1, n, 4), detection_scores and detection_classes (1, n), num_detections (1)",
-        anchors.tensorflow, lambda outputs, size: {"detection_boxes", "num_detections"} <= set(outputs),
+        Boxes(anchors.tensorflow), lambda outputs, size: {"detection_boxes", "num_detections"} <= set(outputs),
         {"score": 0.5, "overlap": 1.0},
     ),
     "centernet": Head(
-        "detect", "hm (1, classes, h, w), wh and reg (1, 2, h, w)", dense.centernet,
+        "detect", "hm (1, classes, h, w), wh and reg (1, 2, h, w)", Boxes(dense.centernet),
         lambda outputs, size: set(outputs) == {"hm", "wh", "reg"},
         {
             "score": 0.3, "overlap": 1.0, "preparation": {
@@ -217,19 +224,20 @@ HEADS: Mapping[str, Head] = {
     ),
     "boxes": Head(
         "detect", "boxes (n, 4) in pixels of the input, scores (n) and integers (n), suppressed, as torchvision's",
-        detection.boxes, _is_boxes, {"score": 0.5, "overlap": 1.0, "preparation": {"scale": 1 / 255}},
+        Boxes(detection.boxes), _is_boxes, {"score": 0.5, "overlap": 1.0, "preparation": {"scale": 1 / 255}},
     ),
     "movenet": Head(
-        "pose", "(1, 1, 17, 3), each y, x and a score", maps.movenet, _is_movenet,
+        "pose", "(1, 1, 17, 3), each y, x and a score", Points(maps.movenet), _is_movenet,
         {"labels": KEYPOINTS, "preparation": {"resize": "letterbox", "filter": "bilinear", "pad": 0}},
     ),
-    "simcc": Head("pose", "(1, points, 2 * width), (1, points, 2 * height)", maps.simcc, _is_simcc),
-    "heatmaps": Head("pose", "(1, points, height, width)", maps.heatmaps),
+    "simcc": Head("pose", "(1, points, 2 * width), (1, points, 2 * height)", Points(maps.simcc), _is_simcc),
+    "heatmaps": Head("pose", "(1, points, height, width)", Points(maps.heatmaps)),
     "indices": Head(
-        "segment", "(1, height, width) or (1, 1, height, width) of integers", maps.segment_indices, _is_segment_indices
+        "segment", "(1, height, width) or (1, 1, height, width) of integers", Segments(maps.segment_indices),
+        _is_segment_indices,
     ),
-    "logits": Head("segment", "(1, classes, height, width)", maps.segment_logits, _is_segment_logits),
-    "mask": Head("segment", "(1, 1, height, width)", maps.segment_mask),
+    "logits": Head("segment", "(1, classes, height, width)", Segments(maps.segment_logits), _is_segment_logits),
+    "mask": Head("segment", "(1, 1, height, width)", Segments(maps.segment_mask)),
     "map": Head("depth", "(1, height, width) or (1, 1, height, width)", maps.depth),
     "scores": Head("classify", "one for each class", classification.scores, _any_is(classification.is_likely_scores)),
     "dbnet": Head(
@@ -260,8 +268,16 @@ class Task:
 
     def decode(self, outputs: Arrays, placement: PicturePlacement) -> Answers:
         """The answers. Raises InputError if the outputs are not the head's, or the labels not of its number."""
-        try:
+        if self.description.answers:
+            return read_answers(self.name, outputs, self.description, placement)
+        with self.naming(outputs):
             return HEADS[self.head].decode(outputs, self.description, placement)
+
+    @contextmanager
+    def naming(self, outputs: Arrays) -> Iterator[None]:
+        """A context in which errors about the outputs' shapes become an InputError that names the head."""
+        try:
+            yield
         except (ValueError, IndexError, KeyError, StopIteration) as error:
             raise InputError(self._mismatch(outputs)) from error
 
@@ -286,7 +302,7 @@ def find_task(outputs: Declared, size: Size, description: Description) -> Task |
     if description.task not in ("", HEADS[head].task):
         raise InputError(f"head {head!r} is for task {HEADS[head].task!r}, not for {description.task!r}")
     defaults = dict(HEADS[head].defaults)
-    if outputs and _classes(head, _shapes(outputs)) == len(NAMES):
+    if outputs and not description.answers and _classes(head, _shapes(outputs)) == len(NAMES):
         defaults["labels"] = NAMES
     return Task(head, description.after(defaults))
 

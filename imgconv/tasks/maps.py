@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy
 from PIL import Image
@@ -12,15 +12,16 @@ from imgconv.arrays import Array, Arrays
 from imgconv.errors import InputError
 from imgconv.preprocessing.preparation import Size
 from imgconv.tasks.description import Description
-from imgconv.tasks.detection import corners_of, detections, only
+from imgconv.tasks.dense import sigmoid
+from imgconv.tasks.detection import Candidates, corners_of, detections, only
 from imgconv.tasks.values import Answers, Depth, Detection, Picture, PicturePlacement, Pose, Segmentation
 
 
-def _plane(outputs: Arrays, placement: PicturePlacement, channels: int | None = None) -> tuple[str, Array]:
+def _plane(outputs: Arrays, size: Size, channels: int | None = None) -> tuple[str, Array]:
     """The first output as (C, H, W), C being 1 if it has three dimensions. Raises InputError for other shapes."""
     name, array = next(iter(outputs.items()))
     planes = array[0] if array.ndim == 4 else array
-    if array.ndim == 4 and has_channels_last(array.shape, placement.model):
+    if array.ndim == 4 and has_channels_last(array.shape, size):
         planes = planes.transpose(2, 0, 1)
     if planes.ndim != 3 or (array.ndim == 4 and array.shape[0] != 1) or channels not in (None, planes.shape[0]):
         wanted = f"(1, {channels or 'C'}, height, width)"
@@ -54,28 +55,59 @@ def on_picture(plane: Array, placement: PicturePlacement, how: Image.Resampling,
     return found
 
 
-def segment_logits(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
-    """The class of each pixel: the largest of (1, classes, height, width). What a crop leaves out is -1."""
-    name, planes = _plane(outputs, placement)
-    mask = on_picture(planes.argmax(axis=0), placement, Image.Resampling.NEAREST, -1)
-    return {name: Segmentation(mask.astype(numpy.int32), description.labels)}
+@dataclass(frozen=True)
+class ClassMap:
+    """A map over the model's input, numpy or a GraphArray: classes, or the probability of class 1.
+
+    output: the name of the output that it is from; plane: (height, width).
+    """
+
+    output: str
+    plane: Array
+    is_probability: bool = False
 
 
-def segment_indices(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
+@dataclass(frozen=True)
+class Segments:
+    """The decoder of a segmenter: its formula, then the map's classes on the picture; -1 is what a crop leaves out.
+
+    A probability counts from `score` on, after its map is enlarged.
+    """
+
+    formula: Callable[[Arrays, Size], ClassMap]
+
+    def __call__(self, outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
+        made = self.formula(outputs, placement.model)
+        if made.is_probability:
+            found = on_picture(made.plane, placement, Image.Resampling.BILINEAR, 0) > least_of(description)
+        else:
+            found = on_picture(made.plane, placement, Image.Resampling.NEAREST, -1)
+        return {made.output: Segmentation(found.astype(numpy.int32), description.labels)}
+
+
+def least_of(description: Description) -> float:
+    """The least probability of a mask."""
+    return description.score or 0.5
+
+
+def segment_logits(outputs: Arrays, size: Size) -> ClassMap:
+    """The class of each pixel: the largest of (1, classes, height, width)."""
+    name, planes = _plane(outputs, size)
+    return ClassMap(name, planes.argmax(axis=0))
+
+
+def segment_indices(outputs: Arrays, size: Size) -> ClassMap:
     """The class of each pixel as the model gives it: (1, height, width) or (1, 1, height, width)."""
-    name, planes = _plane(outputs, placement, 1)
-    mask = on_picture(planes[0], placement, Image.Resampling.NEAREST, -1)
-    return {name: Segmentation(mask.astype(numpy.int32), description.labels)}
+    name, planes = _plane(outputs, size, 1)
+    return ClassMap(name, planes[0])
 
 
-def segment_mask(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
+def segment_mask(outputs: Arrays, size: Size) -> ClassMap:
     """Class 1 if (1, 1, height, width) is above `score`, else 0. Values outside of 0 to 1 go through a sigmoid."""
-    name, planes = _plane(outputs, placement, 1)
+    name, planes = _plane(outputs, size, 1)
     values = planes[0].astype(numpy.float64)
-    if values.min() < 0 or values.max() > 1:
-        values = 1 / (1 + numpy.exp(-values.clip(-60, 60)))
-    above = on_picture(values, placement, Image.Resampling.BILINEAR, 0) > (description.score or 0.5)
-    return {name: Segmentation(above.astype(numpy.int32), description.labels)}
+    outside = (values.min() < 0) | (values.max() > 1)
+    return ClassMap(name, numpy.where(outside, sigmoid(values), values), is_probability=True)
 
 
 def yolov8_seg(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
@@ -86,9 +118,8 @@ def yolov8_seg(outputs: Arrays, description: Description, placement: PicturePlac
     name, columns = only(outputs)
     prototypes = next(array[0] for array in outputs.values() if array.ndim == 4)
     rows, count = columns.T, len(prototypes)
-    found, kept = detections(
-        corners_of(rows[:, :2], rows[:, 2:4]), rows[:, 4:-count], description, placement
-    )
+    candidates = Candidates(name, corners_of(rows[:, :2], rows[:, 2:4]), rows[:, 4:-count])
+    found, kept = detections(candidates, description, placement)
     masked = []
     for each, number in zip(found.found, kept, strict=True):
         logits = numpy.tensordot(rows[number, -count:], prototypes, 1)
@@ -107,53 +138,70 @@ def _inside(mask: Array, found: Detection) -> Array:
 
 def depth(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """A number for each pixel: (1, height, width) or (1, 1, height, width). What a crop leaves out is NaN."""
-    name, planes = _plane(outputs, placement, 1)
+    name, planes = _plane(outputs, placement.model, 1)
     return {name: Depth(on_picture(planes[0], placement, Image.Resampling.BILINEAR, numpy.nan))}
 
 
-def heatmaps(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
+@dataclass(frozen=True)
+class Keypoints:
+    """Keypoints, numpy arrays or GraphArrays: places (n, 2) in pixels of the model's input, and their scores (n)."""
+
+    output: str
+    places: Array
+    scores: Array
+
+
+@dataclass(frozen=True)
+class Points:
+    """The decoder of keypoints: their formula, then their places on the picture."""
+
+    formula: Callable[[Arrays, Size], Keypoints]
+
+    def __call__(self, outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
+        made = self.formula(outputs, placement.model)
+        points = placement.to_picture(made.places.astype(numpy.float64))
+        listed = tuple((float(x), float(y), float(score)) for (x, y), score in zip(points, made.scores, strict=True))
+        return {made.output: Pose(listed, description.labels)}
+
+
+def heatmaps(outputs: Arrays, size: Size) -> Keypoints:
     """Keypoints at the maxima of (1, keypoints, height, width).
 
     A point is moved by a quarter towards its larger neighbours, as in Xiao et al., arXiv:1804.06208.
     """
-    name, planes = _plane(outputs, placement)
+    name, planes = _plane(outputs, size)
     count, height, width = planes.shape
     flat = planes.reshape(count, -1)
-    rows, columns = numpy.divmod(flat.argmax(axis=1), width)
-    padded = numpy.pad(planes, ((0, 0), (1, 1), (1, 1)))
-    every = numpy.arange(count)
-    across = numpy.sign(padded[every, rows + 1, columns + 2] - padded[every, rows + 1, columns])
-    down = numpy.sign(padded[every, rows + 2, columns + 1] - padded[every, rows, columns + 1])
+    best = flat.argmax(axis=1)
+    rows, columns = best // width, best % width
+    padded = numpy.pad(planes, ((0, 0), (1, 1), (1, 1))).reshape(count, -1)
+    middle = (rows + 1) * (width + 2) + columns + 1
+
+    def at(step: int) -> Array:
+        found: Array = numpy.take_along_axis(padded, (middle + step)[:, None], axis=1)[:, 0]
+        return found
+
+    across, down = numpy.sign(at(1) - at(-1)), numpy.sign(at(width + 2) - at(-width - 2))
     # That project moves no point of the first two rows and columns, nor of the last.
     moves = 0.25 * ((columns > 1) & (columns < width - 1) & (rows > 1) & (rows < height - 1))
     places = numpy.stack([columns + moves * across, rows + moves * down], axis=1)
-    steps = numpy.array(placement.model) / numpy.array([width, height])
-    return {name: _pose(places * steps, flat.max(axis=1), description, placement)}
+    steps = numpy.array(size) / numpy.array([width, height])
+    return Keypoints(name, places * steps, flat.max(axis=1))
 
 
-def simcc(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
+def simcc(outputs: Arrays, size: Size) -> Keypoints:
     """Keypoints of SimCC (Li et al., arXiv:2107.03332): (1, keypoints, k * width) and (1, keypoints, k * height)."""
     (name, across), (_, down) = ((name, array[0]) for name, array in list(outputs.items())[:2])
     places = numpy.stack([across.argmax(axis=1), down.argmax(axis=1)], axis=1)
-    steps = numpy.array(placement.model) / numpy.array([across.shape[1], down.shape[1]])
-    scores = numpy.minimum(across.max(axis=1), down.max(axis=1))
-    return {name: _pose(places * steps, scores, description, placement)}
+    steps = numpy.array(size) / numpy.array([across.shape[1], down.shape[1]])
+    return Keypoints(name, places * steps, numpy.minimum(across.max(axis=1), down.max(axis=1)))
 
 
-def movenet(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
+def movenet(outputs: Arrays, size: Size) -> Keypoints:
     """Keypoints of MoveNet (tfhub.dev/google/movenet): (1, 1, points, 3), each y, x as parts of the input, a score."""
     name, rows = only(outputs)
     points = rows.reshape(-1, 3)
-    return {name: _pose(points[:, 1::-1] * numpy.array(placement.model), points[:, 2], description, placement)}
-
-
-def _pose(places: Array, scores: Array, description: Description, placement: PicturePlacement) -> Pose:
-    """places: (n, 2) in pixels of the model's input."""
-    points = placement.to_picture(places.astype(numpy.float64))
-    return Pose(
-        tuple((float(x), float(y), float(score)) for (x, y), score in zip(points, scores, strict=True)),
-        description.labels,
-    )
+    return Keypoints(name, points[:, [1, 0]] * numpy.array(size), points[:, 2])
 
 
 def image(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:

@@ -54,18 +54,33 @@ def ctc(outputs: Arrays, description: Description, placement: PicturePlacement) 
     without a label is the space, as PaddleOCR has it. The score is the mean of the steps that count.
     """
     name, rows = only(outputs)
-    labels, classes = description.labels, rows.shape[-1]
+    characters = characters_of(description.labels, rows.shape[-1])
+    best, counts = best_path(rows)
+    return {name: Texts((text_of(best[counts], rows.max(axis=1)[counts], characters),))}
+
+
+def best_path(rows: Array) -> tuple[Array, Array]:
+    """The best class of each step, and whether it counts. rows: (steps, classes), numpy or a GraphArray."""
+    best = rows.argmax(axis=1)
+    before = numpy.pad(best[:-1], ((1, 0),), constant_values=-1)
+    return best, (best != 0) & (best != before)
+
+
+def characters_of(labels: tuple[str, ...], classes: int) -> tuple[str, ...]:
+    """The characters of classes 1, 2 ... Raises InputError if there are labels of another number."""
     characters = (*labels, " ") if len(labels) == classes - 2 else labels
     if len(characters) != classes - 1:
         raise InputError(
             f"the model has {classes} classes, a blank and {classes - 1} characters, but there are {len(labels)} "
             "labels: give the characters, one a line, with --labels FILE, or as \"labels\" in MODEL.task.json"
         )
-    best = rows.argmax(axis=1)
-    counts = (best != 0) & numpy.append(True, best[1:] != best[:-1])
-    scores = rows.max(axis=1)[counts]
-    text = "".join(characters[number - 1] for number in best[counts])
-    return {name: Texts((Text(text, float(scores.mean()) if scores.size else 0.0),))}
+    return characters
+
+
+def text_of(classes: Array, scores: Array, characters: tuple[str, ...]) -> Text:
+    """The line of these classes, with the mean of their scores."""
+    text = "".join(characters[number - 1] for number in classes)
+    return Text(text, float(scores.mean()) if scores.size else 0.0)
 
 
 def regions(mask: Array) -> list[Array]:

@@ -184,7 +184,8 @@ class PicturePlacement:
         gain = (right - left) / self.inner[0], (bottom - top) / self.inner[1]
         pairs = points.reshape(*points.shape[:-1], points.shape[-1] // 2, 2)
         pairs = pairs * numpy.array(gain) + numpy.array([left, top])
-        return numpy.asarray(pairs.reshape(points.shape))
+        made: Array = pairs.reshape(*points.shape)
+        return made
 
 
 def name_of(names: tuple[str, ...], index: int) -> str:

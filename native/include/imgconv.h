@@ -171,6 +171,11 @@ IMGCONV_API size_t imgconv_output_count(const imgconv_model *model);
 IMGCONV_API imgconv_status imgconv_input(const imgconv_model *model, size_t number, imgconv_tensor *tensor);
 IMGCONV_API imgconv_status imgconv_output(const imgconv_model *model, size_t number, imgconv_tensor *tensor);
 
+/* What the outputs mean, as JSON: "task", "head", "labels" by the number of the class, and "answers", true if the outputs
+ * are boxes, scores, classes and so on (imgconv compile --head). "" if the file says nothing. Valid until the model is
+ * closed. */
+IMGCONV_API const char *imgconv_description(const imgconv_model *model);
+
 /* Memory of input `number` that the device reads: `data` holds the bytes of imgconv_input, to be filled and given as
  * `data` to the next imgconv_run or imgconv_profile, which uploads nothing then if device and host share memory. It is
  * valid until that call. For inputs that the device keeps in their dtype; others are IMGCONV_ERROR_UNSUPPORTED. */

@@ -269,6 +269,13 @@ JNIEXPORT jbyteArray JNICALL Java_imgconv_Model_checkJson(JNIEnv *java, jobject 
   return error.status ? nullptr : text_of(java, report);
 }
 
+JNIEXPORT jbyteArray JNICALL Java_imgconv_Model_descriptionJson(JNIEnv *java, jobject self) {
+  imgconv_error error{};
+  imgconv_model *model = model_of(java, self, error);
+  check(java, error);
+  return error.status ? nullptr : text_of(java, imgconv_description(model));
+}
+
 JNIEXPORT void JNICALL Java_imgconv_Model_close(JNIEnv *java, jobject self) {
   imgconv_error error{};
   imgconv_close(model_of(java, self, error));

@@ -131,6 +131,10 @@ Span File::decompressed(Span stored) {
   return {made, static_cast<size_t>(bytes)};
 }
 
+std::string File::description() const {
+  return model_->description() ? model_->description()->str() : std::string();
+}
+
 Span File::blob(uint32_t number) const {
   const auto *blobs = model_->blobs();
   if (!blobs || number >= blobs->size()) refuse("it has no blob ", number, ": compile it again");

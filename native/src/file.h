@@ -32,6 +32,8 @@ class File {
   static File in_memory(Span content);
 
   const stored::Model &model() const { return *model_; }
+  // What the outputs mean, as JSON; "" if the file does not say it.
+  std::string description() const;
   // Of the file, with its FlatBuffer decompressed.
   size_t bytes() const { return content_.bytes + head_bytes_; }
   // Of the FlatBuffer, which has the checksums of all blobs.

@@ -164,6 +164,8 @@ imgconv_status imgconv_output(const imgconv_model *model, size_t number, imgconv
   return model ? describe(model->opened->plan().outputs, number, tensor) : IMGCONV_ERROR_ARGUMENT;
 }
 
+const char *imgconv_description(const imgconv_model *model) { return model ? model->opened->description() : ""; }
+
 imgconv_status imgconv_map_input(imgconv_model *model, size_t number, void **data, imgconv_error *error) {
   return with(model, error, [&](imgconv::Watchdog &watchdog, imgconv::Model *opened) {
     need(data, "data");

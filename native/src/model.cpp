@@ -55,7 +55,8 @@ void Model::on_device(Work work) {
 }
 
 Model::Model(const File &file, const Settings &settings, const Activity &activity)
-    : activity_(activity), context_(open(settings)) {
+    : activity_(activity), description_(file.description()),
+      context_(open(settings)) {
   on_device([&] {
     choose_plan(file, settings);
     prepare(settings);

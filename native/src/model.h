@@ -37,6 +37,7 @@ class Model {
 
   const Plan &plan() const { return plan_; }
   const Context &context() const { return context_; }
+  const char *description() const { return description_.c_str(); }
   const char *replay() const { return first_->extension(); }
 
   // See imgconv.h.
@@ -73,6 +74,7 @@ class Model {
   void check_outputs(const imgconv_array *outputs) const;
 
   Activity activity_;
+  std::string description_;
   Context context_;
   Plan plan_;
   std::unique_ptr<DeviceMemory> memory_;

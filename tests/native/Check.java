@@ -23,6 +23,7 @@ public final class Check {
       ByteBuffer memory = mapped.mapInput(0);
       memory.put(input).rewind();
       require(java.util.Arrays.equals(result, content(outputs -> mapped.run(new ByteBuffer[] {memory}, outputs), mapped)));
+      require(model.description().equals("{\"head\": \"scores\", \"labels\": [\"\uD83E\uDD89\"]}"));
       model.reset();
       refused(1, () -> model.await(99, Model.buffers(model.outputs)));
       refused(1, () -> model.run(new ByteBuffer[0], Model.buffers(model.outputs)));

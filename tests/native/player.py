@@ -80,7 +80,7 @@ class Options(ctypes.Structure):
 LIBRARY = ctypes.CDLL(os.environ["IMGCONV_LIBRARY"])
 for _name in ("imgconv_input_count", "imgconv_output_count", "imgconv_launch_count"):
     getattr(LIBRARY, _name).restype = ctypes.c_size_t
-for _name in ("imgconv_launch_name", "imgconv_replay"):
+for _name in ("imgconv_launch_name", "imgconv_replay", "imgconv_description"):
     getattr(LIBRARY, _name).restype = ctypes.c_char_p
 for _name in ("imgconv_opencl_context", "imgconv_opencl_queue"):
     getattr(LIBRARY, _name).restype = ctypes.c_void_p
@@ -186,6 +186,10 @@ class Player:
     @property
     def replay(self) -> str:
         return str(LIBRARY.imgconv_replay(self._model).decode())
+
+    @property
+    def description(self) -> str:
+        return str(LIBRARY.imgconv_description(self._model).decode())
 
     def _given(self, inputs: Mapping[str, Any]) -> Any:
         self._kept = [

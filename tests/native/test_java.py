@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy
@@ -15,6 +16,7 @@ from support import HANG_TIMEOUT
 
 import imgconv
 from imgconv.cl.device import DeviceInfo, list_devices
+from imgconv.model import Model
 from imgconv.tensor import Tensor, build_graph
 
 ROOT = Path(__file__).parent.parent.parent
@@ -42,7 +44,8 @@ def test_java(
     outputs = {"y": y, "sum": y.max_pool(2, 2)}
     outputs |= {f"constant {i}": Tensor.constant(numpy.arange(5)) for i in range(30)}  # each has references in JNI
     model = imgconv.load(build_graph(outputs, [x]), device=device)
-    model.save(tmp_path / "m")
+    about = '{"head": "scores", "labels": ["\N{OWL}"]}'
+    Model(replace(model._source, description=about)).save(tmp_path / "m")  # type: ignore[type-var]
     (tmp_path / "x").write_bytes(X.tobytes())
     command = ["java", "-Xcheck:jni", "-cp", classes, f"-Djava.library.path={built}", "Check"]
     command += ["m", str(device.index), "x", "y", "devices"]

@@ -222,6 +222,11 @@ public final class Model implements AutoCloseable {
     awaitBuffers(frame, outputs);
   }
 
+  /** What the outputs mean, as JSON with task, head and labels: see imgconv_description. "" if the file says nothing. */
+  public String description() {
+    return new String(descriptionJson(), UTF_8);
+  }
+
   /** JSON of which launches the driver computes rightly: see imgconv_check. States are cleared. */
   public String check() {
     return new String(checkJson(), UTF_8);
@@ -258,6 +263,8 @@ public final class Model implements AutoCloseable {
 
   private static native long open(
       byte[] path, ByteBuffer file, byte[] device, byte[] cacheFolder, int frames, int tuneMs);
+
+  private native byte[] descriptionJson();
 
   private native Tensor[] tensors(boolean ofInputs);
 

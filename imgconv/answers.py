@@ -1,0 +1,298 @@
+"""Answers as outputs of a graph: decoding and suppression on the device, so that an app needs no decoder.
+
+    seen = with_answers(model.preprocess((480, 640), "nv12", "letterbox"), Description(head="yolox"))
+    seen.run({"picture": frame})        # {"boxes": (100, 4), "scores": (100,), "classes": (100,), "count": (1,)}
+
+The formulas are the heads' own, on GraphArrays. What the outputs are:
+
+detect, pose of people   boxes (most, 4) left, top, right, bottom, scores (most), classes (most), count (1), best first;
+                         of heads with landmarks points (most, k, 3), x, y and a score
+pose                     points (k, 3)
+classify                 classes (top), scores (top)
+segment                  mask (height, width), the class of each pixel; -1 is what a crop leaves out
+text                     classes (steps), scores (steps), count (1): by the best path
+
+Coordinates and masks are of the picture: of the frame, or of the model's input if the model takes no frames. Floats are
+float32 and integers int32. After the first `count` rows boxes and scores are 0, and classes -1.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy
+from PIL import Image
+
+from imgconv.arrays import Arrays, Declared, Shapes
+from imgconv.config import Precision
+from imgconv.errors import ConfigError, InputError
+from imgconv.graph.joined import join, renamed
+from imgconv.graph.nodes import Graph
+from imgconv.loading.compiled import Source
+from imgconv.model import Model
+from imgconv.preprocessing.preparation import Size, picture_inputs, taps
+from imgconv.preprocessing.stage import PICTURE, PictureStage, size_of_array
+from imgconv.tasks import classification, text
+from imgconv.tasks.description import Description, read_description
+from imgconv.tasks.detection import Boxes, Candidates, count_classes, only
+from imgconv.tasks.graph_array import GraphArray, taken, tensor_of
+from imgconv.tasks.heads import HEADS, Task, find_task
+from imgconv.tasks.maps import Points, Segments, least_of, on_picture
+from imgconv.tasks.values import PicturePlacement
+from imgconv.tensor import Tensor, build_graph, order, origin, suppression
+
+MOST = 100  # boxes, unless the caller says otherwise
+CANDIDATES = 4096  # boxes that take part in the suppression, the best ones
+ORIGIN = "answers"
+# Heads whose answers are no tensors, and why.
+REFUSED: Mapping[str, str] = {
+    "yolov8-seg": "a mask for each box is as large as the picture",
+    "dbnet": "lines are regions of pixels that touch each other, which take a walk over the picture",
+    "map": "its output is the answer", "image": "its output is the answer",
+}
+
+
+@dataclass(frozen=True)
+class AnswerStage:
+    """The decoding of a task's outputs after a model. most: how many boxes; picture: the preparation before the model.
+
+    target: the input that the picture becomes.
+    """
+
+    task: Task
+    most: int
+    target: str
+    picture: PictureStage | None = None
+
+    def after(self, model: Graph, shapes: Shapes) -> Graph:
+        """The model's graph with answers in place of its outputs. shapes: those of all inputs, with the picture's.
+
+        Raises InputError if the outputs are not the head's.
+        """
+        if model.host_partition:
+            raise InputError("the host computes outputs of this model, and answers are made on the device")
+        values = [model.values[name] for name in model.outputs]
+        inputs = {value.name: Tensor.input(value.name, value.shape, value.dtype) for value in values}
+        with origin(ORIGIN):
+            arrays = {name: GraphArray(each) for name, each in inputs.items()}
+            found = self._answers(arrays, self.placement(model, shapes))
+            tensors = {name: array.tensor for name, array in found.items()}
+            made = {name: each.cast("float32" if each.is_float else "int32") for name, each in tensors.items()}
+            model, names = _without(model, made)
+            # Inputs of the second graph have the names that the model's outputs have now.
+            for name, tensor in inputs.items():
+                tensor.name = names.get(name, name)
+            return join(model, build_graph(made, list(inputs.values()), model.name))
+
+    def in_float(self, precision: Precision, graph: Graph) -> Precision:
+        """The precision with the answers in float: a half cannot say where in a large picture a pixel is."""
+        mine = (node.output.name for node in graph.nodes if ORIGIN in node.origin)
+        return precision.and_storage(frozenset(mine), "answers are in float")
+
+    def placement(self, model: Graph, shapes: Shapes) -> PicturePlacement:
+        """The place of the picture in the model's input; the input itself if no picture is prepared."""
+        value = model.values[self.target]
+        target = next(each for each in picture_inputs({value.name: (value.dtype, value.shape)}, {}))
+        size = target.picture_size((0, 0))
+        if self.picture is None:
+            return PicturePlacement(size, size, size, (0, 0, *size))
+        shape = shapes[PICTURE]
+        assert not isinstance(shape, int)
+        return PicturePlacement.of(size_of_array(self.picture.how.format, shape), size, self.picture.how)
+
+    def _answers(self, given: Mapping[str, Any], placement: PicturePlacement) -> dict[str, Any]:
+        """The arrays by the names of the outputs. given: GraphArrays; the formulas are typed for numpy's arrays."""
+        decode, description = HEADS[self.task.head].decode, self.task.description
+        with self.task.naming(given):
+            if isinstance(decode, Boxes):
+                candidates = decode.formula(given, description, placement.model)
+                return _boxes(candidates, description, placement, self.most)
+            if isinstance(decode, Points):
+                found = decode.formula(given, placement.model)
+                places = placement.to_picture(found.places)
+                return {"points": numpy.concatenate([places, found.scores[:, None]], axis=1)}
+            if isinstance(decode, Segments):
+                return {"mask": _mask(decode, given, description, placement)}
+            return OTHERS[self.task.head](given, description)
+
+
+def with_answers(model: Model, description: Description | None = None, most: int = MOST) -> Model:
+    """The model with the answers of its task as outputs, made on the device; see the module. Shares the weights.
+
+    description: by default that beside the model. Raises InputError for a head that a graph cannot decode, ConfigError
+    for a compiled file, and what `find_task` raises.
+    """
+    source = model._source
+    if not isinstance(source, Source):
+        raise ConfigError("a compiled file keeps its outputs: compile the model that with_answers gives instead")
+    given = description or (read_description(source.description) if source.description else Description())
+    outputs: Any = {value.name: (value.dtype, value.shape) for value in model.outputs.values()}
+    stage = answer_stage(source.declared_inputs(), source.shapes, outputs, given, source.picture, most)
+    text = described(stage, json.loads(source.description or "{}"))
+    return Model(replace(source, answers=stage, description=text), model._sessions)
+
+
+def answer_stage(
+    declared: Declared, shapes: Shapes, outputs: Declared, description: Description, picture: PictureStage | None,
+    most: int = MOST,
+) -> AnswerStage:
+    """The stage for a model with these inputs and outputs. Raises InputError."""
+    targets = [picture.target] if picture else picture_inputs(declared, shapes)
+    if len(targets) != 1:
+        raise InputError(f"answers are of one picture, and {len(targets) or 'no'} inputs of the model take one")
+    size = targets[0].picture_size((0, 0))
+    if picture:
+        shape = shapes.get(PICTURE)
+        if shape is None or isinstance(shape, int):
+            raise InputError("answers are of a picture of known size: give size=(height, width) to preprocess")
+        size = targets[0].picture_size(size_of_array(picture.how.format, shape))
+    task = find_task(outputs, size, description)
+    if task is None:
+        raise InputError("the outputs' shapes do not show the task: give a head, see imgconv.tasks.HEADS")
+    if task.head in REFUSED:
+        raise InputError(f"head {task.head!r} cannot be decoded in the graph: {REFUSED[task.head]}")
+    if most < 1:
+        raise InputError(f"most is {most}: at least one box is needed")
+    labels = _labels(task, outputs, size)
+    return AnswerStage(Task(task.head, replace(task.description, labels=labels)), most, targets[0].name, picture)
+
+
+def _labels(task: Task, outputs: Declared, size: Size) -> tuple[str, ...]:
+    """The labels by the number of the class in the answers: with the background or the blank, where a model has one.
+
+    Raises InputError if there are labels of another number, or if the outputs are not the head's.
+    """
+    labels, decode = task.description.labels, HEADS[task.head].decode
+    zeros = {name: numpy.zeros(shape or (), dtype) for name, (dtype, shape) in outputs.items()}  # type: ignore[arg-type]
+    with task.naming(zeros):
+        if task.head == "ctc":
+            return ("", *text.characters_of(labels, only(zeros)[1].shape[-1]))
+        if not (isinstance(decode, Boxes) and labels):
+            return labels
+        candidates = decode.formula(zeros, task.description, size)
+    classes, first = count_classes(candidates, task.description), candidates.first
+    if len(labels) not in (classes, classes + first):
+        raise InputError(f"the model has {classes} classes, but there are {len(labels)} labels")
+    return labels if len(labels) == classes + first else (*["background"] * first, *labels)
+
+
+def described(stage: AnswerStage, text: Mapping[str, Any]) -> str:
+    """The description for the compiled file, as JSON: the task, its head and labels, and that outputs are answers."""
+    about = stage.task.description
+    said = {"task": stage.task.name, "head": stage.task.head, "labels": about.labels, "answers": True}
+    limits = {name: value for name in ("score", "overlap") if (value := getattr(about, name)) is not None}
+    return json.dumps({**text, **said, **limits, "top": about.top}, ensure_ascii=False)
+
+
+def _without(model: Graph, made: Mapping[str, Any]) -> tuple[Graph, dict[str, str]]:
+    """The model without values of the answers' names, and their new names. Raises InputError if an input has one."""
+    taken_names = [name for name in made if name in model.values]
+    own = {value.name for value in model.inputs}
+    for name in taken_names:
+        if name in own:
+            raise InputError(f"the model has an input {name!r} already: rename it")
+    names = {name: model.unused(f"{name}_of_model") for name in taken_names}
+    return renamed(model, names), names
+
+
+def _boxes(
+    candidates: Candidates, description: Description, placement: PicturePlacement, most: int
+) -> dict[str, Any]:
+    """What `detection.detections` does, as operations of a graph."""
+    scores: Any = candidates.scores
+    least, classes, kinds = description.score or 0.0, scores.shape[-1], candidates.kinds
+    best: Any = scores if kinds is not None else scores.reshape(-1) if candidates.several else scores.max(axis=1)
+    likely = best > least
+    part = min(best.size, CANDIDATES)
+    # Scores are positive; nothing else may come before one that counts, not NaN either.
+    place: Any = GraphArray(order(tensor_of(numpy.where(likely, best, -1.0)), part))
+    row = place // classes if candidates.several else place
+    if candidates.several:
+        kind = place % classes
+    else:
+        kind = taken(scores.argmax(axis=1) if kinds is None else kinds, place)
+    corners = taken(candidates.corners, row)
+    grouped: Any = numpy.concatenate([corners, kind[:, None]], axis=1)
+    count = GraphArray(likely.tensor.cast("int64")).sum()
+    stays: Any = GraphArray(suppression(tensor_of(grouped), count.tensor, description.overlap or 0.45, min(most, part)))
+    if most > part:
+        stays = numpy.pad(stays, ((0, most - part),), constant_values=-1)
+    found = stays > -1
+    limits = numpy.array([*placement.picture, *placement.picture])
+    placed: Any = numpy.where(found[:, None], placement.to_picture(taken(corners, stays)).clip(0, limits), 0.0)
+    made = {
+        "boxes": placed,
+        "scores": taken(taken(best, place), stays),
+        "classes": numpy.where(found, taken(kind, stays) + candidates.first, -1),
+        "count": GraphArray(found.tensor.cast("int64").sum().reshape(1)),
+    }
+    if candidates.points is not None:
+        made["points"] = _marks(candidates.points, taken(row, stays, -1.0), found, placement)
+    return made
+
+
+def _marks(points: Any, row: Any, found: Any, placement: PicturePlacement) -> Any:
+    """The points of the boxes that stay, on the picture."""
+    mine = taken(points, row)
+    places = placement.to_picture(mine[:, :, :2])
+    return numpy.where(found[:, None, None], numpy.concatenate([places, mine[:, :, 2:]], axis=2), 0.0)
+
+
+def _mask(decode: Segments, given: Arrays, description: Description, placement: PicturePlacement) -> GraphArray:
+    """What `maps.on_picture` does, as operations of a graph."""
+    made = decode.formula(given, placement.model)
+    plane: Any = made.plane
+    rows, columns = plane.shape
+    left, top, right, bottom = (round(edge) for edge in placement.box)
+    width, height = placement.picture
+    margins = [top, left], [height - bottom, width - right]
+    seen = placement.inner[0] * columns / placement.model[0], placement.inner[1] * rows / placement.model[1]
+    if made.is_probability:
+        weights = {
+            axis: taps(n, size, 0, stop, "antialias")
+            for axis, n, size, stop in ((0, rows, bottom - top, seen[1]), (1, columns, right - left, seen[0]))
+        }
+        resized = tensor_of(plane).resample(weights).pad(*margins)
+        return GraphArray((GraphArray(resized) > least_of(description)).tensor.cast("int64"))
+    # Pillow says which row and column of the map a pixel of the picture is of.
+    grid = numpy.indices((rows, columns))
+    whole = replace(placement, picture=(right - left, bottom - top), box=(0, 0, right - left, bottom - top))
+    across, down = (
+        on_picture(grid[axis], whole, Image.Resampling.NEAREST, -1).astype(int) for axis in (1, 0)
+    )
+    nearest = tensor_of(plane).take(0, down[:, 0].tolist()).take(1, across[0].tolist())
+    return GraphArray(nearest.pad(*margins, -1))
+
+
+def _scores(outputs: Arrays, description: Description) -> dict[str, Any]:
+    """What `classification.scores` does, as operations of a graph."""
+    each = classification.outputs_of_scores(outputs)
+    if len(each) != 1:
+        raise InputError(f"{len(each)} outputs are scores of classes, and answers are of one: choose with --outputs")
+    values: Any = outputs[each[0]].reshape(-1)
+    labels = description.labels
+    if labels and len(labels) != values.size:
+        raise InputError(f"the model has {values.size} scores, but there are {len(labels)} labels")
+    classes = GraphArray(order(tensor_of(values), min(description.top, values.size)))
+    return {"classes": classes, "scores": taken(values, classes)}
+
+
+def _line(outputs: Arrays, description: Description) -> dict[str, Any]:
+    """The classes of the steps that count, which the characters are of."""
+    rows: Any = only(outputs)[1]
+    best, counts = text.best_path(rows)
+    steps = len(rows)
+    place: Any = GraphArray(order(tensor_of(numpy.where(counts, steps - numpy.arange(steps), 0)), steps))
+    count: Any = GraphArray(tensor_of(counts).cast("int64").sum().reshape(1))
+    found = count > numpy.arange(steps)
+    return {
+        "classes": numpy.where(found, taken(best, place), -1),
+        "scores": numpy.where(found, taken(rows.max(axis=1), place), 0.0),
+        "count": count,
+    }
+
+
+OTHERS: Mapping[str, Callable[[Arrays, Description], dict[str, Any]]] = {"scores": _scores, "ctc": _line}

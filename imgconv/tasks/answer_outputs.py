@@ -1,0 +1,75 @@
+"""Answers from the outputs of a model that made them on the device: see imgconv/answers.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy
+from PIL import Image
+
+from imgconv.arrays import Array, Arrays
+from imgconv.tasks.description import Description
+from imgconv.tasks.maps import on_picture
+from imgconv.tasks.text import text_of
+from imgconv.tasks.values import (
+    Answer, Answers, Classes, Detection, Detections, Label, PicturePlacement, Pose, Segmentation, Texts, name_of,
+)
+
+
+def read_answers(task: str, outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
+    """The answers in the outputs `boxes`, `scores`, `classes` and so on; see imgconv/answers.py.
+
+    placement: of the picture in the model's input. A file that takes frames gives answers in pixels of the frame.
+    """
+    if description.picture:
+        size = placement.picture
+        placement = PicturePlacement(size, size, size, (0, 0, *size))
+    first = "boxes" if "boxes" in outputs else next(iter(outputs))
+    made = _detections if first == "boxes" else READERS[task]
+    return {first: made(outputs, description, placement)}
+
+
+def _detections(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answer:
+    count = int(outputs["count"][0])
+    boxes = placement.to_picture(outputs["boxes"][:count].astype(numpy.float64))
+    boxes = boxes.clip(0, [*placement.picture, *placement.picture])
+    marks = [_points(each, placement) for each in outputs["points"][:count]] if "points" in outputs else [()] * count
+    labels = _labels(outputs["classes"][:count], outputs["scores"], description)
+    found = (
+        Detection((float(box[0]), float(box[1]), float(box[2]), float(box[3])), label, points)
+        for box, label, points in zip(boxes, labels, marks, strict=True)
+    )
+    return Detections(tuple(found), None, description.score or 0.0)
+
+
+def _labels(classes: Array, scores: Array, description: Description) -> list[Label]:
+    pairs = zip(classes.tolist(), scores.tolist())
+    return [Label(kind, score, name_of(description.labels, kind)) for kind, score in pairs]
+
+
+def _points(points: Array, placement: PicturePlacement) -> tuple[tuple[float, float, float], ...]:
+    places = placement.to_picture(points[:, :2].astype(numpy.float64))
+    return tuple((float(x), float(y), float(score)) for (x, y), score in zip(places, points[:, 2], strict=True))
+
+
+def _pose(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answer:
+    return Pose(_points(outputs["points"], placement), description.labels)
+
+
+def _classes(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answer:
+    return Classes(tuple(_labels(outputs["classes"], outputs["scores"], description)))
+
+
+def _segments(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answer:
+    mask = on_picture(outputs["mask"], placement, Image.Resampling.NEAREST, -1)
+    return Segmentation(mask.astype(numpy.int32), description.labels)
+
+
+def _texts(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answer:
+    count = int(outputs["count"][0])
+    return Texts((text_of(outputs["classes"][:count], outputs["scores"][:count], description.labels[1:]),))
+
+
+READERS: Mapping[str, Callable[[Arrays, Description, PicturePlacement], Answer]] = {
+    "pose": _pose, "classify": _classes, "segment": _segments, "text": _texts,
+}
