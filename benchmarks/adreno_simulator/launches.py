@@ -90,7 +90,7 @@ class Simulator:
         storage, stored = place.storage, self._stored(place.storage)
         if not isinstance(storage, Texture):
             return stored.reshape(place.shape)
-        texels = storage.tiling.gather(stored)
+        texels = storage.tiling.gather(storage.quantization.decode(stored) if storage.quantization else stored)
         whole = storage.layout.unpack(texels, storage.shape)
         axis = storage.layout.packed
         if axis is None or place.is_whole:

@@ -58,8 +58,10 @@ class Memory:
         for place, size in zip((layer, y, x), target.shape):
             if (place < 0).any() or (place >= size).any():
                 raise Fault("a texel is written outside of its image")
-        if target.dtype.kind != "f":
-            raise NotImplementedError("the simulator writes no images of integers")
+        if target.dtype == numpy.uint8:  # parts of 255
+            texels = numpy.rint(255 * numpy.clip(numpy.nan_to_num(texels), 0, 1))
+        elif target.dtype.kind != "f":
+            raise NotImplementedError("the simulator writes no images of integers but bytes")
         with numpy.errstate(over="ignore"):
             target[layer, y, x] = texels.astype(target.dtype)
         numpy.add.at(self.written[number], (layer, y, x), 1)

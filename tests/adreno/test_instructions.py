@@ -149,3 +149,13 @@ def test_an_instruction_that_is_not_known() -> None:
 def test_a_line_that_is_not_known() -> None:
     with pytest.raises(ValueError, match="no instruction: What"):
         parse("code\nWhat is this\n")
+
+
+def test_an_image_of_bytes_is_written_in_parts_of_255() -> None:
+    """Numbers outside of 0 .. 1 are the nearest byte, as in an image of CL_UNORM_INT8."""
+    none, target = numpy.zeros(0, numpy.uint32), numpy.full((1, 1, 2, 4), 7, numpy.uint8)
+    memory = Memory(none, none, [], [target], {}, numpy.zeros((1, 0), numpy.uint8))
+    texel = numpy.array([[0, 128 / 255, 1, 153 / 255], [-0.5, 2, 0.4 / 255, 0.6 / 255]], numpy.float32)
+    zero = numpy.zeros(2, int)
+    memory.write_texels(0, numpy.arange(2), zero, zero, texel)
+    assert target.tolist() == [[[[0, 128, 255, 153], [0, 255, 0, 1]]]]
