@@ -24,9 +24,9 @@ DESCRIPTION = """\
 Run a model with the driver's events and show, for the slowest launches: time (the median of the runs) and share,
 multiply-adds, the bytes that must move (each value that is read, once, and what is written), and how much of the
 device's peak that is. The peaks are measured before and after, with a multiply-add kernel and a copy that no cache
-holds; "of peak" is the larger of rate / peak rate and bandwidth / peak bandwidth, and may pass 100 % where a cache
-holds the textures. A figure that varies by more than 10 % between runs, or between the two peak measurements, is
-printed as a range.
+holds; "of peak" is the larger of rate / peak rate and bandwidth / peak bandwidth, ">110%" where a cache
+holds the textures, or Winograd's filtering does fewer multiply-adds. A figure that varies by more than 10 % between
+runs, or between the two peak measurements, is printed as a range.
 
 An input without a picture or an array gets synthetic values: from 0 to 1, with the spectrum of pictures."""
 

@@ -31,7 +31,7 @@ from imgconv.kernels.layout import Alignment
 from imgconv.kernels.target import Target
 from imgconv.passes import run_passes
 from imgconv.reports.peaks import Peaks
-from imgconv.reports.profile import Profile
+from imgconv.reports.profile import Profile, percent
 from imgconv.reports.profile_page import page
 from imgconv.reports.trace import trace
 from imgconv.runtime.measuring import Timeline
@@ -192,6 +192,14 @@ def test_trace() -> None:
     assert counted == [*profile.live_bytes, 0]
     names = {event["args"]["name"] for event in events if event["ph"] == "M"}
     assert {"launches", "uploads and downloads"} <= names
+
+
+@pytest.mark.parametrize(
+    ("middle", "spread", "said"),
+    [(0.52, (0.51, 0.53), "52%"), (0.5, (0.44, 0.57), "44-57%"), (1.05, (1.04, 1.06), "105%"), (3.0, (1, 4), ">110%")],
+)
+def test_parts_of_a_peak(middle: float, spread: tuple[float, float], said: str) -> None:
+    assert percent(middle, spread) == said
 
 
 # The page
@@ -360,7 +368,7 @@ def test_profile_of_a_picture_as_text(imgconv: Command, device: DeviceInfo) -> N
     (start,) = (line for line in lines if "start, </script>" in line)
     assert "convolution" in start and "%" in start and re.search(r"  (multiply-adds|bandwidth)  ", start)
     (total,) = (line for line in lines if "launches take" in line)
-    seconds = [float(match[1]) for line in lines if (match := re.search(r"\s([\d.]+) +[\d.]+% +(\d+-)?\d+%  ", line))]
+    seconds = [float(match[1]) for line in lines if (match := re.search(r"\s([\d.]+) +[\d.]+% +(>|\d+-)?\d+%  ", line))]
     assert sum(seconds) == pytest.approx(float(re.search(r"take ([\d.]+) ms", total)[1]), abs=1e-3 * len(seconds))  # type: ignore[index]
     assert any(line.startswith("peaks measured: ") for line in lines)
 
