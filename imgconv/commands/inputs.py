@@ -188,7 +188,8 @@ def find_target(declared: Declared, shapes: Shapes, arrays: Arrays) -> PictureIn
         return found[0]
     listed = ", ".join(f"{name} {shown(dimensions)}" for name, (_, dimensions) in declared.items())
     problem = "several inputs could take the picture" if found else "no input takes one picture of 1 or 3 channels"
-    sizes = " If the picture's is another one, give its size, as --shape NAME=1,3,HEIGHT,WIDTH." if not found else ""
+    may_be = not found and any(dimensions is None or len(dimensions) == 4 for _, dimensions in declared.values())
+    sizes = " If the picture's is another one, give its size, as --shape NAME=1,3,HEIGHT,WIDTH." if may_be else ""
     raise InputError(f"{problem}: {listed}; give the others as arrays, with --input NAME=FILE.npy.{sizes}".rstrip("."))
 
 

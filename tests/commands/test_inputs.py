@@ -91,3 +91,6 @@ def test_an_input_that_takes_no_picture_names_shape(imgconv: Command) -> None:
     write_picture("a.png", (1, 1, 1))
     status, _, err = imgconv("run", "m.onnx", "a.png")
     assert status == 1 and "--shape NAME=1,3,HEIGHT,WIDTH" in err
+    write_model("row.onnx", [make_node("Relu", ["x"], ["y"])], {"x": [1, "n"]})
+    status, _, err = imgconv("run", "row.onnx", "a.png")
+    assert status == 1 and "no input takes one picture" in err and "--shape" not in err
