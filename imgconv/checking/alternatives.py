@@ -17,7 +17,7 @@ from imgconv.errors import ResourceError
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.conv.problem import Specialisation as ConvSpecialisation
 from imgconv.kernels.step import Choice, Problem, Specialisation
-from imgconv.kernels.target import Target
+from imgconv.kernels.target import LARGE_GPU, Target
 
 ALTERNATIVES = 3  # of a launch, at most
 
@@ -25,7 +25,7 @@ ALTERNATIVES = 3  # of a launch, at most
 def alternatives_of(
     plan: Plan, graph: Graph, config: Config, target: Target, states: Mapping[str, str]
 ) -> Mapping[int, tuple[Launch, ...]]:
-    """Returns the alternatives of each launch by its number, the one of the least predicted time first.
+    """Returns the alternatives of each launch by its number.
 
     graph: after the passes. states: see `lower`.
     """
@@ -87,15 +87,22 @@ class _Another:
 
 
 def _others(request: Request, own: Specialisation) -> Iterator[Specialisation]:
-    """Other specialisations, the one of the least predicted time first: one of each block, then of each work group."""
-    candidates = request.template.candidates(request.problem, request.target)
-    left = sorted((each for each in candidates if each != own and _reads_alike(each, own)), key=request.predicted)
-    seen = {_block(own)}
-    for each in left:
-        if _block(each) not in seen:
-            seen.add(_block(each))
-            yield each
-    yield from left
+    """Other specialisations: one that keeps lines of the input, as larger GPUs do, then of the least predicted time
+    one of each block, then of each work group.
+    """
+    here, larger = (
+        sorted(
+            (each for each in request.template.candidates(request.problem, target) if _reads_alike(each, own)),
+            key=request.predicted,
+        )
+        for target in (request.target, replace(request.target, compute_units=LARGE_GPU))
+    )
+    lines = [each for each in larger if isinstance(each, ConvSpecialisation) and each.keep == "line"]
+    blocks: dict[Specialisation, Specialisation] = {}
+    for each in (own, *here):
+        blocks.setdefault(_block(each), each)
+    ordered = dict.fromkeys((*lines[:1], *blocks.values(), *here))
+    yield from (each for each in ordered if each != own)
 
 
 def _reads_alike(one: Specialisation, other: Specialisation) -> bool:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <set>
 
 namespace imgconv {
@@ -9,6 +10,7 @@ namespace {
 
 // What outputs hold before a launch: 65 in images, 12.1 in buffers of float32, 2.63 in those of float16.
 constexpr uint8_t OVERWRITTEN = 0x41;
+constexpr size_t LANES = 4;
 constexpr int AGAIN = 2;  // times that a wrong launch is tried again
 constexpr const char *TESTED[] = {"Intel(R) OpenCL", "Portable Computing Language", "rusticl"};
 
@@ -34,36 +36,53 @@ uint16_t to_half(float number) {
   return static_cast<uint16_t>(sign | (exponent + 14) << 10 | (static_cast<int>(digits * 2048) & 1023));
 }
 
-// Whether a channel of an image's texel holds an element of the tensor.
-bool holds_element(const Storage &storage, size_t x, size_t y, size_t layer, size_t lane) {
+// The channels of an image's texel that hold elements of the tensor: so many, from the first on.
+size_t lanes_of(const Storage &storage, size_t x, size_t y, size_t layer) {
   const Texels &texels = storage.texels;
-  if (!texels.tile_width) return true;
   const size_t slot = texels.along_y ? y / texels.tile_height : x / texels.tile_width;
   const size_t rows = (texels.height + texels.tile_height - 1) / texels.tile_height;
   const size_t tile = layer * texels.per_layer + slot;
   const size_t grid_x = tile / rows * texels.tile_width + x % texels.tile_width;
   const size_t grid_y = tile % rows * texels.tile_height + y % texels.tile_height;
-  const bool inside = slot < texels.per_layer && grid_x < texels.width && grid_y < texels.height;
-  return inside && grid_x % texels.quads * 4 + lane < texels.channels;
+  if (slot >= texels.per_layer || grid_x >= texels.width || grid_y >= texels.height) return 0;
+  const size_t first = grid_x % texels.quads * LANES;
+  return first < texels.channels ? std::min(texels.channels - first, LANES) : 0;
+}
+
+// Sets channels that hold no element to zero.
+void clear_gaps(const Storage &storage, std::vector<uint8_t> &content) {
+  if (storage.place == Place::buffer || !storage.texels.tile_width) return;
+  const size_t bytes = dtype_bytes(storage.dtype);
+  size_t texel = 0;
+  for (size_t layer = 0; layer < storage.layers; ++layer) {
+    for (size_t y = 0; y < storage.height; ++y) {
+      for (size_t x = 0; x < storage.width; ++x, ++texel) {
+        const size_t lanes = lanes_of(storage, x, y, layer);
+        std::memset(content.data() + (texel * LANES + lanes) * bytes, 0, (LANES - lanes) * bytes);
+      }
+    }
+  }
 }
 
 // The content of a storage that both sides draw: see Check in model.fbs.
 std::vector<uint8_t> draw(const Storage &storage, size_t number, const Check &check) {
   std::vector<uint8_t> content(storage.bytes);
-  const size_t bytes = dtype_bytes(storage.dtype);
+  const size_t count = storage.bytes / dtype_bytes(storage.dtype);
   const int digits = check.fine && storage.dtype == IMGCONV_FLOAT32 ? 24 : 11;
-  for (size_t i = 0; i < storage.bytes / bytes; ++i) {
-    if (storage.place != Place::buffer) {
-      const size_t texel = i / 4, row = texel / storage.width;
-      const size_t x = texel % storage.width, y = row % storage.height, layer = row / storage.height;
-      if (!holds_element(storage, x, y, layer, i % 4)) continue;
-    }
+  const auto number_of = [&](size_t i) {
     const uint32_t bits = drawn_bits(i, number);
-    const float made = storage.whole ? static_cast<float>(bits >> 31) : drawn_number(bits, digits, check.positive);
-    if (storage.dtype == IMGCONV_FLOAT32) reinterpret_cast<float *>(content.data())[i] = made;
-    else if (storage.dtype == IMGCONV_FLOAT16) reinterpret_cast<uint16_t *>(content.data())[i] = to_half(made);
-    else content[i] = static_cast<uint8_t>(bits >> 24);
+    return storage.whole ? static_cast<float>(bits >> 31) : drawn_number(bits, digits, check.positive);
+  };
+  if (storage.dtype == IMGCONV_FLOAT32) {
+    float *const floats = reinterpret_cast<float *>(content.data());
+    for (size_t i = 0; i < count; ++i) floats[i] = number_of(i);
+  } else if (storage.dtype == IMGCONV_FLOAT16) {
+    uint16_t *const halves = reinterpret_cast<uint16_t *>(content.data());
+    for (size_t i = 0; i < count; ++i) halves[i] = to_half(number_of(i));
+  } else {
+    for (size_t i = 0; i < count; ++i) content[i] = static_cast<uint8_t>(drawn_bits(i, number) >> 24);
   }
+  clear_gaps(storage, content);
   return content;
 }
 
