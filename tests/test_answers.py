@@ -7,16 +7,20 @@ from typing import Any
 
 import numpy
 import pytest
+from PIL import Image
+from published import REAL, needs_models
 
 import imgconv
 from imgconv.arrays import Array, Arrays
 from imgconv.cl.device import DeviceInfo
 from imgconv.errors import ConfigError, InputError
 from imgconv.graph.nodes import Graph
+from imgconv.pictures.frames import frame_of
 from imgconv.preprocess import Preparation
 from imgconv.preprocessing.preparation import PictureInput
 from imgconv.preprocessing.stage import PictureStage
 from imgconv.tasks import HEADS, Description, Detections, PicturePlacement, Pose, Segmentation, Task, Texts, find_task
+from imgconv.tasks.answer_outputs import read_answers
 from imgconv.tasks.detection import MOST_DETECTIONS, Boxes
 from imgconv.answers import OTHERS, REFUSED, AnswerStage, answer_stage, with_answers
 from imgconv.tasks.maps import Points, Segments
@@ -123,7 +127,7 @@ CASES: dict[str, Callable[[], Arrays]] = {
     "scores": lambda: {"y": drawn(1, 50)},
     "ctc": text,
 }
-ANSWERS = {"pose": Pose, "segment": Segmentation, "text": Texts}
+SEEN = Description(answers=True, picture={"size": (640, 480), "model": (1, 1)})  # answers on the frame
 
 
 def identity(arrays: Arrays) -> Graph:
@@ -211,6 +215,36 @@ def test_every_head_is_decoded_or_refused() -> None:
 def test_refusals_name_the_head_and_the_reason(head: str) -> None:
     with pytest.raises(InputError, match=f"'{head}' cannot be decoded in the graph: {REFUSED[head]}"):
         answer_stage({"x": ("float32", (1, 3, 64, 96))}, {}, {}, Description(head=head), None)
+
+
+@pytest.mark.models
+@needs_models
+@pytest.mark.parametrize(("path", "head"), [("yolox_nano/yolox_nano.onnx", "yolox"), ("ultraface", "ssd")])
+def test_published_models(path: str, head: str, device: DeviceInfo) -> None:
+    """Of each picture as a frame: the boxes that `tasks` decodes of the network's outputs."""
+    file = REAL / path if path.endswith(".onnx") else sorted((REAL / path).glob("*.onnx"))[0]
+    model = imgconv.load(file, device)
+    outputs = {name: (value.dtype, value.shape) for name, value in model.outputs.items()}
+    (taken,) = model.inputs.values()
+    size = taken.shape[3], taken.shape[2]
+    task = find_task(outputs, size, Description(head=head))
+    assert task
+    how = Preparation(**{**task.description.preparation, "format": "nv12"})
+    seen = model.preprocess((480, 640), **vars(how))
+    answers = with_answers(seen, task.description)
+    count = 0
+    for picture in sorted(file.parent.glob("*.jpg")):
+        frame = frame_of(Image.open(picture).convert("RGB"), (640, 480), how)
+        place = PicturePlacement.of((640, 480), size, how)
+        (wanted,) = task.decode(seen.run({"picture": frame}), place).values()
+        found = read_answers("detect", answers.run({"picture": frame}), SEEN, place)["boxes"]
+        assert isinstance(wanted, Detections) and isinstance(found, Detections)
+        assert [each.label.index for each in found.found] == [each.label.index for each in wanted.found]
+        for one, other in zip(found.found, wanted.found, strict=True):
+            # Coordinates of up to 640 pixels, of a product and a sum in float.
+            assert one.box == pytest.approx(other.box, abs=1e-3)
+        count += len(wanted.found)
+    assert count > 3
 
 
 def test_undecoded_boxes_of_ssd(device: DeviceInfo) -> None:
