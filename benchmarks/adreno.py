@@ -9,6 +9,8 @@ work groups at the edges of a launch and one between them run, on zeros.
 
     ms          milliseconds by the model of imgconv/kernels/device_model/adreno.py, which lists what it leaves out.
                 The number of units of an Adreno is not documented: --units takes another one
+    no overlap  the same if arithmetic and texture reads do not overlap where a processor holds a single wave
+    30 us       to be added to both if a launch costs 30 us, not 10
     bound       what takes the longest: arithmetic, texture, memory, or what any launch costs
     slots/MAC   issue slots of the launch, for every lane of every wave, idle ones too, for each multiply-add that the
                 network asks for; 1.0 is the floor without Winograd

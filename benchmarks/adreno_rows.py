@@ -78,12 +78,18 @@ class Row:
         half = self.work.half / max(1, self.work.waves)
         return time_of(MachineWork(
             half, self.issue - half, self.work.reads, self.launch.moved_bytes, self.launch_waves, self.subgroup,
-            self.local * self.items, self.group_waves, self.shared,
+            self.local * self.items, self.group_waves, self.shared, self.registers,
         ), self.gpu)
 
     @property
     def seconds(self) -> float:
+        """With overlap."""
         return 0.0 if self.error else self.time.seconds
+
+    @property
+    def without_overlap(self) -> float:
+        """Seconds without overlap where a processor holds a single wave."""
+        return 0.0 if self.error else self.time.without_overlap
 
     @property
     def slots(self) -> int:
@@ -128,7 +134,8 @@ class Row:
             "launch": launch.name, "kind": launch.kind, "description": launch.description, "gpu": self.gpu.number,
             "specialisation": launch.specialisation, "global_size": launch.source.global_size,
             "local_size": launch.source.local_size, "multiply_adds": launch.multiply_adds, "error": self.error,
-            "predicted_seconds": self.seconds, "bound": self.time.bound, "times": asdict(self.time),
+            "predicted_seconds": self.seconds, "seconds_without_overlap": self.without_overlap,
+            "bound": self.time.bound, "times": asdict(self.time),
             "issue_per_item": self.issue, "reads_per_item": self.reads, "local_per_item": self.local,
             "lanes": self.lanes, "slots": self.slots,
             "half_slots": self.half, "idle_lanes": self.idle, "waiting": self.waiting,
@@ -149,7 +156,18 @@ class Total:
 
     @property
     def seconds(self) -> float:
+        """With overlap."""
         return sum(row.seconds for row in self.rows)
+
+    @property
+    def without_overlap(self) -> float:
+        """Seconds without overlap where a processor holds a single wave."""
+        return sum(row.without_overlap for row in self.rows)
+
+    @property
+    def more_of_launches(self) -> float:
+        """Seconds that are to be added if a launch costs as much as it may."""
+        return len(self.rows) * (self.gpu.most_launch - self.gpu.launch)
 
     @property
     def bounds(self) -> dict[str, float]:
@@ -217,7 +235,9 @@ class Total:
     def to_json(self) -> dict[str, Any]:
         return {
             "network": self.network, "gpu": self.gpu.number, "units": self.gpu.units, "launches": len(self.rows),
-            "multiply_adds": self.multiply_adds, "predicted_seconds": self.seconds, "seconds_by_bound": self.bounds,
+            "multiply_adds": self.multiply_adds, "predicted_seconds": self.seconds,
+            "seconds_without_overlap": self.without_overlap, "more_of_launches": self.more_of_launches,
+            "seconds_by_bound": self.bounds,
             "slots_per_frame": self.slots, "slots_per_multiply_add": self.slots_per_multiply_add,
             "issue_per_multiply_add": self.issue_per_multiply_add, "launches_of_few_waves": self.few_waves,
             "half_slots": self.half, "idle_lanes": self.idle,
@@ -238,6 +258,7 @@ def _bound_column(name: str) -> Column:
 
 LAUNCH_COLUMNS = (
     Column("launch", lambda r: r.launch.name[:32]), Column("ms", lambda r: milliseconds(r.seconds)),
+    Column("no overlap", lambda r: milliseconds(r.without_overlap)),
     Column("bound", lambda r: "-" if r.error else r.time.bound),
     Column("MMAC", lambda r: digits(r.launch.multiply_adds / 1e6)),
     Column("slots/MAC", lambda r: digits(r.slots_per_multiply_add)),
@@ -252,6 +273,8 @@ LAUNCH_COLUMNS = (
 TOTAL_COLUMNS = (
     Column("network", lambda t: t.network), Column("code for", lambda t: t.gpu.name),
     Column("units", lambda t: str(t.gpu.units)), Column("ms", lambda t: milliseconds(t.seconds)),
+    Column("no overlap", lambda t: milliseconds(t.without_overlap)),
+    Column("30 us", lambda t: f"+{milliseconds(t.more_of_launches)}"),
     *map(_bound_column, BOUNDS),
     Column("launches", lambda t: str(len(t.rows))), Column("few waves", lambda t: str(t.few_waves)),
     Column("MMAC", lambda t: digits(t.multiply_adds / 1e6)),

@@ -46,12 +46,13 @@ class Layer:
 class Kernel:
     """A kernel's machine code. slots: for each multiply-add. reads: multiply-adds for each texture read.
 
-    block: columns, rows and channel quads that a work item makes.
+    block: columns, rows and channel quads that a work item makes. registers: of four floats; 0 if they are few.
     """
 
     slots: float
     reads: float
     block: tuple[int, int, int]
+    registers: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ class Engine:
         each = columns * rows * quads * LANES * layer.terms
         half = each if self.half else 0
         return MachineWork(
-            half, each * kernel.slots - half, items * each / kernel.reads, layer.moved_bytes, ceil(items / WAVE)
+            half, each * kernel.slots - half, items * each / kernel.reads, layer.moved_bytes, ceil(items / WAVE),
+            registers=kernel.registers,
         )
 
 
@@ -81,19 +83,19 @@ class Engine:
 # Reads of depthwise kernels but TFLite's: counted in their sources, the window's rows whole.
 ENGINES = (
     Engine("TFLite", {
-        "1x1": Kernel(1.53, 10.7, (2, 2, 2)), "3x3": Kernel(1.40, 10.7, (2, 2, 2)),
-        "depthwise": Kernel(2.58, 5.5, (2, 2, 1)),
+        "1x1": Kernel(1.53, 10.7, (2, 2, 2), 16), "3x3": Kernel(1.40, 10.7, (2, 2, 2), 24),
+        "depthwise": Kernel(2.58, 5.5, (2, 2, 1), 16),
     }),
     Engine("Paddle-Lite", {
-        "1x1": Kernel(1.32, 13.7, (3, 2, 2)), "3x3": Kernel(1.32, 13.7, (3, 2, 2)),
+        "1x1": Kernel(1.32, 13.7, (3, 2, 2), 24), "3x3": Kernel(1.32, 13.7, (3, 2, 2), 24),
         "depthwise": Kernel(4.35, 3.4, (2, 1, 1)),
     }),
     Engine("MNN", {
-        "1x1": Kernel(2.22, 8.0, (4, 1, 1)), "3x3": Kernel(2.22, 8.0, (4, 1, 1)),
+        "1x1": Kernel(2.22, 8.0, (4, 1, 1), 9), "3x3": Kernel(2.22, 8.0, (4, 1, 1), 9),
         "depthwise": Kernel(7.99, 3.2, (4, 1, 1)),
     }),
     Engine("MACE", {
-        "1x1": Kernel(2.09, 8.0, (4, 1, 1)), "3x3": Kernel(2.08, 8.9, (5, 1, 1)),
+        "1x1": Kernel(2.09, 8.0, (4, 1, 1), 16), "3x3": Kernel(2.08, 8.9, (5, 1, 1), 46),
         "depthwise": Kernel(7.60, 5.3, (4, 1, 1)),
     }, half=False),
 )
@@ -150,8 +152,22 @@ class Comparison:
 
     @property
     def predicted(self) -> float:
-        """Seconds."""
-        return sum(time.seconds for time in self.engine.times(NETWORKS[self.network], self.gpu))
+        """Seconds, with overlap."""
+        return sum(time.seconds for time in self._times)
+
+    @property
+    def without_overlap(self) -> float:
+        """Seconds without overlap where a processor holds a single wave."""
+        return sum(time.without_overlap for time in self._times)
+
+    @property
+    def more_of_launches(self) -> float:
+        """Seconds that are to be added if a launch costs as much as it may."""
+        return len(self._times) * (self.gpu.most_launch - self.gpu.launch)
+
+    @property
+    def _times(self) -> list[LaunchTime]:
+        return self.engine.times(NETWORKS[self.network], self.gpu)
 
     @property
     def published(self) -> float | None:
@@ -171,7 +187,8 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         return {
             "engine": self.engine.name, "network": self.network, "gpu": self.gpu.number, "units": self.gpu.units,
-            "predicted_seconds": self.predicted, "published_seconds": self.published,
+            "predicted_seconds": self.predicted, "seconds_without_overlap": self.without_overlap,
+            "more_of_launches": self.more_of_launches, "published_seconds": self.published,
             "published_over_predicted": self.ratio, "source": self.source,
         }
 
@@ -179,6 +196,8 @@ class Comparison:
 COLUMNS = (
     Column("engine", lambda c: c.engine.name), Column("network", lambda c: c.network, True),
     Column("units", lambda c: str(c.gpu.units)), Column("predicted ms", lambda c: milliseconds(c.predicted)),
+    Column("no overlap", lambda c: milliseconds(c.without_overlap)),
+    Column("30 us", lambda c: f"+{milliseconds(c.more_of_launches)}"),
     Column("published ms", lambda c: milliseconds(c.published)), Column("ratio", lambda c: digits(c.ratio)),
     Column("source", lambda c: c.source, True),
 )

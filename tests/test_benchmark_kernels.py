@@ -105,7 +105,7 @@ def test_loops_trips_reads_and_multiply_adds() -> None:
 def one_by_one(problem: Problem, kind: str, units: int) -> Specialisation:
     """The best that multiplies by each weight of the window, not by Winograd's taps, and shares no sums."""
     made = [c for c in conv_candidates.candidates(problem, kind, units) if not c.winograd and c.parts == 1]
-    return min(made, key=lambda c: conv_work.predicted_seconds(problem, c, kind, units))
+    return min(made, key=lambda c: conv_work.predicted_time(problem, c, kind, units))
 
 
 @pytest.mark.parametrize("target", [GPU, CPU], ids=["gpu", "cpu"])

@@ -16,6 +16,7 @@ from imgconv.config import Config
 from imgconv.dtype import FLOAT32
 from imgconv.errors import ConfigError
 from imgconv.graph.nodes import Graph, Value
+from imgconv.kernels.device_model.time_range import TimeRange
 from imgconv.loading.compiled import prepare_for
 from imgconv.loading.description import read_description
 from imgconv.precision.share import Halves, halves_of
@@ -107,10 +108,10 @@ def _planned(options: argparse.Namespace, config: Config, shapes: Shapes) -> Pla
     return Plans(made[0][0], config, [each for _, each in made], description_beside(options.model), {}, {})
 
 
-def predicted_seconds(plan: Plan) -> float | None:
-    """Returns the sum of the seconds that the cost model gives the launches; None if it knows one of them not."""
+def predicted_time(plan: Plan) -> TimeRange | None:
+    """Returns the sum of the times that the cost model gives the launches; None if it knows one of them not."""
     choices = [launch.choice for launch in plan.launches]
-    return sum(each.predicted for each in choices if each) if all(choices) else None
+    return sum((each.predicted for each in choices if each), TimeRange()) if all(choices) else None
 
 
 def values_of(name: str, values: Sequence[Value]) -> str:
@@ -138,21 +139,26 @@ def print_plans(model: str, found: Plans) -> None:
 
 
 def _cells(found: PlanFor, halves: Halves | None) -> tuple[str, ...]:
-    plan, seconds = found.plan, predicted_seconds(found.plan)
+    plan, time = found.plan, predicted_time(found.plan)
     memory, key = plan.memory, found.device.split(" | ")
     sizes = [f"{count / 1e6:.2f}" for count in (memory.peak, memory.weights, memory.activations)]
     return (
         ", ".join(key[1:3]) or found.device, str(len(plan.launches)), f"{plan.multiply_adds / 1e6:.1f}", *sizes,
         f"{memory.states / 1e6:.2f}" if memory.states else "", f"{halves.share:.0%}" if halves else "",
-        "" if seconds is None else f"{seconds * 1e3:.2f}", f"{len(found.binaries)}" if found.binaries else "",
+        "" if time is None else _milliseconds(time), f"{len(found.binaries)}" if found.binaries else "",
     )
+
+
+def _milliseconds(time: TimeRange) -> str:
+    least, most = (f"{1e3 * seconds:.2f}" for seconds in (time.least, time.most))
+    return most if least == most else f"{least} to {most}"
 
 
 def plan_facts(found: PlanFor) -> dict[str, Any]:
     """Returns what a plan says beyond its launches, as plain data."""
-    seconds = predicted_seconds(found.plan)
+    time = predicted_time(found.plan)
     return {
         "target": asdict(found.target), "memory": vars(found.plan.memory), "programs": len(found.binaries),
         "states": [{"name": t.name, "shape": t.shape, "dtype": str(t.dtype)} for t in found.plan.states],
-        "predicted_ms": None if seconds is None else seconds * 1e3,
+        "predicted_ms": time and 1e3 * time.least, "predicted_ms_at_most": time and 1e3 * time.most,
     }

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from imgconv.config import Config
 from imgconv.errors import ResourceError
+from imgconv.kernels.device_model.time_range import TimeRange, best_of
 from imgconv.kernels.step import AnyStep, AnyTemplate, Choice, Fixed, Problem, Specialisation
 from imgconv.kernels.target import Target
 
@@ -23,9 +24,9 @@ class Request:
     config: Config
     name: str
 
-    def predicted(self, specialisation: Specialisation) -> float:
-        """The specialisation's seconds, predicted by the device model."""
-        return self.template.seconds(self.problem, specialisation, self.target)
+    def predicted(self, specialisation: Specialisation) -> TimeRange:
+        """The specialisation's time, predicted by the device model."""
+        return self.template.predict(self.problem, specialisation, self.target)
 
     def choice(self, specialisation: Specialisation) -> Choice:
         """The Choice of this specialisation, however long it takes."""
@@ -51,12 +52,13 @@ class CostModel:
 @lru_cache(4096)
 def least_cost(template: AnyTemplate, problem: Problem, target: Target) -> Choice | None:
     """The candidate with the least predicted time, and whether it is profitable. None if there is no candidate."""
-    times = [(template.seconds(problem, each, target), each) for each in template.candidates(problem, target)]
-    if not times:
+    candidates = template.candidates(problem, target)
+    if not candidates:
         return None
-    predicted, chosen = min(times, key=lambda each: each[0])
-    baseline = template.baseline(problem, target)
-    return Choice(template.name, problem, chosen, predicted, baseline, predicted <= baseline)
+    times = [template.predict(problem, each, target) for each in candidates]
+    best, baseline = best_of(times), template.baseline(problem, target)
+    profitable = best_of((times[best], baseline)) == 0
+    return Choice(template.name, problem, candidates[best], times[best], baseline, profitable)
 
 
 @dataclass(frozen=True)
@@ -75,12 +77,13 @@ class Excluding:
         if choice is None or (problem, choice.specialisation) not in self.excluded:
             return choice
         candidates = request.template.candidates(problem, request.target)
-        times = {each: request.predicted(each) for each in candidates if (problem, each) not in self.excluded}
-        if not times:
+        left = [each for each in candidates if (problem, each) not in self.excluded]
+        if not left:
             return replace(choice, profitable=False)
-        best = min(times, key=lambda each: times[each])
-        profitable = times[best] <= choice.baseline
-        return replace(choice, specialisation=best, predicted=times[best], profitable=profitable, seconds=None)
+        times = [request.predicted(each) for each in left]
+        best = best_of(times)
+        profitable = best_of((times[best], choice.baseline)) == 0
+        return replace(choice, specialisation=left[best], predicted=times[best], profitable=profitable, seconds=None)
 
 
 @dataclass(frozen=True)
@@ -99,8 +102,8 @@ def choose(steps: Sequence[AnyStep], chooser: Chooser, target: Target, config: C
         choice = chooser.choose(Request(step.template, step.problem, target, config, step.name))
         earlier = [] if choice is None else choose(step.before, chooser, target, config)
         # A fixed launch before this one, such as a pooling, runs in either case, and the baseline leaves it out.
-        added = sum(e.choice.predicted for e in earlier if not isinstance(e.choice.problem, Fixed))
-        if choice is not None and choice.predicted + added > choice.baseline:
+        times = [e.choice.predicted for e in earlier if not isinstance(e.choice.problem, Fixed)]
+        if choice is not None and best_of((sum(times, choice.predicted), choice.baseline)) > 0:
             choice = replace(choice, profitable=False)
         if choice is not None and (choice.profitable or not step.fallback):
             made += [*earlier, ChosenStep(step, choice)]

@@ -39,7 +39,8 @@ class SharedPackings:
                 for each in request.template.candidates(problem, request.target) if packing_of(each) in packings
             }
             near = min(times, key=lambda each: times[each], default=None)
-            if near is not None and times[near] <= max(NEARLY * best.predicted, best.predicted + LAUNCH):
+            most = best.predicted.most
+            if near is not None and times[near].most <= max(NEARLY * most, most + LAUNCH):
                 best, packing = replace(best, specialisation=near, predicted=times[near]), packing_of(near)
         packings.add(packing)
         return best

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass
-from math import inf
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from imgconv.arrays import Array
@@ -17,7 +16,8 @@ from imgconv.config import Config, Sums
 from imgconv.dtype import DType
 from imgconv.graph.expression import Forms, operations
 from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Load, Node, Operand, Operation, Value
-from imgconv.kernels.device_model.models import seconds_of
+from imgconv.kernels.device_model.models import time_range_of
+from imgconv.kernels.device_model.time_range import NEVER, TimeRange, best_of
 from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.layout import HostBuffer, ImageLimits, Layout, Placement, Texture
 from imgconv.kernels.source import KernelSource
@@ -54,23 +54,23 @@ Kind = TypeVar("Kind", bound=Operation)
 class Choice:
     """The specialisation chosen for a launch.
 
-    predicted: seconds of the launch, by the device model. baseline: those of the launches that it and the launches
-    before it replace, inf if there are none. profitable: whether it is expected to be faster than these. seconds: the
+    predicted: the time of the launch, by the device model. baseline: that of the launches that it and the launches
+    before it replace, NEVER if there are none. profitable: whether it is expected to be faster than these. seconds: the
     measured time, None if it was not measured.
     """
 
     template: str
     problem: Problem
     specialisation: Specialisation
-    predicted: float
-    baseline: float = inf
+    predicted: TimeRange
+    baseline: TimeRange = NEVER
     profitable: bool = True
     seconds: float | None = None
 
     def __str__(self) -> str:
         measured = None if self.seconds is None else f"the fastest measured, {self.seconds * 1e6:.1f} us"
-        text = f"{measured or 'chosen by the cost model'}; predicted: {self.predicted * 1e6:.4g} us"
-        return text if self.baseline == inf else f"{text}, {self.baseline * 1e6:.4g} us in launches of their own"
+        text = f"{measured or 'chosen by the cost model'}; predicted: {self.predicted}"
+        return f"{text}, {self.baseline} in launches of their own" if self.baseline.is_finite else text
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,8 +215,8 @@ def _always(problem: Problem, specialisation: Specialisation) -> bool:
     return True
 
 
-def _nothing(problem: Problem, target: Target) -> float:
-    return inf
+def _nothing(problem: Problem, target: Target) -> TimeRange:
+    return NEVER
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class Template(Generic[P, S, D]):
     name: the key of stored measurements, so it must not change. file: the .cl file, or "generated".
     problem, specialisation: frozen dataclasses. candidates: the specialisations worth measuring for a problem, none if
     the template is not for that device. allowed: whether a stored specialisation is valid for a problem.
-    work: what a launch does, of which the device model makes seconds. baseline: the predicted seconds of the launches
+    work: what a launch does, of which the device model makes seconds. baseline: the predicted time of the launches
     that it and the steps before it replace.
 
     nodes: the groups of nodes of a graph that one launch can compute; it writes the last one's result.
@@ -244,16 +244,17 @@ class Template(Generic[P, S, D]):
     place: Callable[[Placing, tuple[Node, ...]], AnyStep | None]
     kernel: Callable[[Step[P, D], S, Emitting], KernelSource]
     allowed: Callable[[P, S], bool] = _always
-    baseline: Callable[[P, Target], float] = _nothing
+    baseline: Callable[[P, Target], TimeRange] = _nothing
     measured: bool = True
 
-    def seconds(self, problem: P, chosen: S, target: Target) -> float:
+    def predict(self, problem: P, chosen: S, target: Target) -> TimeRange:
         """The predicted time of a launch."""
-        return seconds_of(self.work(problem, chosen, target), target.kind, target.compute_units)
+        return time_range_of(self.work(problem, chosen, target), target.kind, target.compute_units)
 
-    def least_seconds(self, problem: P, target: Target) -> float:
-        """The predicted time of a launch with the best candidate; inf if there is none."""
-        return min((self.seconds(problem, c, target) for c in self.candidates(problem, target)), default=inf)
+    def best_time(self, problem: P, target: Target) -> TimeRange:
+        """The predicted time of a launch with the best candidate; NEVER if there is none."""
+        times = [self.predict(problem, each, target) for each in self.candidates(problem, target)]
+        return times[best_of(times)] if times else NEVER
 
 
 # A template of the table. A problem meets its own template only (`template_of`), which these types cannot say.

@@ -20,6 +20,7 @@ from imgconv.dtype import FLOAT32
 from imgconv.errors import Error
 from imgconv.graph.joined import renamed
 from imgconv.graph.nodes import Graph, Node, Value
+from imgconv.kernels.device_model.time_range import ranked_times
 from imgconv.kernels.step import Choice, Fixed, Problem, Specialisation
 from imgconv.kernels.target import Target
 from imgconv.kernels.templates import template_of
@@ -68,9 +69,10 @@ def _nodes_of(problem: Problem, values: Sequence[str], graph: Graph) -> tuple[No
 
 
 def ranked(problem: Problem, target: Target) -> list[Specialisation]:
-    """Every candidate, sorted by the cost model, the cheapest first."""
+    """Every candidate, sorted by the cost model, its choice first."""
     template = template_of(problem)
-    return sorted(template.candidates(problem, target), key=lambda c: template.seconds(problem, c, target))
+    candidates = template.candidates(problem, target)
+    return [candidates[n] for n in ranked_times([template.predict(problem, each, target) for each in candidates])]
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from imgconv.graph.nodes import Convolution, Gather, Graph, HostPartition, Opera
 from imgconv.graph.onnx_nodes import Attribute, HostGraph, HostNode
 from imgconv.graph.operations import OPERATIONS
 from imgconv.graph.view import View
+from imgconv.kernels.device_model.time_range import TimeRange
 from imgconv.kernels.layout import HostBuffer, TexelAxis, Texture, Tiling
 from imgconv.kernels.step import Choice
 from imgconv.kernels.templates import TEMPLATES
@@ -42,7 +43,7 @@ COLUMNS: dict[tuple[type, str], str] = {
     (Precision, "arithmetic"): "float_arithmetic", (Precision, "runs"): "half_runs",
     (Texture, "layout"): MERGED, (HostBuffer, "layout"): MERGED, (Tiling, "stacked_along"): "along_y",
     (Tiling, "linear"): APART, (Launch, "source"): APART, (Choice, "problem"): APART,
-    (Choice, "specialisation"): APART,
+    (Choice, "specialisation"): APART, (Choice, "predicted"): APART, (Choice, "baseline"): APART,
 } | {
     (Plan, name): APART for name in (
         "inputs", "outputs", "launches", "input_buffers", "output_buffers", "content", "slots", "constant_outputs",
@@ -177,7 +178,10 @@ def _read_attribute(reader: TableReader, table: Any) -> Any:
 
 def _choice_values(writer: TableWriter, choice: Choice) -> dict[str, Any]:
     texts = {name: json.dumps(asdict(getattr(choice, name))) for name in ("problem", "specialisation")}
-    return writer.values(Choice, "Choice", choice) | texts
+    times: dict[str, float] = {}
+    for name, time in (("predicted", choice.predicted), ("baseline", choice.baseline)):
+        times |= {name: time.most, f"least_{name}": time.least}
+    return writer.values(Choice, "Choice", choice) | texts | times
 
 
 def _read_choice(reader: TableReader, table: Any) -> Choice | None:
@@ -185,9 +189,14 @@ def _read_choice(reader: TableReader, table: Any) -> Choice | None:
     template = next((t for t in TEMPLATES if t.name == table.template), None)
     if template is None:
         return None
+    predicted, baseline = (
+        TimeRange(most, most if least < 0 else least)
+        for most, least in ((table.predicted, table.least_predicted), (table.baseline, table.least_baseline))
+    )
     made: Choice = reader.value(
         Choice, "Choice", table, problem=_made(template.problem, json.loads(table.problem)),
-        specialisation=_made(template.specialisation, json.loads(table.specialisation)),
+        specialisation=_made(template.specialisation, json.loads(table.specialisation)), predicted=predicted,
+        baseline=baseline,
     )
     return made
 

@@ -2704,7 +2704,9 @@ struct Choice FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_PREDICTED = 10,
     VT_BASELINE = 12,
     VT_PROFITABLE = 14,
-    VT_SECONDS = 16
+    VT_SECONDS = 16,
+    VT_LEAST_PREDICTED = 18,
+    VT_LEAST_BASELINE = 20
   };
   const flatbuffers::String *template_() const {
     return GetPointer<const flatbuffers::String *>(VT_TEMPLATE_);
@@ -2727,6 +2729,12 @@ struct Choice FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   double seconds() const {
     return GetField<double>(VT_SECONDS, -1.0);
   }
+  double least_predicted() const {
+    return GetField<double>(VT_LEAST_PREDICTED, -1.0);
+  }
+  double least_baseline() const {
+    return GetField<double>(VT_LEAST_BASELINE, -1.0);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyOffset(verifier, VT_TEMPLATE_) &&
@@ -2739,6 +2747,8 @@ struct Choice FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyField<double>(verifier, VT_BASELINE, 8) &&
            VerifyField<uint8_t>(verifier, VT_PROFITABLE, 1) &&
            VerifyField<double>(verifier, VT_SECONDS, 8) &&
+           VerifyField<double>(verifier, VT_LEAST_PREDICTED, 8) &&
+           VerifyField<double>(verifier, VT_LEAST_BASELINE, 8) &&
            verifier.EndTable();
   }
 };
@@ -2768,6 +2778,12 @@ struct ChoiceBuilder {
   void add_seconds(double seconds) {
     fbb_.AddElement<double>(Choice::VT_SECONDS, seconds, -1.0);
   }
+  void add_least_predicted(double least_predicted) {
+    fbb_.AddElement<double>(Choice::VT_LEAST_PREDICTED, least_predicted, -1.0);
+  }
+  void add_least_baseline(double least_baseline) {
+    fbb_.AddElement<double>(Choice::VT_LEAST_BASELINE, least_baseline, -1.0);
+  }
   explicit ChoiceBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -2787,8 +2803,12 @@ inline flatbuffers::Offset<Choice> CreateChoice(
     double predicted = 0.0,
     double baseline = 0.0,
     bool profitable = true,
-    double seconds = -1.0) {
+    double seconds = -1.0,
+    double least_predicted = -1.0,
+    double least_baseline = -1.0) {
   ChoiceBuilder builder_(_fbb);
+  builder_.add_least_baseline(least_baseline);
+  builder_.add_least_predicted(least_predicted);
   builder_.add_seconds(seconds);
   builder_.add_baseline(baseline);
   builder_.add_predicted(predicted);
@@ -2807,7 +2827,9 @@ inline flatbuffers::Offset<Choice> CreateChoiceDirect(
     double predicted = 0.0,
     double baseline = 0.0,
     bool profitable = true,
-    double seconds = -1.0) {
+    double seconds = -1.0,
+    double least_predicted = -1.0,
+    double least_baseline = -1.0) {
   auto template___ = template_ ? _fbb.CreateString(template_) : 0;
   auto problem__ = problem ? _fbb.CreateString(problem) : 0;
   auto specialisation__ = specialisation ? _fbb.CreateString(specialisation) : 0;
@@ -2819,7 +2841,9 @@ inline flatbuffers::Offset<Choice> CreateChoiceDirect(
       predicted,
       baseline,
       profitable,
-      seconds);
+      seconds,
+      least_predicted,
+      least_baseline);
 }
 
 struct Launch FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {

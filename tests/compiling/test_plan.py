@@ -317,7 +317,7 @@ def test_launches_keep_what_was_chosen() -> None:
         assert chosen is not None and chosen.template == "convolution" and chosen.seconds is None
         assert chosen.problem.multiply_adds == launch.multiply_adds > 0
         assert str(chosen.specialisation) == launch.specialisation
-        assert chosen.predicted == TEMPLATE.seconds(chosen.problem, chosen.specialisation, target())
+        assert chosen.predicted == TEMPLATE.predict(chosen.problem, chosen.specialisation, target())
     assert convolutions[0].choice == convolutions[1].choice != convolutions[2].choice
 
 

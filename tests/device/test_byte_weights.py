@@ -57,7 +57,7 @@ def keeping(context: Context, place: str, **changes: Any) -> Wanted:
 
     def choose(problem: conv.Problem, kind: str, units: int) -> conv.Specialisation:
         made = [c for c in conv_candidates.candidates(problem, kind) if c.weights_in_buffer == (place == "buffer")]
-        return min(made, key=lambda c: conv_work.predicted_seconds(problem, c, kind, units))
+        return min(made, key=lambda c: conv_work.predicted_time(problem, c, kind, units))
 
     return choosing(target(context, "gpu", **changes), convolution=choose)
 

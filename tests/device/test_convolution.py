@@ -20,7 +20,7 @@ from imgconv.config import Config, Precision
 from imgconv.errors import DeviceError
 from imgconv.kernels.conv.candidates import candidates
 from imgconv.kernels.conv.problem import Problem, Specialisation, sums_of, together_of
-from imgconv.kernels.conv.work import predicted_seconds
+from imgconv.kernels.conv.work import predicted_time
 from imgconv.kernels.layout import Texture
 from imgconv.kernels.specialise import template_text
 from imgconv.tensor import Tensor
@@ -172,7 +172,7 @@ def summed(context: Context, terms: Any, precision: Precision) -> list[Any]:
 def unshared(problem: Problem, kind: str, compute_units: int) -> Specialisation:
     """The best candidate that sums without others' help."""
     alone = (c for c in candidates(problem, kind) if c.parts == 1)
-    return min(alone, key=lambda c: predicted_seconds(problem, c, kind, compute_units))
+    return min(alone, key=lambda c: predicted_time(problem, c, kind, compute_units))
 
 
 RUNS, FLOAT = Precision(runs=frozenset({"y"})), Precision(arithmetic=frozenset({"y"}))

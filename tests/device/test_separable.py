@@ -20,7 +20,7 @@ from imgconv.compiling.choose import least_cost
 from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
-from imgconv.kernels.device_model.models import seconds_of
+from imgconv.kernels.device_model.models import time_range_of
 from imgconv.kernels.layout import ImageLimits, Texture
 from imgconv.kernels.separable.candidates import candidates, launch_work
 from imgconv.kernels.separable.problem import Problem, Specialisation
@@ -60,7 +60,7 @@ def drawn_choice(seed: int) -> Callable[[Problem], Specialisation]:
 
 def likely(problem: Problem) -> Specialisation:
     """The specialisation of the least predicted time, for problems too small for a GPU's own candidates too."""
-    return min(separable_specialisations(problem), key=lambda c: seconds_of(launch_work(problem, c), "gpu", 24))
+    return min(separable_specialisations(problem), key=lambda c: time_range_of(launch_work(problem, c), "gpu", 24))
 
 
 def together(plan: Plan) -> int:

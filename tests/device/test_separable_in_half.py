@@ -19,7 +19,7 @@ from imgconv.compiling.choose import least_cost
 from imgconv.compiling.compiler import Prepared
 from imgconv.compiling.lower import lower
 from imgconv.config import Config, Precision, Sums
-from imgconv.kernels.device_model.models import seconds_of
+from imgconv.kernels.device_model.models import time_range_of
 from imgconv.kernels.layout import ImageLimits
 from imgconv.kernels.separable.candidates import launch_work
 from imgconv.kernels.separable.problem import Problem, Specialisation
@@ -45,7 +45,7 @@ PHONE = 2  # compute units of a phone's GPU
 
 def likely(problem: Problem) -> Specialisation:
     """The specialisation of the least predicted time, for problems too small for a GPU's own candidates too."""
-    return min(separable_specialisations(problem), key=lambda c: seconds_of(launch_work(problem, c), "gpu", PHONE))
+    return min(separable_specialisations(problem), key=lambda c: time_range_of(launch_work(problem, c), "gpu", PHONE))
 
 
 PAIRS = Taking(separable=lambda problem, *_: likely(problem) if problem.pointwise.products == "float16" else None)

@@ -15,7 +15,7 @@ from imgconv.config import Config
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.conv.candidates import candidates
 from imgconv.kernels.conv.problem import Problem, Specialisation
-from imgconv.kernels.conv.work import predicted_seconds
+from imgconv.kernels.conv.work import predicted_time
 from imgconv.tensor import Tensor, build_graph, convolution
 
 C = ConvolutionProblem
@@ -34,7 +34,7 @@ def one_by_one(problem: Problem, kind: str, units: int) -> Specialisation:
     """The best without Winograd's filtering."""
     return min(
         (c for c in candidates(problem, kind) if not c.winograd),
-        key=lambda c: predicted_seconds(problem, c, kind, units),
+        key=lambda c: predicted_time(problem, c, kind, units),
     )
 
 
@@ -129,7 +129,7 @@ def test_a_large_pixel_changes_what_it_reaches(
     graph, array, expected, magnitude, reached = outlier(value, kept_below)
     apart = numpy.broadcast_to(~reached, expected.shape)
     pairs = (c for c in candidates(PLAIN, kind) if c.winograd == 2)
-    pair = min(pairs, key=lambda c: predicted_seconds(PLAIN, c, kind, GPU["compute_units"]))
+    pair = min(pairs, key=lambda c: predicted_time(PLAIN, c, kind, GPU["compute_units"]))
     for wanted in (target(context, kind), choosing(target(context, kind), convolution=lambda p, kind, units: pair)):
         plan, made = run_graph(graph, {"x": array}, context, wanted=wanted)
         assert not any("F(4, 3)" in launch.specialisation for launch in plan.launches)
@@ -142,7 +142,7 @@ def test_tiles_of_four_are_for_values_that_are_bounded(context: Context) -> None
     graph, array, expected, magnitude, _ = outlier(1e8, 6.0)
     small = replace(PLAIN, small=True)
     fours = (c for c in candidates(small, "cpu") if c.winograd == 4)
-    four = min(fours, key=lambda c: predicted_seconds(small, c, "cpu", GPU["compute_units"]))
+    four = min(fours, key=lambda c: predicted_time(small, c, "cpu", GPU["compute_units"]))
     wanted = choosing(target(context, "cpu"), convolution=lambda problem, kind, units: four)
     plan, made = run_graph(graph, {"x": array}, context, wanted=wanted)
     assert any("F(4, 3)" in launch.specialisation for launch in plan.launches)

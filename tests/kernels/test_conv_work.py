@@ -8,7 +8,7 @@ import pytest
 
 from imgconv.kernels.conv.candidates import candidates, default_specialisation
 from imgconv.kernels.conv.problem import Problem, Specialisation
-from imgconv.kernels.conv.work import launch_work, predicted_seconds
+from imgconv.kernels.conv.work import launch_work, predicted_time
 from imgconv.kernels.device_model.adreno import A630, gpu_with
 from imgconv.kernels.device_model.mobile_gpu import MOBILE_GPU
 from imgconv.kernels.device_model.work import LaunchWork
@@ -71,7 +71,7 @@ def test_items_that_wait_for_each_other_spill(units: int, spills: bool) -> None:
     """
     problem = Problem(1, 128, (28, 28), 128, (28, 28), (3, 3), (1, 1), (1, 1), (1, 1), 1)
     wide, small = (
-        predicted_seconds(problem, Specialisation(*block, "texel", local_size=(4, 8, 4), parts=4), "gpu", units)
+        predicted_time(problem, Specialisation(*block, "texel", local_size=(4, 8, 4), parts=4), "gpu", units).least
         for block in ((7, 1, 1), (4, 2, 1))
     )
     assert (wide > 1.5 * small) == spills
@@ -84,7 +84,7 @@ def test_items_that_read_ahead_spill() -> None:
     """
     problem = Problem(1, 128, (28, 28), 256, (14, 14), (3, 3), (2, 2), (1, 1), (1, 1), 1)
     block = Specialisation(7, 1, 1, "texel", local_size=(2, 32, 2), parts=4)
-    few, many = (predicted_seconds(problem, block, "gpu", units) for units in (3, 2))
+    few, many = (predicted_time(problem, block, "gpu", units).least for units in (3, 2))
     assert few > 2 * many
 
 
@@ -138,8 +138,9 @@ def test_sums_fit_into_the_registers_of_a_cpu(problem: Problem, vector_floats: i
 
 
 @pytest.mark.parametrize("problem, block", [
-    # The fastest. With its factors, (7, 2, 2) in parts runs out of half registers.
-    (Problem(1, 672, (14, 14), 112, (14, 14), (1, 1), (1, 1), (1, 1), (0, 0), 1, sums="half", gated=True), (7, 1, 3)),
+    # 0.123 ms with and without overlap. (7, 1, 3) takes 0.119 or 0.219, for a processor holds a single wave of it. With
+    # its factors, (7, 2, 2) in parts runs out of half registers.
+    (Problem(1, 672, (14, 14), 112, (14, 14), (1, 1), (1, 1), (1, 1), (0, 0), 1, sums="half", gated=True), (7, 1, 2)),
     # The loop over columns stays in (7, 1, 3) in parts, so that its reads are not merged.
     (Problem(1, 128, (28, 28), 256, (14, 14), (3, 3), (2, 2), (1, 1), (1, 1), 1, sums="half"), (7, 1, 2)),
     # 1.01 times the fastest, (4, 2, 3).
@@ -150,6 +151,6 @@ def test_sums_fit_into_the_registers_of_a_cpu(problem: Problem, vector_floats: i
     (Problem(1, 672, (8, 16), 672, (8, 16), (5, 5), (1, 1), (1, 1), (2, 2), 672, True), (8, 1, 1)),
 ], ids=str)
 def test_choices(problem: Problem, block: tuple[int, int, int]) -> None:
-    """Blocks of candidates within 3 % of the fastest on an Adreno 630, by the time model on Mesa's code."""
+    """Blocks of candidates within 4 % of the fastest on an Adreno 630, by the time model on Mesa's code."""
     chosen = default_specialisation(problem, "gpu", 2)
     assert (chosen.block_columns, chosen.block_rows, chosen.block_quads) == block

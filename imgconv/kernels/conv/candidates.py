@@ -11,8 +11,9 @@ from math import ceil, prod
 from imgconv.dtype import FLOAT16
 from imgconv.kernels.conv.problem import Keep, Problem, Specialisation, kept_size, work_items
 from imgconv.kernels.conv.staging import WINOGRAD_TILES, groups_of, staging_group, tiled_candidates
-from imgconv.kernels.conv.work import predicted_seconds
+from imgconv.kernels.conv.work import predicted_time
 from imgconv.kernels.device_model.adreno import WAVE
+from imgconv.kernels.device_model.time_range import best_of
 from imgconv.kernels.layout import LANES
 from imgconv.kernels.source import round_up
 from imgconv.kernels.target import LARGE_GPU, TargetKind
@@ -100,9 +101,9 @@ def _unrolled_in_time(
 
 
 def default_specialisation(problem: Problem, kind: TargetKind, compute_units: int) -> Specialisation:
-    """The candidate with the least predicted time."""
+    """The candidate that the cost model chooses."""
     made = candidates(problem, kind, compute_units)
-    return min(made, key=lambda c: predicted_seconds(problem, c, kind, compute_units))
+    return made[best_of([predicted_time(problem, each, kind, compute_units) for each in made])]
 
 
 def _on_cpu(problem: Problem, vector_floats: int) -> Iterator[Specialisation]:

@@ -23,6 +23,7 @@ UNROLLED, UNROLLED_DEPTHWISE = 1000, 800
 UNROLLED_ROWS, AHEAD = 320, 0.58
 ONE_OUTPUT = 2  # registers that are saved if items that share sums make their outputs one after another
 LOOPED = 2.5  # times as many instructions of a loop over the rows of a depthwise window in half that stays
+BESIDE, BESIDE_IN_HALF = 3, 6  # registers besides those of texels, if so a core holds more waves
 CUT_READS = 4  # texture reads for a texel of weights that are cut into tiles; estimated
 
 
@@ -41,7 +42,8 @@ def launch_work(problem: Problem, chosen: Specialisation) -> LaunchWork:
     work = LaunchWork(
         groups_of(problem, chosen), items, multiply_adds, problem.products == FLOAT16,
         reads=texels + weights + quads * problem.gated,
-        writes=sums, steps=quads * _rounds(problem, chosen), registers=_registers(problem, chosen), texels=different,
+        writes=sums, steps=quads * _rounds(problem, chosen), registers=_registers(problem, chosen),
+        fewest_registers=_fewest_registers(problem, chosen), texels=different,
         active=prod(work_items(problem, chosen)),
     )
     if chosen.parts == 1:
@@ -95,8 +97,9 @@ def _kept(problem: Problem, chosen: Specialisation) -> Keep:
 def _registers(problem: Problem, chosen: Specialisation) -> float:
     """Registers of four floats for sums, input and weights that a work item holds at once. Two texels in half take one.
 
-    The compiler moves reads ahead: in half the weights of all columns of an unrolled loop, and every read of a small
-    window, whose rows it unrolls too. Only as many registers as are of four floats can be of four halves, too.
+    The compiler moves reads ahead: in half the weights of all columns of an unrolled loop, in float those of the next
+    column (`_reads_ahead`), and every read of a small window, whose rows it unrolls too. Only as many registers as are
+    of four floats can be of four halves, too.
     """
     sums, texels = sums_of(chosen), prod(tile_size(problem, replace(chosen, keep=_kept(problem, chosen))))
     weights, taps = 0 if problem.depthwise else problem.input_lanes * chosen.block_quads, prod(problem.window)
@@ -107,6 +110,8 @@ def _registers(problem: Problem, chosen: Specialisation) -> float:
         texels += 1
         if problem.accumulator == FLOAT16 and is_unrolled(problem, chosen):
             weights *= problem.window[1]
+        elif _reads_ahead(problem, chosen):
+            weights *= 2
     elif chosen.parts > 1 and problem.products != FLOAT16:
         texels -= ONE_OUTPUT
     held = sums + texels + weights
@@ -116,3 +121,20 @@ def _registers(problem: Problem, chosen: Specialisation) -> float:
         return held / 2
     gated = int(problem.gated and chosen.parts > 1)
     return max(held / 2, sums + texels + gated - (MOBILE_GPU.registers if taps > 1 else 0))
+
+
+def _reads_ahead(problem: Problem, chosen: Specialisation) -> bool:
+    """Returns whether two quads of weights are read a column of the window ahead: if items share sums in float."""
+    shared = chosen.parts > 1 and chosen.block_quads == 2
+    return shared and problem.accumulator != FLOAT16 and max(problem.strides) == 1
+
+
+def _fewest_registers(problem: Problem, chosen: Specialisation) -> float:
+    """Registers of four floats with which the compiler makes do if a core holds more waves then.
+
+    Sums in half of a 1x1 window are in registers for halves, two of which are one for floats.
+    """
+    if problem.depthwise or problem.accumulator != FLOAT16 or prod(problem.window) > 1:
+        return _registers(problem, chosen) + BESIDE
+    texels = prod(tile_size(problem, chosen)) + problem.input_lanes * chosen.block_quads
+    return (sums_of(chosen) + texels) / 2 + BESIDE_IN_HALF

@@ -11,7 +11,8 @@ from imgconv.kernels.conv.problem import (
     taps_of, texel_reads, weight_reads, work_items,
 )
 from imgconv.kernels.device_model.cpu import TEXEL_BYTES
-from imgconv.kernels.device_model.models import seconds_of
+from imgconv.kernels.device_model.models import time_range_of
+from imgconv.kernels.device_model.time_range import TimeRange
 from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.layout import LANES
 from imgconv.kernels.target import LARGE_GPU, TargetKind
@@ -19,9 +20,9 @@ from imgconv.kernels.target import LARGE_GPU, TargetKind
 WAVE = 32  # work items that a computer's GPU runs in step
 
 
-def predicted_seconds(problem: Problem, chosen: Specialisation, kind: TargetKind, compute_units: int) -> float:
+def predicted_time(problem: Problem, chosen: Specialisation, kind: TargetKind, compute_units: int) -> TimeRange:
     """The predicted time of a launch. kind: 'cpu' or 'gpu'."""
-    return seconds_of(launch_work(problem, chosen, kind, compute_units), kind, compute_units)
+    return time_range_of(launch_work(problem, chosen, kind, compute_units), kind, compute_units)
 
 
 def launch_work(problem: Problem, chosen: Specialisation, kind: TargetKind, compute_units: int) -> LaunchWork:

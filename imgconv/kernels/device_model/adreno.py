@@ -7,6 +7,12 @@ A launch takes the longest of three times, and what any launch costs:
     memory       the bytes that are read for the first time or written
     launch       a constant
 
+Two things are not known, so a launch has a range of times (`time_range`). Does texture overlap arithmetic where a
+processor holds a single wave? Waves start in pairs, one for each processor of a core (Mesa's ir3_compiler.h), and with
+more than half of a wave's registers there is no second pair: such a wave reads, waits, then multiplies. The shorter
+time takes the larger of the two there, the longer one their sum. And a launch costs 10 to 30 us: the first is assumed,
+the second was measured on an Adreno 620 in one public log.
+
 A unit is what issues one instruction of one wave at a time. With 8 units, 9 waves take as long as 16. The model leaves
 out waits for data and at barriers, caches that are too small, and what throttles a warm phone. How fast local memory is
 is not documented: an access of up to 16 bytes is assumed to take as long as a texture read, and neither to overlap it.
@@ -17,12 +23,16 @@ published` compares.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, inf
 from types import MappingProxyType
+
+from imgconv.kernels.device_model.time_range import TimeRange
 
 # Work items of a full wave of an Adreno. A narrow one has half as many.
 WAVE = 128
-# What may take the longest: the fields of LaunchTime.
+# Processors of a core. Each takes a wave of every pair.
+PROCESSORS = 2
+# What may take the longest: the times of a LaunchTime.
 BOUNDS = ("arithmetic", "texture", "memory", "launch")
 
 
@@ -32,9 +42,9 @@ class Gpu:
 
     half_slots, float_slots: issue slots of lanes in a second, in half and in any other type, if waves are full.
     narrow_slots: the same of any type with waves of 64 lanes. reads: texture reads in a second. bandwidth: bytes in a
-    second. launch: seconds. compute_units: what the driver reports, CL_DEVICE_MAX_COMPUTE_UNITS. registers: of four
-    floats, the most of a work item in a full wave; with more, waves are narrow. local_bytes: local memory of a compute
-    unit.
+    second. launch, most_launch: seconds that any launch costs, at least and at most. compute_units: what the driver
+    reports, CL_DEVICE_MAX_COMPUTE_UNITS. registers: of four floats, the most of a work item in a full wave; with more,
+    waves are narrow. local_bytes: local memory of a compute unit.
     """
 
     number: int
@@ -48,6 +58,7 @@ class Gpu:
     reads: float
     bandwidth: float
     launch: float
+    most_launch: float
 
     @property
     def name(self) -> str:
@@ -60,7 +71,8 @@ class MachineWork:
 
     half_slots, float_slots: issue slots of a work item, in half and in any other type. reads, local: texture reads and
     accesses to local memory, of all work items. moved_bytes: those that miss all caches and those written. wave_size:
-    lanes of a wave. group_waves, group_bytes: waves and bytes of local memory of a work group.
+    lanes of a wave. group_waves, group_bytes: waves and bytes of local memory of a work group. registers: of four
+    floats, of a work item; 0 if they are few.
     """
 
     half_slots: float
@@ -72,11 +84,12 @@ class MachineWork:
     local: float = 0
     group_waves: int = 1
     group_bytes: int = 0
+    registers: float = 0
 
 
 @dataclass(frozen=True)
 class LaunchTime:
-    """Seconds of a launch.
+    """Seconds of a launch. overlaps: whether a processor holds another wave that multiplies while one reads.
 
     >>> LaunchTime(arithmetic=3e-5, texture=1e-5, memory=2e-5, launch=1e-5).bound
     'arithmetic'
@@ -86,10 +99,19 @@ class LaunchTime:
     texture: float
     memory: float
     launch: float
+    overlaps: bool = True
 
     @property
     def seconds(self) -> float:
+        """With overlap in any case."""
         return max(self.arithmetic, self.texture, self.memory) + self.launch
+
+    @property
+    def without_overlap(self) -> float:
+        """Without overlap where a processor holds a single wave."""
+        if self.overlaps:
+            return self.seconds
+        return max(self.arithmetic + self.texture, self.memory) + self.launch
 
     @property
     def bound(self) -> str:
@@ -106,7 +128,23 @@ def time_of(work: MachineWork, gpu: Gpu) -> LaunchTime:
     full = work.wave_size >= WAVE
     half, others = (gpu.half_slots, gpu.float_slots) if full else (gpu.narrow_slots, gpu.narrow_slots)
     arithmetic = lanes * (work.half_slots / half + work.float_slots / others)
-    return LaunchTime(arithmetic, (work.reads + work.local) / gpu.reads, work.moved_bytes / gpu.bandwidth, gpu.launch)
+    texture, memory = (work.reads + work.local) / gpu.reads, work.moved_bytes / gpu.bandwidth
+    return LaunchTime(arithmetic, texture, memory, gpu.launch, waves_of_core(work, gpu) > PROCESSORS)
+
+
+def waves_of_core(work: MachineWork, gpu: Gpu) -> float:
+    """Returns how many waves of a launch a core holds at once, by its registers and by its local memory."""
+    waves = inf
+    if work.registers:
+        waves = PROCESSORS * (gpu.registers * WAVE // (work.registers * work.wave_size))
+    if work.group_bytes:
+        waves = min(waves, gpu.local_bytes // work.group_bytes * work.group_waves)
+    return waves
+
+
+def time_range(time: LaunchTime, gpu: Gpu) -> TimeRange:
+    """The least and the most that a launch takes: with overlap, or without it and at the most that a launch costs."""
+    return TimeRange(time.without_overlap + gpu.most_launch - gpu.launch, time.seconds)
 
 
 # The Adreno 630 of a Snapdragon 845, at 0.71 GHz.
@@ -124,6 +162,7 @@ A630 = Gpu(
     reads=11e9,  # 16 texture units at 0.71 GHz; assumed. TFLite's published MobileNetV1 needs at least 9e9
     bandwidth=0.7 * 29.8e9,  # 64 bits of LPDDR4X-3733; the share of it that is reached is assumed
     launch=10e-6,  # assumed
+    most_launch=30e-6,  # measured on an Adreno 620, driver E031.37
 )
 
 

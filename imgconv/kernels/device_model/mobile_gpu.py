@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from imgconv.kernels.device_model.adreno import WAVE, Gpu, LaunchTime, MachineWork, gpu_with, time_of
+from imgconv.kernels.device_model.adreno import (
+    WAVE, Gpu, LaunchTime, MachineWork, gpu_with, time_of, time_range,
+)
+from imgconv.kernels.device_model.time_range import TimeRange
 from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.source import round_up
 
@@ -35,12 +38,17 @@ class MobileGpuModel:
     hidden: float = 0.1  # of the times that a longer one hides, the part that is felt; estimated
 
     def seconds(self, work: LaunchWork, compute_units: int) -> float:
-        """The predicted time of a launch on a GPU with this many compute units."""
+        """The least predicted time of a launch on a GPU with this many compute units."""
+        return self.range(work, compute_units).least
+
+    def range(self, work: LaunchWork, compute_units: int) -> TimeRange:
+        """The predicted times of a launch on a GPU with this many compute units."""
         gpu = gpu_with(compute_units)
         time = self.time(work, gpu)
         # No other group of its compute unit hides its waits.
         waits = 1e-9 * self.wait * work.steps if work.groups <= gpu.compute_units else 0.0
-        return time.seconds + self.hidden * (time.arithmetic + time.texture) + waits
+        felt = self.hidden * (time.arithmetic + time.texture) + waits
+        return time_range(time, gpu) + TimeRange(felt, felt)
 
     def time(self, work: LaunchWork, gpu: Gpu) -> LaunchTime:
         """Returns the time that the launch takes on the GPU, by what it waits for."""
@@ -56,6 +64,7 @@ class MobileGpuModel:
         return time_of(MachineWork(
             half, slots - half, items * work.reads, TEXEL_BYTES * work.texels, work.groups * group_waves, wave,
             items * work.local, group_waves, work.local_bytes,
+            min(work.fewest_registers, REGISTERS),
         ), gpu)
 
     def slots(self, work: LaunchWork) -> float:

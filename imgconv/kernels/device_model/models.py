@@ -5,6 +5,7 @@ from __future__ import annotations
 from imgconv.kernels.device_model.cpu import CPU, CpuModel
 from imgconv.kernels.device_model.desktop_gpu import DESKTOP_GPU, DesktopGpuModel
 from imgconv.kernels.device_model.mobile_gpu import MOBILE_GPU, MobileGpuModel
+from imgconv.kernels.device_model.time_range import TimeRange
 from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.target import LARGE_GPU, TargetKind
 
@@ -22,6 +23,10 @@ def model_of(kind: TargetKind, compute_units: int) -> DeviceModel:
     return DESKTOP_GPU if compute_units >= LARGE_GPU else MOBILE_GPU
 
 
-def seconds_of(work: LaunchWork, kind: TargetKind, compute_units: int) -> float:
-    """The predicted time of a launch on a device."""
-    return model_of(kind, compute_units).seconds(work, compute_units)
+def time_range_of(work: LaunchWork, kind: TargetKind, compute_units: int) -> TimeRange:
+    """The predicted time of a launch on a device. Only a phone's GPU has two times that differ."""
+    model = model_of(kind, compute_units)
+    if isinstance(model, MobileGpuModel):
+        return model.range(work, compute_units)
+    seconds = model.seconds(work, compute_units)
+    return TimeRange(seconds, seconds)

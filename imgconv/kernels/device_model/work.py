@@ -18,7 +18,8 @@ class LaunchWork:
     reads: texels that it reads from global memory. scattered: those of them that are no other item's read in the same
     cycle, so that each takes a transaction of its own. local: texels of local memory that it reads or writes. writes:
     texels of the result. steps: rounds of its loops that wait for their reads. barriers: at which it waits for its
-    group. registers: of four floats, that it needs at the same time; 0 if they are few.
+    group. registers: of four floats, that it needs at the same time; 0 if they are few. fewest_registers: with which
+    compilers for phones make do if another wave fits then; 0 if they are few.
 
     Of a work group:
     fetched: different texels that it reads. local_bytes: local memory.
@@ -40,6 +41,7 @@ class LaunchWork:
     steps: float = 0.0
     barriers: float = 0.0
     registers: float = 0.0
+    fewest_registers: float = 0.0
     fetched: float = 0.0
     local_bytes: int = 0
     active: int = 0

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from math import ceil, inf, prod
+from math import ceil, prod
 from typing import Literal
 
 import numpy
@@ -21,7 +21,9 @@ from imgconv.kernels.codegen.access import (
 )
 from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
 from imgconv.kernels.conv import problem as conv, template as conv_template
+from imgconv.kernels.conv.mobile import BESIDE
 from imgconv.kernels.device_model.cpu import TEXEL_BYTES
+from imgconv.kernels.device_model.time_range import NEVER
 from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.layout import LANES, Placement, Texture, matrix_layout
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
@@ -162,7 +164,7 @@ def launch_work(problem: Problem, chosen: Specialisation, kind: TargetKind) -> L
     different = problem.rows * (ceil(problem.inner / LANES) + problem.output_quads)
     work = LaunchWork(
         groups, items, quads * LANES * LANES * block, reads=quads * texels, writes=block, registers=block + texels,
-        steps=quads * (LANES if kind == "cpu" else 1),
+        steps=quads * (LANES if kind == "cpu" else 1), fewest_registers=block + texels + BESIDE,
         texels=problem.batch * (different + problem.inner * problem.output_quads),
     )
     if chosen.staged:
@@ -331,8 +333,8 @@ def _tiles_pay(problem: Problem, target: Target) -> bool:
     """Returns whether a product with a constant matrix is expected to be faster in tiles than as a convolution."""
     if target.kind == "cpu" or target.is_mobile or problem.rows < FEWEST_ROWS:
         return False
-    tiles = [TEMPLATE.seconds(problem, c, target) for c in _tiles(problem, target.max_work_group)]
-    return min(tiles, default=inf) < conv_template.TEMPLATE.least_seconds(as_convolution(problem), target)
+    tiles = [TEMPLATE.predict(problem, c, target) for c in _tiles(problem, target.max_work_group)]
+    return min(tiles, default=NEVER) < conv_template.TEMPLATE.best_time(as_convolution(problem), target)
 
 
 def _without_batch(array: Array) -> Array:

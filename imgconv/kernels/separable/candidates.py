@@ -7,6 +7,7 @@ from math import ceil, gcd, prod
 
 from imgconv.dtype import FLOAT16
 from imgconv.kernels.conv.candidates import MOST_UNROLLED
+from imgconv.kernels.conv.mobile import BESIDE_IN_HALF
 from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.layout import LANES
 from imgconv.kernels.separable.problem import Problem, Specialisation, groups_of
@@ -57,6 +58,9 @@ def launch_work(problem: Problem, chosen: Specialisation) -> LaunchWork:
     quads = ceil(depthwise.output_quads / chosen.parts)
     totals, held = ceil(sums / chosen.parts), sums + chosen.block_columns + LANES * chosen.block_quads
     shared = sums + totals * chosen.parts if chosen.parts > 1 else 0
+    line, half = _line(problem, chosen), 2 if pointwise.accumulator == FLOAT16 else 1
+    # Mesa's compiler for Adreno reads the whole window of a depthwise block before it multiplies.
+    window = depthwise.window[0] * line + taps + chosen.block_columns
     weights = depthwise.output_quads * (taps + LANES * pointwise.output_quads)
     # Every texel of input, weights and output once.
     texels = depthwise.batch * depthwise.output_quads * prod(depthwise.input_size) + weights
@@ -65,9 +69,10 @@ def launch_work(problem: Problem, chosen: Specialisation) -> LaunchWork:
         prod(groups_of(problem, chosen)), items,
         LANES * windows * taps * chosen.block_columns + LANES * LANES * quads * sums,
         pointwise.products == FLOAT16,
-        reads=windows * (depthwise.window[0] * _line(problem, chosen) + taps) + quads * LANES * chosen.block_quads,
+        reads=windows * (depthwise.window[0] * line + taps) + quads * LANES * chosen.block_quads,
         local=(windows + quads) * chosen.block_columns + shared, writes=totals, steps=windows + quads,
-        barriers=1 + (chosen.parts > 1), registers=held / 2 if problem.pointwise.accumulator == FLOAT16 else held,
+        barriers=1 + (chosen.parts > 1), registers=held / half,
+        fewest_registers=max(held, window) / half + BESIDE_IN_HALF,
         fetched=_fetched(problem, chosen), local_bytes=chosen.local_bytes(problem), texels=texels,
     )
 

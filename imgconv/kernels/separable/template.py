@@ -18,6 +18,7 @@ from imgconv.kernels.conv import problem as conv, template as conv_template
 from imgconv.kernels.conv.template import is_direct, sums_of
 from imgconv.kernels.conv.text import input_constants
 from imgconv.kernels.conv.weights import PackedWeights, Weights
+from imgconv.kernels.device_model.time_range import TimeRange
 from imgconv.kernels.layout import (
     LANES, Placement, Texture, as_texture, choose_tiling, image_layout,
 )
@@ -227,9 +228,10 @@ def _offered(problem: Problem, target: Target) -> list[Specialisation]:
 
 
 @lru_cache(1024)
-def baseline(problem: Problem, target: Target) -> float:
-    """The predicted seconds of two launches of conv.cl."""
-    return sum(conv_template.TEMPLATE.least_seconds(each, target) for each in (problem.depthwise, problem.pointwise))
+def baseline(problem: Problem, target: Target) -> TimeRange:
+    """The predicted time of two launches of conv.cl."""
+    first, second = (conv_template.TEMPLATE.best_time(each, target) for each in (problem.depthwise, problem.pointwise))
+    return first + second
 
 
 TEMPLATE = Template(

@@ -25,7 +25,8 @@ from imgconv.kernels.codegen.access import (
 )
 from imgconv.kernels.codegen.epilogue import Epilogue, build_epilogue, output_constants
 from imgconv.kernels.conv import problem as conv, template as conv_template
-from imgconv.kernels.device_model.models import seconds_of
+from imgconv.kernels.device_model.models import time_range_of
+from imgconv.kernels.device_model.time_range import TimeRange, best_of
 from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.layout import (
     LANES, HostBuffer, ImageLimits, Placement, Texture, as_texture, choose_tiling, image_layout,
@@ -167,10 +168,11 @@ def launch_work(problem: Problem, chosen: Specialisation, target: Target) -> Lau
 
 
 @lru_cache(1024)
-def baseline(problem: Problem, target: Target) -> float:
-    """The predicted seconds of the products, and of the pooling if this launch does it, in launches of their own."""
-    products = sum(conv_template.TEMPLATE.least_seconds(each, target) for each in _products(problem))
-    return products + (_seconds_of_pooling(problem, target) if problem.map_size != (1, 1) else 0.0)
+def baseline(problem: Problem, target: Target) -> TimeRange:
+    """The predicted time of the products, and of the pooling if this launch does it, in launches of their own."""
+    first, second = (conv_template.TEMPLATE.best_time(each, target) for each in _products(problem))
+    pooling = _time_of_pooling(problem, target) if problem.map_size != (1, 1) else TimeRange()
+    return first + second + pooling
 
 
 def _products(problem: Problem) -> tuple[conv.Problem, conv.Problem]:
@@ -183,15 +185,15 @@ def _products(problem: Problem) -> tuple[conv.Problem, conv.Problem]:
     return first, second
 
 
-def _seconds_of_pooling(problem: Problem, target: Target) -> float:
-    """The predicted seconds of the pooling as a launch of its own, which fills the device."""
+def _time_of_pooling(problem: Problem, target: Target) -> TimeRange:
+    """The predicted time of the pooling as a launch of its own, which fills the device."""
     texels = problem.batch * problem.map_texels
     items = min(texels, GROUP * target.compute_units)
     work = LaunchWork(
         ceil(items / GROUP), GROUP, LANES * texels / items, reads=texels / items, writes=1, barriers=1,
         fetched=texels * GROUP / items, texels=texels,
     )
-    return seconds_of(work, target.kind, target.compute_units)
+    return time_range_of(work, target.kind, target.compute_units)
 
 
 def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
@@ -292,8 +294,8 @@ def _can_read(placing: Placing, x: Operand, problem: Problem) -> bool:
 
 def _joins(problem: Problem, target: Target) -> bool:
     """Returns whether the pooling is expected to be faster in the launch of the products than in one of its own."""
-    apart = TEMPLATE.least_seconds(replace(problem, map_size=(1, 1)), target) + _seconds_of_pooling(problem, target)
-    return TEMPLATE.least_seconds(problem, target) <= apart
+    apart = TEMPLATE.best_time(replace(problem, map_size=(1, 1)), target) + _time_of_pooling(problem, target)
+    return best_of((TEMPLATE.best_time(problem, target), apart)) == 0
 
 
 def _between(placing: Placing, node: Node) -> Placement:

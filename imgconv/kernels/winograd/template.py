@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import ceil, inf, prod
+from math import ceil, prod
 
 import numpy
 
@@ -23,6 +23,7 @@ from imgconv.kernels.conv import candidates as conv_candidates, problem as conv,
 from imgconv.kernels.conv.text import coordinate_constants, input_constants
 from imgconv.kernels.conv.weights import Weights
 from imgconv.kernels.device_model.adreno import WAVE
+from imgconv.kernels.device_model.time_range import NEVER, TimeRange
 from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.layout import LANES, Texture, image_layout
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
@@ -193,9 +194,9 @@ def launch_work(problem: Problem, chosen: Specialisation, target: Target) -> Lau
     )
 
 
-def baseline(problem: Problem, target: Target) -> float:
-    """The predicted seconds of one launch of conv.cl, without taps."""
-    return conv_template.TEMPLATE.least_seconds(problem.convolution, target) if problem.to_outputs else inf
+def baseline(problem: Problem, target: Target) -> TimeRange:
+    """The predicted time of one launch of conv.cl, without taps."""
+    return conv_template.TEMPLATE.best_time(problem.convolution, target) if problem.to_outputs else NEVER
 
 
 def kernel(step: Step[Problem, None], chosen: Specialisation, emitting: Emitting) -> KernelSource:
