@@ -47,11 +47,17 @@ def _concatenation_of(graph: Graph, node: Node) -> str | None:
 
 
 def _takes_work(graph: Graph, part: Operand) -> bool:
-    """Returns whether a part of whole texels has a kernel that can do work on it: one that makes it, or copies it."""
+    """Returns whether a part of whole texels has a kernel that can do work on it: one that makes it, or copies it.
+
+    A part that others read too may be written in place all the same, so no copy of it is sure.
+    """
     made = graph.producers.get(part.value)
-    alone = len(graph.consumers[part.value]) == 1 and part.value not in graph.outputs and part.view.is_identity
-    takes = made is None or not alone or isinstance(made.operation, (Convolution, Load, Product))
-    return takes and part.view.shape[1] % LANES == 0
+    alone = len(graph.consumers[part.value]) == 1 and part.value not in graph.outputs
+    if made is not None and part.view.is_identity and not (
+        alone and isinstance(made.operation, (Convolution, Load, Product))
+    ):
+        return False
+    return part.view.shape[1] % LANES == 0
 
 
 def _split(graph: Graph, node: Node, whole: Node) -> list[Node] | None:

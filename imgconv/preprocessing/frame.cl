@@ -8,15 +8,43 @@
 // three numbers: the byte of its first sample from the start of `frame`, its row stride and its pixel stride. The
 // components are those of a pixel in the order of the picture's array: R, G, B; or Y, U, V, and Y, V, U for nv21.
 //
-// preprocessing/video_frame.py defines: WIDTH, HEIGHT  of the picture
-//     SHARED_X, SHARED_Y    the pixels beside and above each other that share U and V; 1 where each pixel has its own
-//     PAIRS                 U and V lie in pairs after Y, not one after the other; for SHARED_Y of 2
-//     CHANNELS              components of a pixel, for SHARED_X of 1
-//     SAMPLE_BYTES          1 or 2; the latter with the lower byte first
-//     COUNT                 elements of the array
-//     RESULT                the type of the result
-//     CONVERT               what makes four elements of a buffer of four int
-//     TEXELS                texels of a row of the result, which is an image with four elements in each; 0: a buffer
+// preprocessing/video_frame.py defines these; the defaults are those of an NV12 frame.
+#ifndef NAME
+#define NAME frame_array                // of the kernel
+#endif
+#ifndef WIDTH
+#define WIDTH 640                       // of the picture, in pixels
+#endif
+#ifndef HEIGHT
+#define HEIGHT 480                      // of the picture, in pixels
+#endif
+#ifndef SHARED_X
+#define SHARED_X 2                      // pixels beside each other that share U and V; 1: each pixel has its own
+#endif
+#ifndef SHARED_Y
+#define SHARED_Y 2                      // pixels above each other that do
+#endif
+#ifndef PAIRS
+#define PAIRS 1                         // U and V lie in pairs after Y, not one after the other; for SHARED_Y of 2
+#endif
+#ifndef CHANNELS
+#define CHANNELS 3                      // components of a pixel, for SHARED_X of 1
+#endif
+#ifndef SAMPLE_BYTES
+#define SAMPLE_BYTES 1                  // 1 or 2; the latter with the lower byte first
+#endif
+#ifndef COUNT
+#define COUNT 460800                    // elements of the array
+#endif
+#ifndef RESULT
+#define RESULT __global uchar *restrict // type of the result: a buffer, or an image
+#endif
+#ifndef CONVERT
+#define CONVERT convert_uchar4          // makes four elements of a buffer of four int
+#endif
+#ifndef TEXELS
+#define TEXELS 0                        // of a row of the result, which is an image with four elements in each; 0: a buffer
+#endif
 
 // Of a component, at pixel (x, y) of the picture.
 int sample_at(__global const int *n, __global const uchar *frame, const int component, const int x, const int y) {

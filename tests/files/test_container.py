@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 import zlib
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -64,11 +65,9 @@ def test_a_head_that_is_not_as_long_as_it_says(path: Path, length: int) -> None:
     struct.pack_into("<Q", content, 64, length)
     struct.pack_into("<I", content, 12, zlib.crc32(content[64 : 64 + stored]))
     path.write_bytes(content)
-    if length < len(HEAD):
+    refused = pytest.raises(ModelError, match="head is not as long as it says|cannot be decompressed")
+    with nullcontext() if length < len(HEAD) else refused:
         assert Container(path).head == HEAD[:length]
-        return
-    with pytest.raises(ModelError, match="head is not as long as it says|cannot be decompressed"):
-        Container(path)
 
 
 def test_every_byte_counts(path: Path) -> None:
