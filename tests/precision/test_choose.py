@@ -168,7 +168,7 @@ def test_a_quantised_network_keeps_float(device: DeviceInfo) -> None:
     model = quantised_model()
     half, wide = (imgconv.load(model, device, float16=float16) for float16 in (1, 0))
     assert {*half.config.precision.reasons.values()} == {choose.OF_LEVELS}
-    assert {*stored(half.plan).values()} == {"float32"}
+    assert "float16" not in stored(half.plan).values()
     x = picture()
     made = half.run({"x": x})["y"]
     assert (made == wide.run({"x": x})["y"]).all()
