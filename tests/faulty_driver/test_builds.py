@@ -12,7 +12,7 @@ import pytest
 
 from faulty_driver import ROOT, environment, met, run_python
 
-# The convolution is conv.cl with blocks of three columns; no other text has the factor.
+# The convolution is conv.cl with blocks of five columns; no other text has the factor.
 NETWORK = """
 import warnings, numpy, imgconv
 from imgconv.cl.building import processes
@@ -34,7 +34,7 @@ try:
 except imgconv.Error as error:
     print(type(error).__name__, error)
 """
-CONVOLUTION, FACTOR = "BLOCK_COLUMNS 3", "0.71875"
+CONVOLUTION, FACTOR = "BLOCK_COLUMNS 5", "0.71875"
 
 
 def start(faults: str, cache: Path, lines: str = LOAD) -> subprocess.CompletedProcess[str]:
@@ -60,7 +60,7 @@ def test_a_crash_names_the_kernel_at_the_next_start(tmp_path: Path) -> None:
     crash = f"adreno;build_crash={CONVOLUTION}"
     assert start(crash, tmp_path).returncode == -signal.SIGSEGV
     second = start(crash, tmp_path)
-    assert second.stdout.startswith("right") and "block 3x" not in second.stdout, second.stderr
+    assert second.stdout.startswith("right") and "block 5x" not in second.stdout, second.stderr
     assert "fails at conv.cl, launch 't" in second.stderr.replace("kernels/conv/", "") and "Adreno" in second.stderr
     crashes = met(tmp_path)
     third = start(crash, tmp_path)
@@ -102,7 +102,7 @@ def test_a_hang_names_the_kernel_at_the_next_start(tmp_path: Path, by: int) -> N
     hang = f"adreno;build_hang={CONVOLUTION}"
     ended_in_a_build(hang, tmp_path, by)
     again = start(hang, tmp_path, "processes.APART_SECONDS = 5.0" + LOAD)
-    assert again.stdout.startswith("right") and "block 3x" not in again.stdout
+    assert again.stdout.startswith("right") and "block 5x" not in again.stdout
     assert "it was not built within 5 s" in again.stderr
 
 
@@ -110,7 +110,7 @@ def test_a_process_that_was_killed_is_no_crash(tmp_path: Path) -> None:
     """Its kernels are built again; none is refused."""
     ended_in_a_build(f"adreno;build_hang={CONVOLUTION}", tmp_path)
     again = start("adreno", tmp_path)
-    assert "block 3x" in again.stdout and "a process ended while" in again.stderr and "fails at" not in again.stderr
+    assert "block 5x" in again.stdout and "a process ended while" in again.stderr and "fails at" not in again.stderr
     assert start("adreno", tmp_path).stderr == ""
 
 

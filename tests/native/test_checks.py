@@ -310,7 +310,7 @@ def test_another_plan_in_place_of_a_wrong_one(
     swap = SWAPS["convolutions"]["an output that is not written"]
     case = replace(models["convolutions"], model=str(tmp_path / "two.imgconv"))
     (found,) = outcomes(case, [swap], tmp_path / "caches", library, check=True)
-    assert found.result == "right"
+    assert found.result == "right", found
 
 
 def test_the_command(models: dict[str, Case], built: Path, library: dict[str, str], tmp_path: Path) -> None:
