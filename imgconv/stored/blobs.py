@@ -60,7 +60,7 @@ class BlobWriter:
     def __init__(self) -> None:
         self.parts: list[bytes | memoryview] = []
         self._numbers: dict[bytes, int] = {}
-        self._views: dict[bytes, tuple[Array, View]] = {}
+        self._views: dict[tuple[bytes, tuple[int, ...]], tuple[Array, View]] = {}  # by content and shape
         self._rounded: dict[bytes, Array] = {}
 
     @property
@@ -81,7 +81,7 @@ class BlobWriter:
         """Lets an array be stored as a view of another one."""
         key = key_of(array)
         if key != key_of(home):
-            self._views.setdefault(key, (home, view))
+            self._views.setdefault((key, array.shape), (home, view))
 
     def array(self, array: Array, rounded: bool = False) -> dict[str, Any]:
         """The values of an Array table. rounded: see add_rounded."""
@@ -90,9 +90,9 @@ class BlobWriter:
         if rounded and key in self._rounded:
             halves = self._rounded[key]
             return self.whole(halves) | about | {"stored": str(halves.dtype)}
-        if key not in self._views or self._views[key][0].dtype != array.dtype:
+        home, view = self._views.get((key, array.shape), (None, None))
+        if home is None or view is None or home.dtype != array.dtype:
             return self.whole(array)
-        home, view = self._views[key]
         return self.whole(home) | about | {
             "tables": _joined([view.tables]), "limits": view.limits, "counts": _joined(view.counts),
         }

@@ -17,6 +17,7 @@ from imgconv.config import Config
 from imgconv.errors import ModelError
 from imgconv.stored.blobs import ZERO, BlobWriter, read_array
 from imgconv.stored.compiled_file import PlanFor, SavedModel, save_model
+from imgconv.stored.shared_weights import view_of
 from imgconv.tensor import Tensor, build_graph
 
 X = Tensor.input("x", (1, 12, 9, 10))
@@ -108,3 +109,18 @@ def test_arrays_of_equal_bytes_are_one_blob() -> None:
     blobs = BlobWriter()
     first, second = blobs.array(BLOB), blobs.array(BLOB.reshape(2, 3))
     assert first["blob"] == second["blob"] and len(blobs.parts) == 1
+
+
+def test_a_view_is_of_one_shape() -> None:
+    """Plans for several devices pack the same bytes as arrays of another rank."""
+    home, packed = numpy.arange(6, dtype=numpy.float32), numpy.float32([[2, 1], [4, 3]])
+    blobs = BlobWriter()
+    for array in (packed, packed[None]):
+        places = array.astype(numpy.int64)
+        view = view_of(places, home.shape)
+        assert view is not None
+        blobs.add_view(array, home, view)
+    for array in (packed, packed[None], packed.reshape(4)):
+        made = {"stored": "", "tables": [], "limits": [], "counts": [], **blobs.array(array)}
+        content = [bytes(part) for part in blobs.parts]
+        numpy.testing.assert_array_equal(read_array(SimpleNamespace(**made), lambda n: content[n]), array)
