@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy
 
 from imgconv.graph.expression import Argument, apply
+from imgconv.graph.joined import renamed
 from imgconv.graph.nodes import Graph
 from imgconv.tensor import Tensor, build_graph, concatenate, convolution, order, recurrence, suppression
 
@@ -22,6 +23,18 @@ def forms() -> Iterator[Graph]:
     for rows in (7, 64):
         yield from _products(rows)
     yield from _others()
+
+
+def all_forms() -> Graph:
+    """Every form of kernel in one graph, for a file that the player checks. Names begin with the form's number."""
+    made = []
+    for number, graph in enumerate(forms()):
+        made.append(renamed(graph, {name: f"{number}.{name}" for name in graph.values}))
+    return Graph(
+        tuple(value for each in made for value in each.inputs), tuple(name for each in made for name in each.outputs),
+        tuple(node for each in made for node in each.nodes),
+        {name: array for each in made for name, array in each.constants.items()}, "every form of kernel",
+    ).validate()
 
 
 def _constant(*shape: int) -> Tensor:

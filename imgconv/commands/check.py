@@ -11,25 +11,29 @@ from pathlib import Path
 from typing import Any
 
 from imgconv.checking.comparing import Finding
-from imgconv.checking.forms import forms
+from imgconv.checking.forms import all_forms, forms
 from imgconv.checking.proving import Running, check_session
 from imgconv.checking.shrinking import smallest_failing
 from imgconv.cl.building.crashes import wrong_kernels_tried_again
 from imgconv.cl.device import DeviceInfo, open_device, select
-from imgconv.commands.arguments import add_device_argument, named, read_shapes
+from imgconv.commands.arguments import add_device_argument, add_target_argument, named, read_shapes
 from imgconv.commands.inputs import declared_of
+from imgconv.compiling.packings import Packings
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Precision, read_config
-from imgconv.errors import DeviceError, Error
+from imgconv.errors import ConfigError, DeviceError, Error
 from imgconv.graph.nodes import Graph
 from imgconv.files.disk import check_folder, written_whole
-from imgconv.loading.compiled import prepare_for
+from imgconv.loading.compiled import plans_for, prepare_for, with_generic
+from imgconv.loading.description import read_description
 from imgconv.loading.native_functions import native_functions_fit
 from imgconv.model import checked, load
+from imgconv.passes import run_passes
 from imgconv.reports import terminal
 from imgconv.reports.table import Column, print_table
 from imgconv.runtime.device import Device
 from imgconv.runtime.session import Session
+from imgconv.stored.compiled_file import Sized, save_sizes
 from imgconv.version import VERSION
 
 DESCRIPTION = """\
@@ -38,7 +42,8 @@ positions: right, wrong, or not covered. A compiled file needs neither onnx nor 
 wrong, the exit status is 1, and --report FILE writes a text to send us.
 
 Without a model: every form of kernel at small sizes, for a minute at most, in float, then with FLOAT16=1 and 2 where
-the device can."""
+the device can. --save writes a file of these kernels instead, in float, which imgconv-run --check tries on a device
+without Python."""
 
 SECONDS = 60.0
 VERDICTS = ("right", "wrong", "not covered")
@@ -74,6 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--shape", metavar="NAME=SIZES", type=named, action="append", default=[],
         help="sizes of an input, as x=1,3,224,224, or of one symbolic dimension, as height=224",
     )
+    parser.add_argument("--save", metavar="FILE", help="write every form of kernel, for imgconv-run FILE --check")
+    add_target_argument(parser)
     add_device_argument(parser)
     parser.add_argument(
         "--float16", action=argparse.BooleanOptionalAction, help="keep textures in half precision (default: FLOAT16)"
@@ -84,7 +91,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> None:
     """Prints the verdicts. Raises DeviceError if a launch is wrong, and what imgconv.load raises."""
-    check_folder(options.report)
+    check_folder(options.report, options.save)
+    if options.save or options.target:
+        save_forms(options)
+        return
     about = f"reading {options.model}" if options.model else "building kernels"
     with terminal.Progress(about) as progress, wrong_kernels_tried_again():
         if options.model:
@@ -106,6 +116,19 @@ def execute(options: argparse.Namespace) -> None:
             file.write(report(info, [*plans, *smaller]).encode())
     if wrong:
         raise DeviceError(f"{info.name}, driver {info.driver_version}: {wrong} launches are wrong{_advice(options)}")
+
+
+def save_forms(options: argparse.Namespace) -> None:
+    """Writes every form of kernel as a compiled file for --target, by default for any device. Raises ConfigError."""
+    if options.model or not options.save:
+        raise ConfigError("--save and --target are for a file of all forms of kernels: give --save FILE and no MODEL")
+    devices = [read_description(each) for each in options.target] or [read_description("generic")]
+    with terminal.Progress("planning every form of kernel"):
+        graph, packings = run_passes(all_forms()), Packings()
+        plans = plans_for(graph, Config(), devices, None, {}, packings)
+        sized = Sized(graph, Config(), with_generic(plans, graph, Config(), {}, packings))
+        save_sizes(options.save, [sized], "", None)
+    print(f"{options.save}: {len(plans[0].plan.launches)} launches; imgconv-run {options.save} --check tries them")
 
 
 def _advice(options: argparse.Namespace) -> str:

@@ -24,6 +24,7 @@ from test_levels import in_bytes, layers
 from test_operators_on_device import FAMILIES, first_cases
 
 import imgconv
+from imgconv import cli
 from imgconv.checking.alternatives import ALTERNATIVES
 from imgconv.checking.launch_checks import draw, with_checks
 from imgconv.cl.device import DeviceInfo
@@ -311,6 +312,18 @@ def test_another_plan_in_place_of_a_wrong_one(
     case = replace(models["convolutions"], model=str(tmp_path / "two.imgconv"))
     (found,) = outcomes(case, [swap], tmp_path / "caches", library, check=True)
     assert found.result == "right", found
+
+
+def test_every_form_of_kernel(built: Path, library: dict[str, str], tmp_path: Path) -> None:
+    """`imgconv check --save` writes a file by which a device without Python is tried: each form, and a wrong one."""
+    file = tmp_path / "forms.imgconv"
+    assert cli.main(["check", "--save", str(file), "--target", str(ADRENO)]) == 0
+    for faults, status in ("adreno", 0), (f"adreno;swap={SWAPS['convolutions'][REPLACED[3]]}", 1):
+        command = [built / "imgconv-run", file, "--check"]
+        known = faulty_driver.environment(faults, tmp_path) | library
+        done = subprocess.run(command, env=known, capture_output=True, text=True)
+        verdicts = {each["verdict"] for each in json.loads(done.stdout)["launches"]}
+        assert done.returncode == status and verdicts == ({"right", "wrong"} if status else {"right"}), done.stderr
 
 
 def test_the_command(models: dict[str, Case], built: Path, library: dict[str, str], tmp_path: Path) -> None:
