@@ -75,9 +75,9 @@ def test_the_command_gives_boxes(
     model.save(tmp_path / "m")
     numpy.save(tmp_path / "frame.npy", FRAMES[0])
     wanted = model.run({"picture": FRAMES[0]})
-    names = [f"--output {name}={name}.npy" for name in wanted]
-    words = f"{built / 'imgconv-run'} m --device {device.index} --input picture=frame.npy {' '.join(names)}"
-    done = subprocess.run(words.split(), cwd=tmp_path, env=environment, capture_output=True, text=True)
+    outputs = [word for name in wanted for word in ("--output", f"{name}={name}.npy")]
+    words = [built / "imgconv-run", "m", "--device", str(device.index), "--input", "picture=frame.npy", *outputs]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     for name, array in wanted.items():
         assert numpy.load(tmp_path / f"{name}.npy").tobytes() == array.tobytes()
