@@ -201,7 +201,7 @@ def _without(model: Graph, made: Mapping[str, Any]) -> tuple[Graph, dict[str, st
 def _boxes(
     candidates: Candidates, description: Description, placement: PicturePlacement, most: int
 ) -> dict[str, Any]:
-    """What `detection.detections` does, as operations of a graph."""
+    """The boxes of `detection.detections`, as operations of a graph."""
     scores: Any = candidates.scores
     least, classes, kinds = description.score or 0.0, scores.shape[-1], candidates.kinds
     best: Any = scores if kinds is not None else scores.reshape(-1) if candidates.several else scores.max(axis=1)
@@ -242,7 +242,7 @@ def _marks(points: Any, row: Any, found: Any, placement: PicturePlacement) -> An
 
 
 def _mask(decode: Segments, given: Arrays, description: Description, placement: PicturePlacement) -> GraphArray:
-    """What `maps.on_picture` does, as operations of a graph."""
+    """The mask of `maps.on_picture`, as operations of a graph."""
     made = decode.formula(given, placement.model)
     plane: Any = made.plane
     rows, columns = plane.shape
@@ -268,7 +268,7 @@ def _mask(decode: Segments, given: Arrays, description: Description, placement: 
 
 
 def _scores(outputs: Arrays, description: Description) -> dict[str, Any]:
-    """What `classification.scores` does, as operations of a graph."""
+    """The classes of `classification.scores`, as operations of a graph."""
     each = classification.outputs_of_scores(outputs)
     if len(each) != 1:
         raise InputError(f"{len(each)} outputs are scores of classes, and answers are of one: choose with --outputs")

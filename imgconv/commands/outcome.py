@@ -149,7 +149,7 @@ def lines_of(outcome: Outcome) -> Iterator[tuple[str, str]]:
 
 
 def _problem(array: Any, answer: Answer | None) -> str:
-    """What shows that an output is useless, or an empty string."""
+    """The reason why an output is useless, or an empty string."""
     wrong = _not_finite(array)["not_finite"]
     if wrong:
         return f"{wrong} of {array.size} values are NaN or infinite"

@@ -43,7 +43,7 @@ class Content(Mapping[Storage, Array]):
         return self._made[storage]
 
     def packing(self, storage: Storage) -> Packing:
-        """How the content of a storage is made."""
+        """The packing that makes the content of a storage."""
         return self._makers[storage]
 
     def __contains__(self, storage: object) -> bool:

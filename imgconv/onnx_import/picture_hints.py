@@ -1,4 +1,4 @@
-"""What an ONNX file says of its pictures: metadata of Ultralytics and of Windows ML, and a transposition."""
+"""Hints of an ONNX file on its pictures: metadata of Ultralytics and of Windows ML, and a transposition."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RANGES: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class PictureHints:
-    """What a file says of the pictures that an input takes.
+    """Hints of a file on the pictures that an input takes.
 
     preparation: fields of a Preparation; labels, head: of a Description, "" if nothing says them; channels_last: the
     first nodes turn (N, H, W, C) to (N, C, H, W).

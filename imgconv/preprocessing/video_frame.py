@@ -106,7 +106,7 @@ class VideoFrame:
 
 @dataclass(frozen=True)
 class Component:
-    """Where a component is: in a plane, some bytes after the start of a pixel, at every so many pixels."""
+    """The place of a component: its plane, its byte in a pixel, and the pixels from one sample to the next."""
 
     plane: int
     offset: int = 0
@@ -192,7 +192,7 @@ class PackedFrame:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the picture's array."""
+        """The shape of the picture's array."""
         return array_shape(self.format, self.size)
 
     def write(self, memory: Array) -> None:

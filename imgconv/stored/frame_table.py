@@ -1,4 +1,4 @@
-"""What the player needs for frames in memory of any layout: the table FrameInput of model.fbs."""
+"""The table FrameInput of model.fbs: the kernel and the layouts by which the player reads frames in memory."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def _launch(launch: Launch, writer: TableWriter, kernels: Mapping[str, int]) -> 
 
 
 def _work(launch: Launch, writer: TableWriter, kernels: Mapping[str, int]) -> dict[str, Any]:
-    """What a launch runs, without reports."""
+    """The Launch table of a launch, without reports."""
     source = launch.source
     return {
         "kernel": kernels[source.text], "arguments": [writer.number(Storage, a.storage) for a in source.arguments],

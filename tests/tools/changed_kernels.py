@@ -20,9 +20,10 @@ import sys
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import inf
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,7 @@ class Tried:
 
 
 FAULTS = ("replaced", "refused", "missed", "still wrong")
+MISSED = ("missed", "still wrong")
 
 
 def changed(text: str, kind: str, draw: random.Random) -> str | None:
@@ -267,28 +269,39 @@ def table(made: Sequence[Tried]) -> Iterator[str]:
         yield f"{kind:20} {sum(count[outcome] for outcome in FAULTS):6}  {numbers}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(description: str | None) -> argparse.ArgumentParser:
+    """The arguments that the tools for Python and for the player share."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", metavar="MODEL", nargs="+")
     parser.add_argument("--changes", type=int, default=10, help="faults of each model")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--real", default="intel", help="the driver below: intel, pocl or rusticl")
     parser.add_argument("--json", action="store_true", help="print a line of JSON for each change")
+    return parser
+
+
+def report(tried: Iterable[Tried], as_json: bool) -> int:
+    """Prints changes as they are tried, or the table at the end. Returns 1 if a fault was missed, else 0."""
+    made: list[Tried] = []
+    for each in tried:
+        made.append(each)
+        if as_json or each.outcome in MISSED:
+            print(json.dumps(asdict(each)), flush=True)
+    if not as_json:
+        print("\n".join(table(made)))
+    return int(any(each.outcome in MISSED for each in made))
+
+
+def main() -> None:
+    parser = arguments(__doc__)
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child is not None:
         try_changes(options.models[0], options.changes, options.seed, options.child)
         return
     sys.path.insert(0, str(ROOT / "tests"))
-    made: list[Tried] = []
-    for path in options.models:
-        for each in of_model(path, options.changes, options.seed, options.real):
-            made.append(each)
-            if options.json or each.outcome in ("missed", "still wrong"):
-                print(json.dumps(asdict(each)), flush=True)
-    if not options.json:
-        print("\n".join(table(made)))
-    sys.exit(any(each.outcome in ("missed", "still wrong") for each in made))
+    found = (of_model(path, options.changes, options.seed, options.real) for path in options.models)
+    sys.exit(report(chain.from_iterable(found), options.json))
 
 
 if __name__ == "__main__":

@@ -10,15 +10,14 @@ reported.
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from imgconv.loading.description import read_description
 from imgconv.onnx_import import import_onnx
 from imgconv.stored.compiled_file import PlanFor, save_model
 from tests.tools.changed_kernels import (
-    FAULTS, ROOT, ROUNDING, TOLERANCE, TRIES, Change, Tried, changes, drawn, off, table,
+    FAULTS, ROOT, ROUNDING, TOLERANCE, TRIES, Change, Tried, arguments, changes, drawn, off, report,
 )
 
 PLAYER = ROOT / "build" / "native" / "imgconv-run"
@@ -149,24 +148,12 @@ def of_model(path: str, wanted: int, seed: int, real: str, player: str) -> Itera
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", metavar="MODEL", nargs="+")
-    parser.add_argument("--changes", type=int, default=10, help="faults of each model")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--real", default="intel", help="the driver below: intel, pocl or rusticl")
+    parser = arguments(__doc__)
     parser.add_argument("--player", default=str(PLAYER), help="imgconv-run, by default that of build/native")
-    parser.add_argument("--json", action="store_true", help="print a line of JSON for each change")
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT / "tests"))
-    made: list[Tried] = []
-    for path in options.models:
-        for each in of_model(path, options.changes, options.seed, options.real, options.player):
-            made.append(each)
-            if options.json or each.outcome in ("missed", "still wrong"):
-                print(json.dumps(asdict(each)), flush=True)
-    if not options.json:
-        print("\n".join(table(made)))
-    sys.exit(any(each.outcome in ("missed", "still wrong") for each in made))
+    found = (of_model(path, options.changes, options.seed, options.real, options.player) for path in options.models)
+    sys.exit(report(chain.from_iterable(found), options.json))
 
 
 if __name__ == "__main__":
