@@ -14,7 +14,7 @@ import onnx
 from onnx.helper import make_node
 import pytest
 from PIL import Image
-from planted import LAYERS, offset_model, overflow_model, picture
+from planted import LAYERS, offset_model, overflow_model, picture, quantised_model
 from support import make_model, run_oracle
 
 import imgconv
@@ -127,6 +127,7 @@ def test_an_output_that_differs_as_onnxruntime_does_from_itself(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An oracle that is off by a level, up or down as the last digits of its input are, stands for a quantised one."""
+    onnx.save(quantised_model(), "levels.onnx")
     onnx.save(overflow_model(1.0), "plain.onnx")
     right = verify.reference
     calls: list[float] = []
@@ -137,10 +138,12 @@ def test_an_output_that_differs_as_onnxruntime_does_from_itself(
                 for name, array in right(path, graph, inputs).items()}
 
     monkeypatch.setattr(verify, "reference", off)
-    for always, expected in ((False, 0), (True, 1)):
+    for always, model, expected, runs in (
+        (False, "levels.onnx", 0, 2), (True, "levels.onnx", 1, 2), (False, "plain.onnx", 1, 1),
+    ):
         calls.clear()
-        status, out, err = command("verify", "plain.onnx")
-        assert status == expected and len(calls) == 2
+        status, out, err = command("verify", model)
+        assert status == expected and len(calls) == runs
         assert ("onnxruntime differs from itself by 0.02" in out) is (expected == 0), err
 
 
