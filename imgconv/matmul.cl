@@ -6,7 +6,8 @@
 //
 // A work item makes BLOCK_ROWS rows of BLOCK_QUADS quads of the output, from the k quads  part, part + PARTS, ...
 // Where the output is too small to fill the device (M = 1 above all), PARTS items of a work group share the sum and add
-// their parts in local memory. If STAGED, the items of a work group share what they read, too: kernels/matmul/tiles.cl.
+// their parts in local memory. With TILE_DEPTH, work groups also read their inputs through
+// tiles in local memory: kernels/matmul/tiles.cl.
 //
 // Where a texel of A and B lies is given by A_X, A_Y, B_X and B_Y, so that transposed, sliced, broadcast and batched
 // operands need no copy as long as four of k (of n) share a texel.
@@ -38,7 +39,7 @@ inline float4 add_products(float4 sum, float4 left, float4 right_x, float4 right
     }                                                                              \
   }
 
-#if STAGED
+#if TILE_DEPTH
 // Global size: (quad tiles * work group, 1, batch * row tiles).
 WORK_GROUP NOT_VECTORIZED __kernel void NAME(
     OUTPUT_IMAGE output, A_IMAGE a, B_IMAGE b EPILOGUE_PARAMETERS) {
@@ -55,20 +56,20 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(
 #pragma unroll
     for (int o = 0; o < BLOCK_QUADS; o++) sum[r][o] = (float4)(0.0f);
 
-  fetch_left(fetched_left, a, item, batch, tile_row, part * STAGED);
-  fetch_right(fetched_right, b, item, batch, tile_quad, part * STAGED);
-  for (int first = 0; first < INNER_QUADS; first += PARTS * STAGED) {
+  fetch_left(fetched_left, a, item, batch, tile_row, part * TILE_DEPTH);
+  fetch_right(fetched_right, b, item, batch, tile_quad, part * TILE_DEPTH);
+  for (int first = 0; first < INNER_QUADS; first += PARTS * TILE_DEPTH) {
     barrier(CLK_LOCAL_MEM_FENCE);
     put_left(left, fetched_left, item);
     put_right(right, fetched_right, item);
     barrier(CLK_LOCAL_MEM_FENCE);
-    const int next = first + (PARTS + part) * STAGED;
-    if (first + PARTS * STAGED < INNER_QUADS) {
+    const int next = first + (PARTS + part) * TILE_DEPTH;
+    if (first + PARTS * TILE_DEPTH < INNER_QUADS) {
       fetch_left(fetched_left, a, item, batch, tile_row, next);
       fetch_right(fetched_right, b, item, batch, tile_quad, next);
     }
 #pragma unroll
-    for (int k = 0; k < STAGED; k++) {
+    for (int k = 0; k < TILE_DEPTH; k++) {
       float4 rows[BLOCK_ROWS];
 #pragma unroll
       for (int r = 0; r < BLOCK_ROWS; r++) rows[r] = left[k * TILE_ROWS + own_row + r];

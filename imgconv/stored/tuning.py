@@ -195,6 +195,8 @@ def _specialisation(row: Any) -> Specialisation | None:
     if content.pop("staged_input", None) is False and content.get("weights") == "local":
         return None
     kernel = content.pop("kernel", "")
+    if kernel == "product" and "staged" in content:  # the name of before
+        content["tile_depth"] = content.pop("staged")
     for template in TEMPLATES:
         if template.name == kernel:
             try:

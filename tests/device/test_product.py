@@ -103,7 +103,7 @@ def test_tiles_in_local_memory(context: Context, seed: int) -> None:
     """What a large GPU does: ends of rows, columns and sums that no tile divides, and each way to read."""
     wanted = choosing(target(context, "gpu"), product=Choose(tiled_specialisations, seed))
     plan = check([*TILED, *VECTORS[4:6], *VIEWS[5:]], context, Config(float16=seed % 2), wanted)
-    assert sum("staged" in launch.specialisation for launch in plan.launches) > len(TILED)
+    assert sum("quads deep" in launch.specialisation for launch in plan.launches) > len(TILED)
     transposed = [launch for launch in plan.launches if "B_TRANSPOSED 1" in launch.source.text]
     assert len(transposed) == 3, "tiles are made of a transposed operand without a copy"
 

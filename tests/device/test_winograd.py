@@ -74,7 +74,7 @@ PLAIN = Problem(1, 8, (6, 6), 8, (6, 6), (3, 3), (1, 1), (1, 1), (1, 1), 1)
 
 
 def test_where_winograd_filters() -> None:
-    """Windows of three columns side by side, in float; no integers, whose sums are exact; texels kept or staged.
+    """Windows of three columns side by side, in float; no integers, whose sums are exact; texels kept or tiled.
 
     Tiles of four only for values that are known to be small.
     """
@@ -91,8 +91,8 @@ def test_where_winograd_filters() -> None:
         assert not any(replace(block, keep=keep).allowed(problem) for keep in ("texel", "line", "window"))
         assert not replace(block, half_quads=2).allowed(replace(problem, sums="runs"))
         assert not block.allowed(replace(problem, sums="half"))
-        staged = replace(block, keep="line", weights="local", local_size=(2, 2, 2))
-        assert staged.allowed(problem) and not replace(staged, keep="window").allowed(problem)
+        tiled = replace(block, keep="line", weights="local", local_size=(2, 2, 2))
+        assert tiled.allowed(problem) and not replace(tiled, keep="window").allowed(problem)
     large = {tile: block.allowed(replace(problem, small=False)) for tile, block in tiles.items()}
     assert large == {2: True, 4: False}
 

@@ -27,6 +27,7 @@ from imgconv.errors import ConfigError, ModelError
 from imgconv.kernels.conv import candidates as conv_candidates, problem as conv
 from imgconv.kernels.matmul import template as matmul
 from imgconv.kernels.step import Choice
+from imgconv.kernels.target import LARGE_GPU
 from imgconv.kernels.templates import template_of
 from imgconv.onnx_import import import_onnx
 from imgconv.loading.compiled import prepare_for
@@ -132,6 +133,16 @@ def test_old_files_are_read(database: Database) -> None:
     assert [m.seconds for m in database.find(HERE, NAME)] == [1e-5]
     found = choice(database, PRODUCT, config=Config(float16=1))
     assert (found.specialisation, found.seconds) == (matmul.Specialisation(3, 1, 16, 8), 2e-5)
+
+
+def test_tiles_of_old_files_are_found(database: Database) -> None:
+    tiled = next(c for c in matmul.candidates(replace(PRODUCT, rows=64), "gpu", LARGE_GPU) if c.tile_depth)
+    problem = key(replace(PRODUCT, rows=64), Config(), GPU)
+    database.record(HERE, problem, [Measured(tiled, 1e-5)])
+    with sqlite3.connect(database.path) as connection:
+        text = "replace(specialisation, 'tile_depth', 'staged')"
+        assert connection.execute(f"UPDATE measured SET specialisation = {text}").rowcount == 1
+    assert database.find(HERE, problem) == [Measured(tiled, 1e-5)]
 
 
 def test_half_products_of_old_files_are_summed_in_runs(database: Database) -> None:

@@ -10,7 +10,7 @@ from math import ceil, prod
 
 from imgconv.dtype import FLOAT16
 from imgconv.kernels.conv.problem import Keep, Problem, Specialisation, kept_size, work_items
-from imgconv.kernels.conv.staging import WINOGRAD_TILES, groups_of, staging_group, tiled_candidates
+from imgconv.kernels.conv.tiled import WINOGRAD_TILES, groups_of, tiled_candidates, tiled_group
 from imgconv.kernels.conv.work import predicted_time
 from imgconv.kernels.device_model.adreno import WAVE
 from imgconv.kernels.device_model.time_range import best_of
@@ -83,7 +83,7 @@ def _in_groups(problem: Problem, made: Iterable[Specialisation], most: int) -> I
         if each.items <= most:
             yield each
         elif each.weights == "local":
-            yield replace(each, local_size=staging_group(problem, each, items))
+            yield replace(each, local_size=tiled_group(problem, each, items))
         elif each.parts <= items:
             yield replace(each, local_size=_work_group(problem, each, items))
 

@@ -179,10 +179,10 @@ class Specialisation:
         runs = (problem.sums == "runs") == (self.half_quads > 0) and (
             not self.half_quads or problem.group_input_quads % self.half_quads == 0
         )
-        return inside and kept and vectors and shared and runs and self._stages(problem) and self._transforms(problem)
+        return inside and kept and vectors and shared and runs and self._tiles(problem) and self._transforms(problem)
 
-    def _stages(self, problem: Problem) -> bool:
-        """Returns whether nothing is staged in local memory, or it is possible to."""
+    def _tiles(self, problem: Problem) -> bool:
+        """Returns whether items do not read through tiles in local memory, or can."""
         one_block = self.parts == self.vector_quads == 1 and self.local_size is not None
         one_image = problem.batch == problem.groups == 1 and problem.phases == (1, 1)
         return self.weights != "local" or (
@@ -199,7 +199,7 @@ class Specialisation:
         M the largest value of the tile. Each of those three columns then leaves an error of about 5.5 n w M 2**-24, and
         an infinity leaves NaN. (5.5 is the largest element of |A| |B| |G| whose element of A B G is 0.) So F(4, 3)
         needs an input whose values are known to be small, which bounds M by SMALL. Both tiles need sums in float, and
-        texels that are kept for all rows of a window or staged.
+        texels that are kept for all rows of a window or in a tile of local memory.
         """
         steps = problem.strides[1], problem.dilations[1], *problem.phases
         kept = self.keep == "input" or (self.keep == "line" and self.weights == "local")
@@ -264,7 +264,7 @@ def bytes_of_sum(problem: Problem) -> int:
 
 
 def by_taps(problem: Problem, chosen: Specialisation) -> bool:
-    """Returns whether a work group that stages copies one position of the window at once, not all of it."""
+    """Returns whether a tile in local memory has one position of the window at once, not all of it."""
     return chosen.weights == "local" and chosen.keep == "texel" and problem.window[1] > 1
 
 

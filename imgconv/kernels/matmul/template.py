@@ -32,8 +32,8 @@ from imgconv.kernels.step import AnyStep, Emitting, Placing, Step, Template, des
 from imgconv.kernels.target import LARGE_GPU, Target, TargetKind
 
 
-# Blocks of work items whose groups stage, and the local memory that every device has.
-STAGED_BLOCKS = ((2, 1), (4, 1), (8, 1), (4, 2), (8, 2))
+# Blocks of work items whose groups read through tiles in local memory, and the local memory that every device has.
+TILED_BLOCKS = ((2, 1), (4, 1), (8, 1), (4, 2), (8, 2))
 LOCAL_TEXELS = (1 << 15) // 16
 LARGEST_GROUP = 256  # work items
 GROUP = 128  # work items of a group that the driver chooses on a GPU; assumed
@@ -70,8 +70,8 @@ class Problem:
 class Specialisation:
     """The free constants of matmul.cl: the block of a work item, and how many work items share a sum (parts).
 
-    group_columns, group_rows: work items of a group along the output's quads and rows, for each part. staged: quads of
-    k that each part copies into local memory at once; 0 if items read the images themselves.
+    group_columns, group_rows: work items of a group along the output's quads and rows, for each part.
+    tile_depth: quads of k in the tiles of local memory that each part copies at once; 0 if items read the images.
     """
 
     block_rows: int = 1
@@ -79,33 +79,33 @@ class Specialisation:
     parts: int = 1
     group_columns: int = 1
     group_rows: int = 1
-    staged: int = 0
+    tile_depth: int = 0
 
     def __str__(self) -> str:
         text = f"block {self.block_rows}x{self.block_quads}, {self.parts} parts"
-        return text if not self.staged else (
-            f"{text}, {self.staged} quads staged, tile {self.tile_rows}x{self.tile_quads}"
+        return text if not self.tile_depth else (
+            f"{text}, tile {self.tile_rows}x{self.tile_quads}, {self.tile_depth} quads deep"
         )
 
     @property
     def tile_rows(self) -> int:
-        """Output rows of a work group, if it stages."""
+        """Output rows of a work group, if tiled."""
         return self.block_rows * self.group_rows
 
     @property
     def tile_quads(self) -> int:
-        """Output quads of a work group, if it stages."""
+        """Output quads of a work group, if tiled."""
         return self.block_quads * self.group_columns
 
     @property
     def items(self) -> int:
-        """Work items of a group, if it stages."""
+        """Work items of a group, if tiled."""
         return self.group_rows * self.group_columns * self.parts
 
     @property
     def local_texels(self) -> int:
-        """Texels of local memory of a group, if it stages: of copies, then of sums."""
-        copied = self.parts * self.staged * (self.tile_rows + LANES * self.tile_quads)
+        """Texels of local memory of a group, if tiled: of copies, then of sums."""
+        copied = self.parts * self.tile_depth * (self.tile_rows + LANES * self.tile_quads)
         return max(copied, self.items * self.block_rows * self.block_quads if self.parts > 1 else 0)
 
 
@@ -140,15 +140,15 @@ def candidates(
 
 
 def _tiles(problem: Problem, max_work_group: int) -> Iterator[Specialisation]:
-    """Candidates whose work groups stage tiles of both operands in local memory: groups of 64 to 256 items."""
+    """Candidates whose work groups read both operands through tiles in local memory: groups of 64 to 256 items."""
     most = min(LARGEST_GROUP, max_work_group)
-    for (rows, quads), parts, items, columns, staged in itertools.product(
-        STAGED_BLOCKS, (1, 2, 4, 8), (32, 64, 128), (8, 16), (2, 4)
+    for (rows, quads), parts, items, columns, tile_depth in itertools.product(
+        TILED_BLOCKS, (1, 2, 4, 8), (32, 64, 128), (8, 16), (2, 4)
     ):
-        made = Specialisation(rows, quads, parts, columns, items // columns, staged)
+        made = Specialisation(rows, quads, parts, columns, items // columns, tile_depth)
         waste = problem.rows < made.tile_rows - rows or problem.output_quads < made.tile_quads
         if 64 <= made.items <= most and made.local_texels <= LOCAL_TEXELS and not waste and (
-            parts * staged * LANES <= problem.inner
+            parts * tile_depth * LANES <= problem.inner
         ):
             yield made
 
@@ -167,8 +167,8 @@ def launch_work(problem: Problem, chosen: Specialisation, kind: TargetKind) -> L
         steps=quads * (LANES if kind == "cpu" else 1), fewest_registers=block + texels + BESIDE,
         texels=problem.batch * (different + problem.inner * problem.output_quads),
     )
-    if chosen.staged:
-        return _staging(problem, chosen, work)
+    if chosen.tile_depth:
+        return _tiled(problem, chosen, work)
     if parts == 1:
         return work
     # A sum's parts are written to local memory and read from it.
@@ -179,11 +179,11 @@ def launch_work(problem: Problem, chosen: Specialisation, kind: TargetKind) -> L
     )
 
 
-def _staging(problem: Problem, chosen: Specialisation, work: LaunchWork) -> LaunchWork:
+def _tiled(problem: Problem, chosen: Specialisation, work: LaunchWork) -> LaunchWork:
     """The work of a launch whose groups copy tiles into local memory, where their items read them."""
-    copies = ceil(ceil(problem.inner / LANES) / (chosen.parts * chosen.staged))
+    copies = ceil(ceil(problem.inner / LANES) / (chosen.parts * chosen.tile_depth))
     tiles = ceil(problem.output_quads / chosen.tile_quads) * ceil(problem.rows / chosen.tile_rows)
-    tile = chosen.parts * chosen.staged * (chosen.tile_rows + LANES * chosen.tile_quads)
+    tile = chosen.parts * chosen.tile_depth * (chosen.tile_rows + LANES * chosen.tile_quads)
     shared = 2 * work.writes if chosen.parts > 1 else 0
     return replace(
         work, groups=problem.batch * tiles, items=chosen.items, reads=0, steps=0, local=work.reads + shared,
@@ -273,14 +273,15 @@ def product_kernel(
     shared = chosen.parts > 1
     local = (chosen.group_columns, chosen.parts, 1) if shared else None
     size = (round_up(blocks[0], chosen.group_columns), *blocks[1:]) if shared else blocks
-    if chosen.staged:
+    if chosen.tile_depth:
         tiles = ceil(problem.output_quads / chosen.tile_quads), ceil(problem.rows / chosen.tile_rows)
         local, size = (chosen.items, 1, 1), (tiles[0] * chosen.items, 1, problem.batch * tiles[1])
     a_x, a_y, b_x, b_y = (coordinate(e, index_text(e, helpers)) for e in (*where_a, *where_b))
     constants: dict[str, str | int] = {
         "INDEX": "short" if largest <= SHORT_LIMIT else "int", "ROWS": problem.rows, "INNER": problem.inner,
         "BLOCK_ROWS": chosen.block_rows, "BLOCK_QUADS": chosen.block_quads, "PARTS": chosen.parts,
-        "WORK_GROUP_COLUMNS": chosen.group_columns, "WORK_GROUP_ROWS": chosen.group_rows, "STAGED": chosen.staged,
+        "WORK_GROUP_COLUMNS": chosen.group_columns, "WORK_GROUP_ROWS": chosen.group_rows,
+        "TILE_DEPTH": chosen.tile_depth,
         "CHECK_INNER": int(problem.inner % LANES != 0 and not padded_inner),
         "A_IMAGE": image_type(a.texture), "READ_A(x, y)": read_text("a", a.texture, helpers, past=inside),
         "A_X(batch, row, quad)": a_x, "A_Y(batch, row, quad)": a_y,
@@ -384,7 +385,7 @@ def kernel(step: Step[Problem, bool], chosen: Specialisation, emitting: Emitting
 
 TEMPLATE = Template(
     "product", "matmul.cl", Problem, Specialisation,
-    allowed=lambda problem, chosen: chosen.staged > 0 or not problem.transposed,
+    allowed=lambda problem, chosen: chosen.tile_depth > 0 or not problem.transposed,
     candidates=lambda problem, target: candidates(
         problem, target.kind, target.compute_units, target.max_work_group
     ),

@@ -5,9 +5,10 @@
 //     A  [ 1 quad of  ]      [ TILE_ROWS rows of    ]
 //        [ TILE_ROWS  ]      [ the output           ]
 //
-// The sum is cut in PARTS, and PART_ITEMS items make each: STAGED quads of k at a time, fetched into registers while
-// those before them are used. Item (r, c) of a part makes rows r * BLOCK_ROWS + 0, 1, ... of the tile, and its quads
-// c, c + WORK_GROUP_COLUMNS, ..., so that neighbours read neighbours. If B_TRANSPOSED, texels of B are taken apart.
+// The sum is cut in PARTS, and PART_ITEMS items make each: TILE_DEPTH quads of k at a time, fetched into registers
+// while those before them are used. Item (r, c) of a part makes rows r * BLOCK_ROWS + 0, 1, ... of the tile, and its
+// quads c, c + WORK_GROUP_COLUMNS, ..., so that neighbours read neighbours. If B_TRANSPOSED, texels of B are
+// taken apart.
 
 #pragma once
 #include "kernels/lib/output.cl"
@@ -25,13 +26,13 @@
 #define PARTS 32                        // work items that share a sum: a power of two
 #endif
 #ifndef WORK_GROUP_COLUMNS
-#define WORK_GROUP_COLUMNS 4            // work items of a work group along the output's quads, if PARTS > 1 or STAGED
+#define WORK_GROUP_COLUMNS 4            // work items of a work group along the output's quads, if PARTS > 1 or tiled
 #endif
 #ifndef WORK_GROUP_ROWS
-#define WORK_GROUP_ROWS 1               // work items of a work group along the output's rows, if STAGED
+#define WORK_GROUP_ROWS 1               // work items of a work group along the output's rows, if tiled
 #endif
-#ifndef STAGED
-#define STAGED 0                        // quads of k that each part copies at once; 0: items read the images themselves
+#ifndef TILE_DEPTH
+#define TILE_DEPTH 0                    // quads of k in a part's tile; 0: no tiles, items read the images themselves
 #endif
 #ifndef CHECK_INNER
 #define CHECK_INNER 0                   // 1: K is not a multiple of four, and what lies below row K of B is not zero
@@ -66,13 +67,13 @@
 
 #define INNER_QUADS ((INNER + 3) / 4)
 
-#if STAGED
+#if TILE_DEPTH
 #define PART_ITEMS (WORK_GROUP_ROWS * WORK_GROUP_COLUMNS)
 #define TILE_ROWS (WORK_GROUP_ROWS * BLOCK_ROWS)
 #define TILE_QUADS (WORK_GROUP_COLUMNS * BLOCK_QUADS)
 #define ROW_TILES ((ROWS + TILE_ROWS - 1) / TILE_ROWS)
-#define ALL_LEFT (STAGED * TILE_ROWS)
-#define ALL_RIGHT (STAGED * 4 * TILE_QUADS)
+#define ALL_LEFT (TILE_DEPTH * TILE_ROWS)
+#define ALL_RIGHT (TILE_DEPTH * 4 * TILE_QUADS)
 #define BLOCK (BLOCK_ROWS * BLOCK_QUADS)
 // Texels of local memory: the copies of all parts, and after them their sums.
 #define COPIED (PARTS * (ALL_LEFT + ALL_RIGHT))
@@ -81,14 +82,14 @@
 // The share of an item of a part, in turns.
 #define TURNS(total) (((total) + PART_ITEMS - 1) / PART_ITEMS)
 // Whether all parts end with K.
-#define WHOLE (INNER_QUADS % (PARTS * STAGED) == 0)
+#define WHOLE (INNER_QUADS % (PARTS * TILE_DEPTH) == 0)
 
 // Fetches an item's share of A's tile from k quad `first` on. Neighbours read neighbouring quads.
 inline void fetch_left(float4 *fetched, A_IMAGE a, int item, int batch, int first_row, int first) {
 #pragma unroll
   for (int turn = 0; turn < TURNS(ALL_LEFT); turn++) {
-    const int n = min(item + turn * PART_ITEMS, ALL_LEFT - 1), quad = first + n % STAGED;
-    const int row = min(first_row + n / STAGED, ROWS - 1);
+    const int n = min(item + turn * PART_ITEMS, ALL_LEFT - 1), quad = first + n % TILE_DEPTH;
+    const int row = min(first_row + n / TILE_DEPTH, ROWS - 1);
     fetched[turn] = (float4)(0.0f);
     if (WHOLE || quad < INNER_QUADS) fetched[turn] = READ_A(A_X(batch, row, quad), A_Y(batch, row, quad));
   }
@@ -98,7 +99,7 @@ inline void put_left(__local float4 *left, const float4 *fetched, int item) {
 #pragma unroll
   for (int turn = 0; turn < TURNS(ALL_LEFT); turn++) {
     const int n = item + turn * PART_ITEMS;
-    if (n < ALL_LEFT) left[n % STAGED * TILE_ROWS + n / STAGED] = fetched[turn];
+    if (n < ALL_LEFT) left[n % TILE_DEPTH * TILE_ROWS + n / TILE_DEPTH] = fetched[turn];
   }
 }
 

@@ -101,15 +101,15 @@ def product_specialisations(problem: product_kernel.Problem) -> list[product_ker
         for rows, quads, parts, columns in itertools.product((1, 2, 3), (1, 2, 3), (1, 2, 16), (1, 4))
         if parts > 1 or columns == 1
     ]
-    return [each for each in made if each.staged or not problem.transposed]
+    return [each for each in made if each.tile_depth or not problem.transposed]
 
 
 def tiled_specialisations(problem: product_kernel.Problem) -> list[product_kernel.Specialisation]:
     """Tiles in local memory: the candidates of a large GPU, and small ones that divide nothing."""
-    made = [c for c in product_kernel.candidates(problem, "gpu", LARGE_GPU) if c.staged]
+    made = [c for c in product_kernel.candidates(problem, "gpu", LARGE_GPU) if c.tile_depth]
     made += [
-        product_kernel.Specialisation(rows, quads, parts, columns, group_rows, staged)
-        for (rows, quads), parts, (columns, group_rows), staged in itertools.product(
+        product_kernel.Specialisation(rows, quads, parts, columns, group_rows, depth)
+        for (rows, quads), parts, (columns, group_rows), depth in itertools.product(
             ((1, 1), (3, 1), (2, 2)), (1, 2, 3), ((1, 1), (3, 2), (2, 3)), (1, 3)
         )
     ]

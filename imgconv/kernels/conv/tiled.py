@@ -1,4 +1,4 @@
-"""The specialisations of conv.cl whose work groups stage weights and input in local memory."""
+"""The specialisations of conv_tiled.cl, whose work groups read weights and input through tiles in local memory."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from math import prod
 from imgconv.kernels.conv.problem import Keep, Problem, Specialisation, local_texels_of, work_items
 from imgconv.kernels.source import round_up
 
-# Blocks of work groups that stage weights and input in local memory, by what they keep of the input there.
-STAGED_BLOCKS = {
+# Blocks of work items, by what of the input a tile has.
+TILED_BLOCKS = {
     "texel": ((4, 1, 1), (4, 1, 2), (8, 1, 1), (4, 2, 1), (4, 4, 1), (8, 2, 1)),
     "line": ((4, 1, 1), (4, 1, 2), (4, 2, 1), (4, 2, 2), (4, 1, 4), (8, 1, 4)),
 }
 WINOGRAD_TILES = (2, 4)
-# A dilation from which on work groups may stage one position of a window at once.
+# A dilation from which on tiles may have one position of a window at once.
 FAR_APART = 4
 
 
 def tiled_candidates(problem: Problem) -> Iterator[Specialisation]:
-    """Candidates whose work groups stage weights and input in local memory."""
+    """Candidates whose work groups read weights and input through tiles in local memory."""
     keep: Keep = "texel" if problem.window[1] == 1 else "line"
     tiles = (0, *WINOGRAD_TILES) if problem.window[1] == 3 else (0,)
-    for block, tile in itertools.product(STAGED_BLOCKS[keep], tiles):
-        yield _staging(problem, block, keep, tile)
+    for block, tile in itertools.product(TILED_BLOCKS[keep], tiles):
+        yield _tiled(problem, block, keep, tile)
     # Windows of which neighbouring outputs share few texels.
     if keep == "line" and (max(problem.dilations) >= FAR_APART or problem.strides == problem.window):
-        for block in STAGED_BLOCKS["texel"]:
-            yield _staging(problem, block, "texel")
+        for block in TILED_BLOCKS["texel"]:
+            yield _tiled(problem, block, "texel")
 
 
-def _staging(problem: Problem, block: tuple[int, int, int], keep: Keep, winograd: int = 0) -> Specialisation:
+def _tiled(problem: Problem, block: tuple[int, int, int], keep: Keep, winograd: int = 0) -> Specialisation:
     """The candidate with a block and its work group."""
     length, height, each = block
     made = Specialisation(
         length, min(problem.phase_size[0], height), min(each, problem.group_output_quads), keep, "local",
         float_coordinates=True, winograd=winograd,
     )
-    return replace(made, local_size=staging_group(problem, made))
+    return replace(made, local_size=tiled_group(problem, made))
 
 
-def staging_group(problem: Problem, chosen: Specialisation, items: int = 128) -> tuple[int, int, int]:
-    """A work group of so many items with few idle ones, which stages few texels for each input quad."""
+def tiled_group(problem: Problem, chosen: Specialisation, items: int = 128) -> tuple[int, int, int]:
+    """A work group of so many items with few idle ones, whose tile has few texels of each input quad."""
     blocks = work_items(problem, chosen)
 
     def started(group: tuple[int, int, int]) -> int:
