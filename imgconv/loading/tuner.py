@@ -129,14 +129,11 @@ class Trial:
         first launch after a pause waits for threads or clocks to wake, and the others find the caches as the previous
         launch left them.
         """
-        context, order, shuffle = self.session.context, list(numbers), random.Random(0).shuffle
+        order, shuffle = list(numbers), random.Random(0).shuffle
         seconds: dict[int, list[float]] = {n: [] for n in numbers}
         for _ in range(rounds):
             shuffle(order)
-            with context.lock:
-                self.session.keep_busy(len(order))
-                found = context.durations([context.enqueue(*self.launches[n]) for n in order])
-            for number, taken in zip(order, found, strict=True):
+            for number, taken in zip(order, self.session.seconds_of([self.launches[n] for n in order]), strict=True):
                 seconds[number].append(taken)
         return [float(numpy.quantile(seconds[n], QUANTILE)) for n in numbers]
 

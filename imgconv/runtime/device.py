@@ -137,6 +137,9 @@ class Device(Protocol):
     def finish(self, events: Sequence[Event] = ()) -> None:
         """Waits for everything enqueued. Raises DeviceError if it failed, which some drivers say by the events only."""
 
+    def is_over(self, events: Sequence[Event]) -> bool:
+        """Returns whether the commands of all events have ended, even by an error."""
+
     def spans(self, events: Iterable[Event]) -> list[tuple[float, float]]:
         """Returns the (start, end) of each launch or copy, in seconds since the first one started. Waits for all."""
 
@@ -170,9 +173,6 @@ class QueuedDevice(Device, Protocol):
 
     def wait(self, events: Sequence[Event]) -> None:
         """Waits for events."""
-
-    def is_over(self, events: Sequence[Event]) -> bool:
-        """Returns whether the commands of all events have ended, even by an error."""
 
     def ticks(self, events: Sequence[Event]) -> tuple[int, int]:
         """Returns the start of the first of some timed events and the end of the last one, in nanoseconds."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy
 
 from imgconv.cl.building.source import Part
-from imgconv.runtime.device import Device, Event, LaunchSequence
+from imgconv.runtime.device import Device, Event, Launch, LaunchSequence
 from imgconv.runtime.device_memory import DeviceMemory
 from imgconv.runtime.io_binding import IOBinding, Inputs
 
@@ -24,6 +24,9 @@ __kernel void keep_busy(__global float *number, __global const int *steps) {
 """
 # 46 us on an H200; its driver and pyopencl take 15 us to enqueue a launch with images and an event.
 STEPS_OF_LAUNCH = 20000
+# Launches are enqueued again, each time after twice as much work, if the host needed longer. Other threads of a process
+# that builds programs make it ten times as slow.
+ATTEMPTS = 6
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Timeline:
 
 
 class Busy:
-    """Work for a GPU that takes about as long as a host needs to enqueue launches.
+    """Work for a GPU that takes longer than a host needs to enqueue launches.
 
     NVIDIA's driver (580, H200) counts the setup of a launch as part of it: some 4 us, which vary with the host's pace.
     If other work runs before, the setup is done before the launch starts.
@@ -56,10 +59,24 @@ class Busy:
         with device.building([Part(SOURCE, "keep_busy")]) as built:
             (self._program,) = built
         self._number = device.buffer(numpy.zeros(1, numpy.float32))
+        self._steps_of_launch = STEPS_OF_LAUNCH
+
+    def before(self, launches: Sequence[Launch]) -> list[Event]:
+        """Enqueues launches while the device is busy: if the work was over before the last one, all once more.
+
+        Raises DeviceError, ResourceError.
+        """
+        for _ in range(ATTEMPTS):
+            work = self.enqueue(len(launches))
+            events = [self._device.enqueue(*launch) for launch in launches]
+            if not self._device.is_over([work]):
+                break
+            self._steps_of_launch = min(2 * self._steps_of_launch, STEPS_OF_LAUNCH << ATTEMPTS)
+        return events
 
     def enqueue(self, launches: int) -> Event:
-        """Keeps the device busy while the host enqueues `launches` launches. Raises DeviceError, ResourceError."""
-        steps = self._device.buffer(numpy.array([STEPS_OF_LAUNCH * launches], numpy.int32))
+        """Enqueues the work for `launches` launches. Raises DeviceError, ResourceError."""
+        steps = self._device.buffer(numpy.array([self._steps_of_launch * launches], numpy.int32))
         launch = self._device.launch(self._program, "keep_busy", [self._number, steps], (1,), (1,))
         return self._device.enqueue(*launch)
 
@@ -75,15 +92,12 @@ class Measuring:
     def _busy(self) -> Busy | None:
         return Busy(self.context) if self.context.info.kind == "gpu" else None
 
-    def keep_busy(self, launches: int) -> None:
-        """Keeps a GPU at work while `launches` launches to be timed are enqueued. Raises what `Busy` raises."""
-        if self._busy is not None:
-            self._busy.enqueue(launches)
-
-    def launch_seconds(self) -> list[float]:
-        """Seconds of each launch, in the plan's order, with the inputs of the last run. Raises DeviceError."""
-        self.keep_busy(len(self._sequence.launches))
-        return self.context.durations([self.context.enqueue(*launch) for launch in self._sequence.launches])
+    def seconds(self, launches: Sequence[Launch]) -> list[float]:
+        """Seconds of each launch, run in this order. Raises what `Busy` raises."""
+        with self.context.lock:
+            if self._busy is not None:
+                return self.context.durations(self._busy.before(launches))
+            return self.context.durations([self.context.enqueue(*launch) for launch in launches])
 
     def timeline(self, inputs: Inputs) -> Timeline:
         """The Timeline of one run. Raises InputError naming the input that does not fit, DeviceError."""

@@ -153,16 +153,16 @@ class Session:
 
     # Measuring, in a context that was opened with profile=True
 
-    def keep_busy(self, launches: int) -> None:
-        """Keeps a GPU at work while `launches` launches to be timed are enqueued. Raises what `Busy` raises."""
-        self._measuring.keep_busy(launches)
+    def seconds_of(self, launches: Sequence[Launch]) -> list[float]:
+        """Seconds that each of these launches takes on the device, run in this order. Raises DeviceError."""
+        return self._measuring.seconds(launches)
 
     def launch_seconds(self) -> list[float]:
         """Seconds that each launch takes on the device, in the plan's order, with the inputs of the last run.
 
         Raises DeviceError if the context was not opened with profile=True.
         """
-        return self._measuring.launch_seconds()
+        return self.seconds_of(self.sequence.launches)
 
     def timeline(self, inputs: Inputs) -> Timeline:
         """The Timeline of one run. Raises InputError naming the input that does not fit.

@@ -153,6 +153,24 @@ def test_a_gpu_is_busy_while_a_round_is_enqueued(device: DeviceInfo, monkeypatch
     assert [name == "keep_busy" for name in launched] == [True, False, False] * 2
 
 
+@pytest.mark.parametrize("early", [0, 2, 100])
+def test_work_that_ended_too_early_is_repeated_and_longer(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, early: int
+) -> None:
+    """early: how often the work is over before the host has enqueued the last launch."""
+    monkeypatch.setattr(measuring, "STEPS_OF_LAUNCH", 1)
+    context = open_device(device, profile=True)
+    work, over, steps = measuring.Busy(context), [True] * early, context.buffer(numpy.ones(1, numpy.int32))
+    launch = context.launch(work._program, "keep_busy", [work._number, steps], (1,), (1,))
+    monkeypatch.setattr(context, "is_over", lambda events: bool(over) and over.pop())
+    assert len(context.durations(work.before([launch, launch]))) == 2
+    tried = min(early + 1, measuring.ATTEMPTS)
+    assert len(over) == max(0, early - tried) and work._steps_of_launch == 2 ** min(early, measuring.ATTEMPTS)
+    (found,) = context.read(work._number, (1,), numpy.float32)
+    taken = sum(2 * 2**n + 2 for n in range(tried))  # steps; the number is halved and increased by one at each
+    assert found == numpy.float32(2.0 - 2.0 ** (1 - taken))
+
+
 def test_a_busy_device_takes_steps_for_each_launch(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "STEPS_OF_LAUNCH", 1)
     context = open_device(device)
