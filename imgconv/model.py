@@ -145,18 +145,21 @@ class Model:
         """Makes the plan that `run` needs for these inputs, unless it is there. Raises what `run` raises."""
         self._prepared(inputs)
 
-    def submit(self, inputs: Inputs, depth: int = DEPTH, outputs: Mapping[str, Array] | None = None) -> Frame:
+    def submit(
+        self, inputs: Inputs, depth: int = DEPTH, outputs: Mapping[str, Array] | None = None, tag: object = None
+    ) -> Frame:
         """Starts a run; returns the Future of its outputs, as `run` gives them. inputs: an array for every input.
 
             frames = [model.submit({"x": array}) for array in arrays]
             results = [frame.result()["y"] for frame in frames]
 
         Upload, compute and download of successive frames overlap. With `depth` frames under way it waits for the first
-        of them. The inputs may be changed once it returns. outputs: arrays for result() to fill. A frame takes
-        `plan.buffer_bytes` on the device, and the same of pinned memory. Raises as `run`, result() as the device.
+        of them. The inputs may be changed once it returns. outputs: arrays for result() to fill. tag: any object, as
+        a timestamp, that `frame.tag` gives back, in callbacks too. A frame takes `plan.buffer_bytes` on the device, and
+        the same of pinned memory. Raises as `run`, result() as the device.
         """
         compiled, given = self._prepared(inputs, outputs)
-        return compiled.pipeline.submit(given, depth, outputs)
+        return compiled.pipeline.submit(given, depth, outputs, tag)
 
     def mapped(self) -> Mapped:
         """Memory for one run's inputs and outputs that is filled and read in place, for the sizes of the last run.

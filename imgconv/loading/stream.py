@@ -51,11 +51,13 @@ class Stream:
 
         return self._compiled.run(as_given(inputs, self._source.format))
 
-    def submit(self, inputs: Inputs, depth: int = DEPTH, outputs: Mapping[str, Array] | None = None) -> Frame:
+    def submit(
+        self, inputs: Inputs, depth: int = DEPTH, outputs: Mapping[str, Array] | None = None, tag: object = None
+    ) -> Frame:
         """Starts a frame; returns the Future of its outputs. Frames run in the order of the calls; see Model.submit."""
         from imgconv.runtime.io_binding import as_given
 
-        return self._compiled.pipeline.submit(as_given(inputs, self._source.format), depth, outputs)
+        return self._compiled.pipeline.submit(as_given(inputs, self._source.format), depth, outputs, tag)
 
     def mapped(self) -> Mapped:
         """Memory for one frame's inputs and outputs that is filled and read in place; see Model.mapped."""

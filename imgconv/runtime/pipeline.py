@@ -69,15 +69,17 @@ class Frame(Future[dict[str, Array]]):
         frame = model.submit({"x": array})
         frame.result()["y"]                     # waits; raises what failed on the device
 
-    ticks: start and end of its 'upload', 'compute' and 'download', in nanoseconds of the device's clock, once it is
-    done; empty unless the context was opened with profile=True.
+    tag: what submit was given for it. ticks: start and end of its 'upload', 'compute' and 'download', in nanoseconds of
+    the device's clock, once it is done; empty unless the context was opened with profile=True.
     """
 
-    def __init__(self, pipeline: Pipeline, direct: Arrays, outputs: Mapping[str, Array]) -> None:
+    def __init__(
+        self, pipeline: Pipeline, direct: Arrays, outputs: Mapping[str, Array], tag: object = None
+    ) -> None:
         """direct: the inputs that the host reads. outputs: the caller's arrays."""
         super().__init__()
         self._condition = _Condition()  # Future's
-        self.direct, self.outputs = direct, outputs
+        self.direct, self.outputs, self.tag = direct, outputs, tag
         self.ticks: Mapping[str, Ticks] = {}
         self._pipeline: Pipeline | None = pipeline  # until it is done
         self._memory: FrameMemory | None = None
@@ -179,7 +181,9 @@ class Pipeline:
         """Bytes of device memory of the frames, beside that of the plan."""
         return (len(self._free) + len(self._busy)) * self._session.plan.buffer_bytes
 
-    def submit(self, inputs: Inputs, depth: int, outputs: Mapping[str, Array] | None = None) -> Frame:
+    def submit(
+        self, inputs: Inputs, depth: int, outputs: Mapping[str, Array] | None = None, tag: object = None
+    ) -> Frame:
         """Starts a frame; waits first while `depth` frames are in flight.
 
         The arrays are copied before it returns. outputs: arrays to fill for some outputs. Raises InputError for inputs
@@ -197,7 +201,8 @@ class Pipeline:
         wanted = outputs or {}
         on_device = wanted if self._fallback is None else self._fallback.on_device(wanted)
         check_outputs(self._session.plan.outputs, on_device)
-        frame = Frame(self, {} if self._fallback is None else self._fallback.inputs_of(arrays, copy=True), wanted)
+        direct = {} if self._fallback is None else self._fallback.inputs_of(arrays, copy=True)
+        frame = Frame(self, direct, wanted, tag)
         try:
             self._until(partial(self._give_memory, frame, depth))
             self._start(frame, arrays)

@@ -103,6 +103,9 @@ void refuse(const std::string &path, const imgconv_options &options, imgconv_mod
   REQUIRE(imgconv_open_memory(whole.data(), whole.size() / 2, &options, &opened, &error) == IMGCONV_ERROR_FILE);
   REQUIRE(!opened && std::strlen(error.message));
   REQUIRE(imgconv_open_file("/no/such/file", &options, &opened, &error) == IMGCONV_ERROR_FILE);
+  imgconv_options cancelled = options;
+  cancelled.progress = [](void *, imgconv_phase, size_t, size_t) { return 1; };
+  REQUIRE(imgconv_open_file(path.c_str(), &cancelled, &opened, &error) == IMGCONV_ERROR_CANCELLED && !opened);
   Arrays inputs = inputs_of(model, 0), outputs = outputs_of(model);
   const imgconv_array wrong = {inputs.contents[0].data(), 1, nullptr, nullptr};
   REQUIRE(imgconv_run(model, &wrong, outputs.get(), &error) == IMGCONV_ERROR_ARGUMENT);

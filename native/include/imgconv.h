@@ -40,6 +40,11 @@
 extern "C" {
 #endif
 
+/* The version of this header. The one place for the player's version; it is that of the Python package. */
+#define IMGCONV_VERSION_MAJOR 0
+#define IMGCONV_VERSION_MINOR 1
+#define IMGCONV_VERSION_PATCH 0
+
 typedef enum imgconv_status {
   IMGCONV_OK = 0,
   IMGCONV_ERROR_ARGUMENT = 1,    /* what the caller gave does not fit */
@@ -54,8 +59,9 @@ typedef enum imgconv_status {
   IMGCONV_ERROR_TIMEOUT = 10,    /* a call took longer than options.timeout_ms: see Time above */
   IMGCONV_ERROR_CRASH = 11,      /* processes ended while the driver compiled kernels of the file: see
                                     options.cache_folder; the message names them and what to remove */
-  IMGCONV_ERROR_WRONG = 12       /* the driver computes a launch wrongly, and what could replace it, or loses launches;
+  IMGCONV_ERROR_WRONG = 12,      /* the driver computes a launch wrongly, and what could replace it, or loses launches;
                                     the message names launch, node, kernel, device and driver */
+  IMGCONV_ERROR_CANCELLED = 13   /* options.progress ended the opening of a model */
 } imgconv_status;
 
 typedef struct imgconv_error {
@@ -123,6 +129,21 @@ typedef enum imgconv_check_mode {
   IMGCONV_CHECK_OFF
 } imgconv_check_mode;
 
+/* The work of opening a model. Further phases may be added. */
+typedef enum imgconv_phase {
+  IMGCONV_PHASE_OPEN,  /* of device and file; not counted: `total` is 0 */
+  IMGCONV_PHASE_BUILD, /* of programs, which the driver compiles unless they are kept. Most of the time of a first open */
+  IMGCONV_PHASE_CHECK, /* of launches, see options.check */
+  IMGCONV_PHASE_TUNE,  /* of launches, see options.tune_ms */
+  IMGCONV_PHASE_RUN    /* of each launch for the first time, at which some drivers compile */
+} imgconv_phase;
+
+/* Called while a model is opened, about ten times a second, by the thread that opens it: `done` of `total` are over. If it
+ * returns another number than 0, opening ends with IMGCONV_ERROR_CANCELLED once what the driver compiles at the moment is
+ * compiled. Everything is released then, and nothing is kept in options.cache_folder. data: options.progress_data. It
+ * throws no C++ exception and calls no function of this library. */
+typedef int (*imgconv_progress)(void *data, imgconv_phase phase, size_t done, size_t total);
+
 /* Zeros are the defaults. */
 typedef struct imgconv_options {
   const char *device;       /* an index, or a part of platform, name and OpenCL C version in any case. NULL: a GPU if
@@ -147,9 +168,14 @@ typedef struct imgconv_options {
                                right ones are kept in cache_folder, and taken by later opens that check or tune; without
                                a folder each open tunes. No kernel is begun after that time; the last one may take
                                longer. 0: none */
+  imgconv_progress progress; /* NULL: none */
+  void *progress_data;
 } imgconv_options;
 
 typedef struct imgconv_model imgconv_model;
+
+/* The version of the library: "0.1.0". */
+IMGCONV_API const char *imgconv_version(void);
 
 /* Opens a compiled model on a device: reads and checks the file, builds its kernels, allocates all memory of a run and
  * uploads the weights. If the driver fails at a plan's kernels, the next plan of the file that fits is taken.
@@ -196,6 +222,16 @@ IMGCONV_API imgconv_status imgconv_submit(
 /* Waits for a frame and fetches its outputs, each once, whatever the status. outputs: as in imgconv_run. */
 IMGCONV_API imgconv_status imgconv_wait(
     imgconv_model *model, uint64_t frame, const imgconv_array *outputs, imgconv_error *error);
+
+/* As imgconv_submit, for a frame that carries a number of the caller's, such as a camera's timestamp, or a pointer. */
+IMGCONV_API imgconv_status imgconv_submit_tagged(
+    imgconv_model *model, const imgconv_array *inputs, uint64_t tag, imgconv_error *error);
+
+/* As imgconv_wait, for the first frame in flight, in the order of the calls, for which no thread waits. tag: becomes what
+ * imgconv_submit_tagged was given, or the number that imgconv_submit gave; 0 if no frame is in flight, which is
+ * IMGCONV_ERROR_ARGUMENT. */
+IMGCONV_API imgconv_status imgconv_wait_next(
+    imgconv_model *model, uint64_t *tag, const imgconv_array *outputs, imgconv_error *error);
 
 /* Sets what the model keeps from run to run to zero, as it is after opening. Frames in flight end first. */
 IMGCONV_API imgconv_status imgconv_reset(imgconv_model *model, imgconv_error *error);

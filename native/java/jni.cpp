@@ -106,6 +106,15 @@ imgconv_video_frame frame_of(
   return frame;
 }
 
+// Starts a frame, with the tag if it has one, unless there is an error already. Gives its number, 0 with a tag.
+uint64_t submit(imgconv_model *model, const imgconv_array *inputs, jboolean tagged, jlong tag, imgconv_error &error) {
+  uint64_t frame = 0;
+  if (error.status) return frame;
+  if (tagged) imgconv_submit_tagged(model, inputs, static_cast<uint64_t>(tag), &error);
+  else imgconv_submit(model, inputs, &frame, &error);
+  return frame;
+}
+
 // After a call that took too long the driver may still use the buffers: they are never collected.
 void keep(JNIEnv *java, jobjectArray buffers, const imgconv_error &error) {
   if (error.status != IMGCONV_ERROR_TIMEOUT || !buffers) return;
@@ -114,6 +123,22 @@ void keep(JNIEnv *java, jobjectArray buffers, const imgconv_error &error) {
     if (buffer) java->NewGlobalRef(buffer);
     java->DeleteLocalRef(buffer);
   }
+}
+
+// A Model.Progress, and Model.goesOn, which calls it.
+struct Listener {
+  JNIEnv *java;
+  jclass model;
+  jmethodID goes_on;
+  jobject progress;
+};
+
+// An imgconv_progress, which is called by the thread that opens the model.
+int tell(void *data, imgconv_phase phase, size_t done, size_t total) {
+  const Listener &to = *static_cast<const Listener *>(data);
+  const jboolean goes_on = to.java->CallStaticBooleanMethod(
+      to.model, to.goes_on, to.progress, static_cast<jint>(phase), static_cast<jlong>(done), static_cast<jlong>(total));
+  return to.java->ExceptionCheck() || !goes_on;
 }
 
 // A Model.Tensor. Null if an exception is pending.
@@ -133,6 +158,10 @@ jobject tensor_of(JNIEnv *java, jclass kind, jmethodID make, const imgconv_tenso
 
 extern "C" {
 
+JNIEXPORT jbyteArray JNICALL Java_imgconv_Model_versionText(JNIEnv *java, jclass) {
+  return text_of(java, imgconv_version());
+}
+
 JNIEXPORT jbyteArray JNICALL Java_imgconv_Model_devicesJson(JNIEnv *java, jclass) {
   size_t needed = 0;
   imgconv_error error{};
@@ -144,14 +173,21 @@ JNIEXPORT jbyteArray JNICALL Java_imgconv_Model_devicesJson(JNIEnv *java, jclass
 }
 
 JNIEXPORT jlong JNICALL Java_imgconv_Model_open(
-    JNIEnv *java, jclass, jbyteArray path, jobject file, jbyteArray device, jbyteArray cache_folder, jint frames,
-    jint tune_ms) {
-  const Text path_text(java, path), device_text(java, device), cache_text(java, cache_folder);
+    JNIEnv *java, jclass self, jbyteArray path, jobject file, jbyteArray device, jbyteArray cache_folder,
+    jbyteArray shapes, jintArray numbers, jobject progress) {
+  const Text path_text(java, path), device_text(java, device), cache_text(java, cache_folder), shapes_text(java, shapes);
+  jint given[3];
+  java->GetIntArrayRegion(numbers, 0, 3, given);
+  Listener listener{java, self, java->GetStaticMethodID(self, "goesOn", "(Limgconv/Model$Progress;IJJ)Z"), progress};
   imgconv_options options{};
   options.device = device_text.get();
   options.cache_folder = cache_text.get();
-  options.tune_ms = static_cast<uint32_t>(std::max(tune_ms, 0));
-  options.frames = frames < 0 ? UINT32_MAX : static_cast<uint32_t>(frames);
+  options.shapes = shapes_text.get();
+  options.frames = given[0] < 0 ? UINT32_MAX : static_cast<uint32_t>(given[0]);
+  options.timeout_ms = static_cast<uint32_t>(std::max(given[1], 0));
+  options.tune_ms = static_cast<uint32_t>(std::max(given[2], 0));
+  options.progress = progress ? tell : nullptr;
+  options.progress_data = &listener;
   imgconv_model *model = nullptr;
   imgconv_error error{};
   if (file && !java->GetDirectBufferAddress(file)) {
@@ -207,15 +243,26 @@ JNIEXPORT void JNICALL Java_imgconv_Model_runBuffers(JNIEnv *java, jobject self,
   check(java, error);
 }
 
-JNIEXPORT jlong JNICALL Java_imgconv_Model_submitBuffers(JNIEnv *java, jobject self, jobjectArray inputs) {
+JNIEXPORT jlong JNICALL Java_imgconv_Model_submitBuffers(
+    JNIEnv *java, jobject self, jobjectArray inputs, jboolean tagged, jlong tag) {
   imgconv_error error{};
   imgconv_model *model = model_of(java, self, error);
   const auto given = arrays_of(java, inputs, imgconv_input_count(model), error);
-  uint64_t frame = 0;
-  if (!error.status) imgconv_submit(model, given.data(), &frame, &error);
+  const uint64_t frame = submit(model, given.data(), tagged, tag, error);
   keep(java, inputs, error);
   check(java, error);
   return static_cast<jlong>(frame);
+}
+
+JNIEXPORT jlong JNICALL Java_imgconv_Model_awaitNextBuffers(JNIEnv *java, jobject self, jobjectArray outputs) {
+  imgconv_error error{};
+  imgconv_model *model = model_of(java, self, error);
+  const auto wanted = arrays_of(java, outputs, imgconv_output_count(model), error);
+  uint64_t tag = 0;
+  if (!error.status) imgconv_wait_next(model, &tag, wanted.data(), &error);
+  keep(java, outputs, error);
+  check(java, error);
+  return static_cast<jlong>(tag);
 }
 
 JNIEXPORT void JNICALL Java_imgconv_Model_runFrame(
@@ -232,13 +279,12 @@ JNIEXPORT void JNICALL Java_imgconv_Model_runFrame(
 }
 
 JNIEXPORT jlong JNICALL Java_imgconv_Model_submitFrame(
-    JNIEnv *java, jobject self, jobjectArray planes, jintArray numbers) {
+    JNIEnv *java, jobject self, jobjectArray planes, jintArray numbers, jboolean tagged, jlong tag) {
   imgconv_error error{};
   imgconv_model *model = model_of(java, self, error);
   const imgconv_video_frame read = frame_of(java, model, planes, numbers, error);
   const imgconv_array given = {nullptr, 0, nullptr, &read};
-  uint64_t frame = 0;
-  if (!error.status) imgconv_submit(model, &given, &frame, &error);
+  const uint64_t frame = submit(model, &given, tagged, tag, error);
   keep(java, planes, error);
   check(java, error);
   return static_cast<jlong>(frame);

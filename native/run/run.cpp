@@ -1,4 +1,6 @@
 // imgconv-run: runs a compiled model, compares it with references, measures it.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -190,6 +192,48 @@ int print_check(imgconv_model *model) {
   return wrong ? 1 : 0;
 }
 
+// A line on the terminal that tells how far the opening of a model is, once it takes a second. As Python's.
+class ProgressLine {
+ public:
+  ~ProgressLine() {
+    if (is_shown_) std::fputs(CLEAR, stderr);
+  }
+  void show(imgconv_phase phase, size_t done, size_t total) {
+    constexpr const char *NAMES[] = {"opening", "compiling kernels", "checking launches", "tuning launches", "first run"};
+    if (!isatty(STDERR_FILENO) || seconds_since(begun_) < 1) return;
+    is_shown_ = true;
+    std::fprintf(stderr, "%simgconv: %s", CLEAR, NAMES[std::min(phase, IMGCONV_PHASE_RUN)]);
+    if (total) std::fprintf(stderr, ", %zu of %zu", done, total);
+  }
+
+ private:
+  static constexpr const char *CLEAR = "\r\x1b[2K";
+
+  const Clock::time_point begun_ = Clock::now();
+  bool is_shown_ = false;
+};
+
+imgconv_model *open(const Arguments &arguments) {
+  imgconv_options options{};
+  options.device = arguments.device.empty() ? nullptr : arguments.device.c_str();
+  options.cache_folder = arguments.cache.empty() ? nullptr : arguments.cache.c_str();
+  options.frames = arguments.frames > 1 ? static_cast<uint32_t>(arguments.frames) : 0;
+  options.shapes = arguments.shapes.c_str();
+  options.profile = arguments.profile;
+  options.timeout_ms = static_cast<uint32_t>(1e3 * arguments.timeout);
+  options.tune_ms = static_cast<uint32_t>(arguments.tune);
+  options.check = arguments.unchecked ? IMGCONV_CHECK_OFF : IMGCONV_CHECK_ONCE;
+  ProgressLine line;
+  options.progress = [](void *data, imgconv_phase phase, size_t done, size_t total) {
+    static_cast<ProgressLine *>(data)->show(phase, done, total);
+    return 0;
+  };
+  options.progress_data = &line;
+  imgconv_model *model = nullptr;
+  call(imgconv_open_file, arguments.model.c_str(), static_cast<const imgconv_options *>(&options), &model);
+  return model;
+}
+
 int run(const Arguments &arguments) {
   if (arguments.help) {
     std::fputs(USAGE, stdout);
@@ -200,17 +244,7 @@ int run(const Arguments &arguments) {
     return 0;
   }
   const Clock::time_point start = Clock::now();
-  imgconv_options options{};
-  options.device = arguments.device.empty() ? nullptr : arguments.device.c_str();
-  options.cache_folder = arguments.cache.empty() ? nullptr : arguments.cache.c_str();
-  options.frames = arguments.frames > 1 ? static_cast<uint32_t>(arguments.frames) : 0;
-  options.shapes = arguments.shapes.c_str();
-  options.profile = arguments.profile;
-  options.timeout_ms = static_cast<uint32_t>(1e3 * arguments.timeout);
-  options.tune_ms = static_cast<uint32_t>(arguments.tune);
-  options.check = arguments.unchecked ? IMGCONV_CHECK_OFF : IMGCONV_CHECK_ONCE;
-  imgconv_model *model = nullptr;
-  call(imgconv_open_file, arguments.model.c_str(), static_cast<const imgconv_options *>(&options), &model);
+  imgconv_model *const model = open(arguments);
   const std::unique_ptr<imgconv_model, decltype(&imgconv_close)> closed_at_the_end(model, imgconv_close);
   const double opened = seconds_since(start);
   if (arguments.check) return print_check(model);

@@ -174,7 +174,10 @@ std::string Checking::compare(const Check &check) {
 std::vector<Finding> check_launches(const Shared &shared, Frame &frame, const Activity &activity) {
   std::vector<Finding> found;
   Checking checking(shared, frame, activity);
-  for (size_t number = 0; number < shared.plan.checks.size(); ++number) found.push_back(checking.check(number));
+  for (size_t number = 0; number < shared.plan.checks.size(); ++number) {
+    activity.advance(IMGCONV_PHASE_CHECK, number, shared.plan.checks.size());
+    found.push_back(checking.check(number));
+  }
   frame.overwrite(0);
   shared.context.finish("the check of launches");
   return found;

@@ -2,8 +2,10 @@
 #include "imgconv.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <new>
 #include <string>
@@ -76,9 +78,14 @@ imgconv_status open(imgconv_model **model, const imgconv_options *options, imgco
     auto made = std::make_unique<imgconv_model>(timeout_of(given.timeout_ms));
     const auto file = std::make_shared<imgconv::File>(read());
     const imgconv::Settings settings(given);
-    made->opened = made->watchdog.get("opening the model", [file, settings, activity = made->watchdog.activity()] {
-      return std::make_unique<imgconv::Model>(*file, settings, activity);
-    });
+    const imgconv::Activity activity = made->watchdog.activity();
+    std::function<void()> look;
+    if (given.progress) look = [&] { activity.tell(given.progress, given.progress_data); };
+    made->opened = made->watchdog.get("opening the model", [file, settings, activity] {
+      auto opened = std::make_unique<imgconv::Model>(*file, settings, activity);
+      activity.advance(IMGCONV_PHASE_RUN, 1, 1);  // throws if it was cancelled
+      return opened;
+    }, look);
     *model = made.release();
   });
 }
@@ -127,6 +134,13 @@ imgconv_status describe(const Values &values, size_t number, imgconv_tensor *ten
 }  // namespace
 
 extern "C" {
+
+#define IMGCONV_TEXT(number) #number
+#define IMGCONV_DOTTED(major, minor, patch) IMGCONV_TEXT(major) "." IMGCONV_TEXT(minor) "." IMGCONV_TEXT(patch)
+
+const char *imgconv_version(void) {
+  return IMGCONV_DOTTED(IMGCONV_VERSION_MAJOR, IMGCONV_VERSION_MINOR, IMGCONV_VERSION_PATCH);
+}
 
 imgconv_status imgconv_open_file(
     const char *path, const imgconv_options *options, imgconv_model **model, imgconv_error *error) {
@@ -186,7 +200,15 @@ imgconv_status imgconv_submit(
   return with(model, error, [&](imgconv::Watchdog &watchdog, imgconv::Model *opened) {
     need(frame, "frame");
     const Arrays given(inputs, opened->plan().inputs);
-    *frame = watchdog.get("starting a frame", [=] { return opened->submit(given.get()); });
+    *frame = watchdog.get("starting a frame", [=] { return opened->submit(given.get(), nullptr); });
+  });
+}
+
+imgconv_status imgconv_submit_tagged(
+    imgconv_model *model, const imgconv_array *inputs, uint64_t tag, imgconv_error *error) {
+  return with(model, error, [&](imgconv::Watchdog &watchdog, imgconv::Model *opened) {
+    const Arrays given(inputs, opened->plan().inputs);
+    watchdog.call("starting a frame", [=] { opened->submit(given.get(), &tag); });
   });
 }
 
@@ -195,6 +217,17 @@ imgconv_status imgconv_wait(
   return with(model, error, [&](imgconv::Watchdog &watchdog, imgconv::Model *opened) {
     const Arrays wanted(outputs, opened->plan().outputs);
     watchdog.call("waiting for a frame", [=] { opened->wait(frame, wanted.get()); });
+  });
+}
+
+imgconv_status imgconv_wait_next(
+    imgconv_model *model, uint64_t *tag, const imgconv_array *outputs, imgconv_error *error) {
+  return with(model, error, [&](imgconv::Watchdog &watchdog, imgconv::Model *opened) {
+    need(tag, "tag");
+    const Arrays wanted(outputs, opened->plan().outputs);
+    const auto found = std::make_shared<std::atomic<uint64_t>>(0);  // of a frame that fails too
+    const std::shared_ptr<void> copied(nullptr, [=](void *) { *tag = *found; });
+    watchdog.call("waiting for a frame", [=] { opened->wait_next(*found, wanted.get()); });
   });
 }
 

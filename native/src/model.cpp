@@ -97,7 +97,7 @@ void Model::prove(const File &file, const Settings &settings, const Plan &plan, 
     try {
       build(file, settings, is_last, built);
     } catch (const Error &) {
-      if (!take_next(plan, replaced, known.forms)) throw;
+      if (activity_.is_cancelled() || !take_next(plan, replaced, known.forms)) throw;
       continue;
     }
     built = programs_->all();
@@ -125,6 +125,7 @@ void Model::build(
     const File &file, const Settings &settings, bool is_last, const std::vector<BuiltProgram> &known) {
   first_.reset();
   has_run_ = false;
+  activity_.restart();
   programs_ = std::make_unique<Programs>(context_, &file, plan_, is_last, settings.cache_folder, activity_, known);
   for (Output &output : plan_.outputs) {
     if (!output.is_constant()) continue;
@@ -172,7 +173,9 @@ void Model::prepare(const Settings &settings) {
 
 // Waits for each launch, so that one that hangs is named.
 void Model::run_each() {
+  size_t done = 0;
   for (const BoundLaunch &each : first_->launches()) {
+    activity_.advance(IMGCONV_PHASE_RUN, done++, first_->launches().size());
     const auto doing = activity_.begin("launch '" + each.launch->name + "'");
     each.enqueue(context_, nullptr);
     context_.finish("launch '", each.launch->name, "', kernel k", each.launch->kernel);
@@ -245,7 +248,7 @@ Model::Flight &Model::free_flight() {
   throw Error(IMGCONV_ERROR_BUSY, flights_.size(), " frames are in flight: wait for one first");
 }
 
-uint64_t Model::submit(const imgconv_array *inputs) {
+uint64_t Model::submit(const imgconv_array *inputs, const uint64_t *tag) {
   const std::lock_guard<std::mutex> turn(lock_);
   Flight &flight = free_flight();
   on_device([&] {
@@ -255,7 +258,9 @@ uint64_t Model::submit(const imgconv_array *inputs) {
     flight.over = context_.mark("a frame");
   });
   context_.cl->clFlush(context_.queue.get());
-  return flight.number = ++submitted_;
+  flight.number = ++submitted_;
+  flight.tag = tag ? *tag : flight.number;
+  return flight.number;
 }
 
 void Model::wait(uint64_t number, const imgconv_array *outputs) {
@@ -266,8 +271,24 @@ void Model::wait(uint64_t number, const imgconv_array *outputs) {
   if (found == flights_.end()) {
     throw Error(IMGCONV_ERROR_ARGUMENT, "frame ", number, " is not in flight");
   }
-  found->taken = true;
-  const Event over = found->over;
+  wait_for(*found, turn, outputs);
+}
+
+void Model::wait_next(std::atomic<uint64_t> &tag, const imgconv_array *outputs) {
+  std::unique_lock<std::mutex> turn(lock_);
+  const auto later = [](const Flight &a, const Flight &b) {
+    return (a.number && !a.taken ? a.number : UINT64_MAX) < (b.number && !b.taken ? b.number : UINT64_MAX);
+  };
+  Flight &first = *std::min_element(flights_.begin(), flights_.end(), later);
+  if (!first.number || first.taken) throw Error(IMGCONV_ERROR_ARGUMENT, "no frame is in flight");
+  tag = first.tag;
+  wait_for(first, turn, outputs);
+}
+
+// turn: of the lock, which is released while it waits.
+void Model::wait_for(Flight &flight, std::unique_lock<std::mutex> &turn, const imgconv_array *outputs) {
+  flight.taken = true;
+  const Event over = flight.over;
   cl_event event = over.get();
   turn.unlock();  // other threads may submit frames
   const cl_int status = context_.cl->clWaitForEvents(1, &event);
@@ -279,14 +300,14 @@ void Model::wait(uint64_t number, const imgconv_array *outputs) {
       flight.taken = false;
       flight.over.reset();
     }
-  } release{*found};
+  } release{flight};
   const cl_int failed = context_.outcome(over);  // clWaitForEvents says only that something did
-  check(failed ? failed : status, "frame ", number);
+  check(failed ? failed : status, "frame ", flight.number);
   check_outputs(outputs);
   for (size_t i = 0; i < plan_.outputs.size(); ++i) {
     if (outputs[i].memory) throw Error(IMGCONV_ERROR_ARGUMENT, "outputs in OpenCL buffers need imgconv_run");
   }
-  found->frame->fetch(outputs, false);
+  flight.frame->fetch(outputs, false);
 }
 
 void Model::reset() {

@@ -1,6 +1,7 @@
 // A model that is open on a device: what the C interface calls.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -43,8 +44,10 @@ class Model {
   // See imgconv.h.
   void *map_input(size_t number);
   void run(const imgconv_array *inputs, const imgconv_array *outputs);
-  uint64_t submit(const imgconv_array *inputs);
+  // tag: null for the frame's number.
+  uint64_t submit(const imgconv_array *inputs, const uint64_t *tag);
   void wait(uint64_t number, const imgconv_array *outputs);
+  void wait_next(std::atomic<uint64_t> &tag, const imgconv_array *outputs);
   void reset();
   std::vector<double> profile(const imgconv_array *inputs);
   // wrong: becomes the number of wrong launches.
@@ -54,7 +57,7 @@ class Model {
   // A frame of `submit`. number: of its run; 0: free. taken: whether a thread waits for it.
   struct Flight {
     std::unique_ptr<Frame> frame;
-    uint64_t number = 0;
+    uint64_t number = 0, tag = 0;
     bool taken = false;
     Event over;
   };
@@ -71,6 +74,7 @@ class Model {
   void on_device(Work work);
   std::unique_ptr<Frame> new_frame() const;
   Flight &free_flight();
+  void wait_for(Flight &flight, std::unique_lock<std::mutex> &turn, const imgconv_array *outputs);
   void check_outputs(const imgconv_array *outputs) const;
 
   Activity activity_;

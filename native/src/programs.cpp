@@ -185,9 +185,10 @@ Programs::Programs(const Context &context, const File *file, const Plan &plan, b
   const bool own_binaries = file && plan.device == context.info.key();
   const size_t count = plan.programs.size();
   std::vector<std::vector<BuiltProgram>> built(count);
-  std::atomic<size_t> next{0};
+  std::atomic<size_t> next{0}, done{0};
   const auto work = [&] {
-    for (size_t number; (number = next++) < count;) {
+    for (size_t number; (number = next++) < count; ++done) {
+      activity.advance(IMGCONV_PHASE_BUILD, done, count);
       const ProgramParts &parts = plan.programs[number];
       const bool has_binary = own_binaries && parts.binary >= 0;
       const Span binary = has_binary ? file->checked_blob(static_cast<uint32_t>(parts.binary)) : Span();

@@ -31,9 +31,10 @@ class Tuning {
         checking_(shared, frame, activity), trial_(shared.plan), found_{shared.plan.forms, {}} {}
 
   Tuned run() {
-    for (const uint32_t number : slowest_first()) {
-      if (!is_time_left()) break;
-      take_fastest(number);
+    const std::vector<uint32_t> numbers = slowest_first();
+    for (size_t i = 0; i < numbers.size() && is_time_left(); ++i) {
+      activity_.advance(IMGCONV_PHASE_TUNE, i, numbers.size());
+      take_fastest(numbers[i]);
     }
     return std::move(found_);
   }
@@ -83,6 +84,7 @@ class Tuning {
         found_.forms[number] = next;
         found_.programs.insert(found_.programs.end(), programs.all().begin(), programs.all().end());
       } catch (const Error &) {
+        if (activity_.is_cancelled()) throw;
         // The driver does not build it, or refuses the launch.
       }
     }

@@ -11,10 +11,20 @@
 #include <vector>
 
 namespace imgconv {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds BETWEEN_LOOKS(100);
+
+}  // namespace
 
 struct Activity::State {
   std::mutex lock;
   std::list<std::string> texts;
+  imgconv_phase phase = IMGCONV_PHASE_OPEN;
+  size_t done = 0, total = 0;
+  bool is_cancelled = false;
 };
 
 Activity::Activity() : state_(std::make_shared<State>()) {}
@@ -33,6 +43,39 @@ std::string Activity::text() const {
   std::string made;
   for (const std::string &each : state_->texts) made += (made.empty() ? "" : ", ") + each;
   return made;
+}
+
+void Activity::advance(imgconv_phase phase, size_t done, size_t total) const {
+  const std::lock_guard<std::mutex> turn(state_->lock);
+  if (state_->is_cancelled) throw Error(IMGCONV_ERROR_CANCELLED, "the opening of the model was cancelled");
+  if (phase < state_->phase) return;
+  state_->phase = phase;
+  state_->done = done;
+  state_->total = total;
+}
+
+void Activity::restart() const {
+  const std::lock_guard<std::mutex> turn(state_->lock);
+  state_->phase = IMGCONV_PHASE_OPEN;
+}
+
+void Activity::cancel() const {
+  const std::lock_guard<std::mutex> turn(state_->lock);
+  state_->is_cancelled = true;
+}
+
+bool Activity::is_cancelled() const {
+  const std::lock_guard<std::mutex> turn(state_->lock);
+  return state_->is_cancelled;
+}
+
+void Activity::tell(imgconv_progress progress, void *data) const {
+  std::unique_lock<std::mutex> turn(state_->lock);
+  if (state_->is_cancelled) return;
+  const imgconv_phase phase = state_->phase;
+  const size_t done = state_->done, total = state_->total;
+  turn.unlock();
+  if (progress(data, phase, done, total)) cancel();
 }
 
 // Shared with the threads, which outlive the Watchdog if a call took too long.
@@ -89,7 +132,7 @@ Watchdog::~Watchdog() {
   for (std::thread &each : state_->threads) stuck ? each.detach() : each.join();
 }
 
-void Watchdog::call(const std::string &what, std::function<void()> work) {
+void Watchdog::call(const std::string &what, std::function<void()> work, const std::function<void()> &look) {
   const auto call = std::make_shared<State::Call>();
   call->work = std::move(work);
   std::unique_lock<std::mutex> turn(state_->lock);
@@ -102,7 +145,14 @@ void Watchdog::call(const std::string &what, std::function<void()> work) {
     state.calls.push_back(call);
     state.called.notify_one();
     const auto ended = [&] { return call->is_over || !state.given_up.empty(); };
-    if (!state.over.wait_for(turn, state.timeout, ended)) {
+    const Clock::time_point end = Clock::now() + state.timeout;
+    while (look && !ended() && Clock::now() < end) {
+      turn.unlock();
+      look();
+      turn.lock();
+      state.over.wait_until(turn, std::min(end, Clock::now() + BETWEEN_LOOKS), ended);
+    }
+    if (!state.over.wait_until(turn, end, ended)) {
       const std::string doing = activity_.text();
       state.given_up = join("the device did not finish within ", static_cast<double>(state.timeout.count()) / 1e3,
                             " s (options.timeout_ms): it hangs, or the model asks for too much. Open the model again; if that "

@@ -11,7 +11,7 @@
 
 namespace imgconv {
 
-// What a call does, for the message if it takes too long. Threads share it.
+// What a call does, for the message if it takes too long, and how far it is. Threads share it.
 class Activity {
  public:
   Activity();
@@ -19,6 +19,16 @@ class Activity {
   std::shared_ptr<void> begin(std::string what) const;
   // All texts, in their order.
   std::string text() const;
+
+  // Notes that `done` of `total` of a phase are over, unless a later phase goes on around it. Throws Error with
+  // IMGCONV_ERROR_CANCELLED once it is cancelled.
+  void advance(imgconv_phase phase, size_t done, size_t total) const;
+  // Lets the phases begin anew.
+  void restart() const;
+  void cancel() const;
+  bool is_cancelled() const;
+  // Calls progress(data, phase, done, total), and cancels if it says so.
+  void tell(imgconv_progress progress, void *data) const;
 
  private:
   struct State;
@@ -36,13 +46,14 @@ class Watchdog {
 
   // Does the work in another thread, and throws what it throws. If it takes too long, throws Error with
   // IMGCONV_ERROR_TIMEOUT, as every call under way and every later one does; the work may still go on, so that it must
-  // own all that it uses. what: for the message.
-  void call(const std::string &what, std::function<void()> work);
+  // own all that it uses. what: for the message. look: called now and then meanwhile, in the caller's thread; may be
+  // null.
+  void call(const std::string &what, std::function<void()> work, const std::function<void()> &look = nullptr);
   // The same for work that gives something.
   template <class Work>
-  auto get(const std::string &what, Work work) {
+  auto get(const std::string &what, Work work, const std::function<void()> &look = nullptr) {
     const auto made = std::make_shared<decltype(work())>();
-    call(what, [made, work = std::move(work)] { *made = work(); });
+    call(what, [made, work = std::move(work)] { *made = work(); }, look);
     return std::move(*made);
   }
   const Activity &activity() const { return activity_; }

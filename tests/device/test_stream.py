@@ -100,7 +100,8 @@ def test_frames_in_flight_and_in_place(device: DeviceInfo) -> None:
     frames = numpy.random.default_rng(0).random((9, 1, 5, 3, 4), numpy.float32)
     expected = [stream.run({"x": frame})["y"] for frame in frames]
     stream.reset()
-    waiting = [stream.submit({"x": frame}, 3) for frame in frames]
+    waiting = [stream.submit({"x": frame}, 3, tag=number) for number, frame in enumerate(frames)]
+    assert [frame.tag for frame in waiting] == list(range(9))
     found = [frame.result()["y"] for frame in waiting]
     stream.reset()
     mapped = stream.mapped()

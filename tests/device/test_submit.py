@@ -99,8 +99,8 @@ def test_order_is_kept(model: imgconv.Model) -> None:
     done: list[int] = []
     frames = []
     for number in range(12):
-        frames.append(model.submit(drawn(number)))
-        frames[-1].add_done_callback(lambda _, number=number: done.append(number))
+        frames.append(model.submit(drawn(number), tag=number))
+        frames[-1].add_done_callback(lambda frame: done.append(frame.tag))
     assert {id(frame) for frame in as_completed(frames)} == {id(frame) for frame in frames}
     model.submit(drawn(0)).result()
     assert done == list(range(12))

@@ -13,13 +13,18 @@ public final class Check {
   public static void main(String[] given) throws IOException {
     byte[] input = Files.readAllBytes(Path.of(given[2]));
     try (Model model = new Model(given[0], given[1], null, 3);
-        Model mapped = new Model(file(given[0]), given[1], null, 0, 1000)) {
+        Model mapped = new Model(file(given[0]), options(given[1], (phase, done, total) -> done <= total))) {
       ByteBuffer[] inputs = Model.buffers(model.inputs);
       inputs[0].put(input).rewind();
       byte[] result = content(outputs -> model.run(inputs, outputs), model);
       long first = model.submit(inputs), second = model.submit(inputs);
       require(java.util.Arrays.equals(result, content(outputs -> model.await(first, outputs), model)));
       require(java.util.Arrays.equals(result, content(outputs -> model.await(second, outputs), model)));
+      model.submit(inputs, -1);
+      model.submit(inputs, Long.MAX_VALUE);
+      require(java.util.Arrays.equals(result, content(outputs -> require(model.awaitNext(outputs) == -1), model)));
+      require(java.util.Arrays.equals(result, content(outputs -> require(model.awaitNext(outputs) == Long.MAX_VALUE), model)));
+      require(java.util.Arrays.equals(result, content(outputs -> model.await(model.submit(inputs), outputs), model)));
       ByteBuffer memory = mapped.mapInput(0);
       memory.put(input).rewind();
       require(java.util.Arrays.equals(result, content(outputs -> mapped.run(new ByteBuffer[] {memory}, outputs), mapped)));
@@ -36,6 +41,14 @@ public final class Check {
       require(refused(1, () -> model.run(inputs, fixed)).contains("read-only"));
       require(refused(2, () -> new Model("/no/such/\uD83D\uDE00", null, null, 0)).contains("/no/such/\uD83D\uDE00"));
       require(refused(1, () -> new Model(ByteBuffer.allocate(64), null, null, 0)).contains("not direct"));
+      require(refused(13, () -> new Model(given[0], options(given[1], (phase, done, total) -> false))).contains("cancelled"));
+      try {
+        new Model(given[0], options(given[1], (phase, done, total) -> { throw new IllegalStateException(phase.name()); })).close();
+        require(false);
+      } catch (IllegalStateException error) {
+        require(error.getMessage().equals("OPEN"));
+      }
+      require(Model.version().matches("[0-9]+[.][0-9]+[.][0-9]+"));
       Files.write(Path.of(given[3]), result);
       require(model.check().contains("\"right\"") && !model.check().contains("\"wrong\""));
       closed(given[0], given[1], inputs);
@@ -57,6 +70,15 @@ public final class Check {
       () -> model.mapInput(0)
     };
     for (Runnable use : uses) require(refused(1, use).equals("the model is closed"));
+  }
+
+  private static Model.Options options(String device, Model.Progress progress) {
+    Model.Options options = new Model.Options();
+    options.device = device;
+    options.tuneMs = 1000;
+    options.timeoutMs = 300_000;
+    options.progress = progress;
+    return options;
   }
 
   private interface Work {

@@ -5,15 +5,17 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy
 
 STATUS = (
     "OK", "ARGUMENT", "FILE", "DEVICE", "UNFIT", "MEMORY", "BUILD", "RANGE", "BUSY", "UNSUPPORTED", "TIMEOUT", "CRASH",
-    "WRONG",
+    "WRONG", "CANCELLED",
 )
+PHASES = "OPEN", "BUILD", "CHECK", "TUNE", "RUN"
+
 
 
 class PlayerError(Exception):
@@ -68,19 +70,23 @@ class Array(ctypes.Structure):
     )
 
 
+# Takes data, phase, done and total.
+PROGRESS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_size_t)
+
+
 class Options(ctypes.Structure):
     _fields_ = (
         ("device", ctypes.c_char_p), ("cache_folder", ctypes.c_char_p), ("frames", ctypes.c_uint32),
         ("profile", ctypes.c_int), ("timeout_ms", ctypes.c_uint32), ("check", ctypes.c_int),
         ("shapes", ctypes.c_char_p),
-        ("tune_ms", ctypes.c_uint32),
+        ("tune_ms", ctypes.c_uint32), ("progress", PROGRESS), ("progress_data", ctypes.c_void_p),
     )
 
 
 LIBRARY = ctypes.CDLL(os.environ["IMGCONV_LIBRARY"])
 for _name in ("imgconv_input_count", "imgconv_output_count", "imgconv_launch_count"):
     getattr(LIBRARY, _name).restype = ctypes.c_size_t
-for _name in ("imgconv_launch_name", "imgconv_replay", "imgconv_description"):
+for _name in ("imgconv_launch_name", "imgconv_replay", "imgconv_description", "imgconv_version"):
     getattr(LIBRARY, _name).restype = ctypes.c_char_p
 for _name in ("imgconv_opencl_context", "imgconv_opencl_queue"):
     getattr(LIBRARY, _name).restype = ctypes.c_void_p
@@ -103,15 +109,20 @@ def devices_json() -> str:
 
 
 class Player:
-    """An opened model. source: a path, or the content of a file. timeout, tune: in milliseconds."""
+    """An opened model. source: a path, or the content of a file. timeout, tune: in milliseconds.
+
+    progress: called with one of PHASES, done and total; opening goes on if it returns True.
+    """
 
     def __init__(
         self, source: str | bytes, device: str | None = None, cache: str | None = None, frames: int = 0,
         profile: bool = False, timeout: int = 0, check: bool = True, shapes: str = "", tune: int = 0,
+        progress: Callable[[str, int, int], bool] = lambda phase, done, total: True,
     ) -> None:
         self._model = ctypes.c_void_p()
         named = device and device.encode(), cache and cache.encode()
-        options = Options(*named, frames, profile, timeout, not check, shapes.encode(), tune)
+        tell = PROGRESS(lambda _, phase, done, total: not progress(PHASES[phase], done, total))
+        options = Options(*named, frames, profile, timeout, not check, shapes.encode(), tune, tell)
         last = ctypes.byref(options), ctypes.byref(self._model)
         if isinstance(source, str):
             call("imgconv_open_file", source.encode(), *last)
@@ -144,6 +155,15 @@ class Player:
         made = self._new_outputs()
         call("imgconv_wait", self._model, ctypes.c_uint64(frame), _arrays(made.values()))
         return made
+
+    def submit_tagged(self, inputs: Mapping[str, Any], tag: int) -> None:
+        call("imgconv_submit_tagged", self._model, self._given(inputs), ctypes.c_uint64(tag))
+
+    def wait_next(self) -> tuple[int, dict[str, Any]]:
+        """Returns the tag of the first frame in flight, and its outputs."""
+        tag, made = ctypes.c_uint64(), self._new_outputs()
+        call("imgconv_wait_next", self._model, ctypes.byref(tag), _arrays(made.values()))
+        return tag.value, made
 
     def map_input(self, name: str) -> Any:
         data, number = ctypes.c_void_p(), list(self.inputs).index(name)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -272,6 +274,59 @@ def test_a_hang_while_opening(run: Run, model: imgconv.Model, tmp_path: Path) ->
     for stalled in ("clEnqueueNDRangeKernel", "execution"):
         hang = f"adreno;stall={stalled}@{len(model.plan.launches)}"
         assert_said(run(hang, "--timeout", 10), f"launch '{last}'")
+
+
+# Progress
+
+@pytest.fixture
+def small(adreno: DeviceInfo, tmp_path: Path) -> Path:
+    """The file of a model of few kernels."""
+    x = Tensor.input("x", X.shape)
+    graph = build_graph({"map": x.conv2d(const(4, 8, 1, 1)).tanh()}, [x])
+    imgconv.load(graph).save(tmp_path / "small.imgconv", targets=[adreno])
+    return tmp_path / "small.imgconv"
+
+
+def test_progress_and_cancelling(small: Path, play: Play, variables: Any, tmp_path: Path) -> None:
+    """In each phase, where one step takes long, opening can be cancelled: nothing is kept, and the next one opens."""
+    (tmp_path / "programs").mkdir()
+    lines = SET_FAULTS + f"""
+    def opened(phase=None, **options):
+        seen = []
+        def progress(*step):
+            seen.append(step)
+            assert step[1] <= step[2]
+            return step[0] != phase
+        said = status_of(lambda: Player("{small}", cache="programs", progress=progress, **options).run(given))
+        assert sum(step[0] == phase for step in seen) <= 1, seen  # it is not called again after it has cancelled
+        return said, [step[0] for step in seen]
+    slow = {{phase: f"slow={{s}}:{ONLY_IN_ONE}" for phase, s in (("CHECK", 0.3), ("TUNE", 0.05), ("RUN", 0.6))}}
+    slow["BUILD"] = "build_hang={ONLY_IN_ONE}:0.6"
+    for phase, fault in slow.items():
+        set_faults("adreno;" + fault)
+        options = dict(check=phase != "RUN", tune=60_000 if phase == "TUNE" else 0)
+        said, seen = opened(phase, **options)
+        assert said == "CANCELLED: the opening of the model was cancelled" and seen[-1] == phase, (said, seen)
+        assert not os.listdir("programs")
+    set_faults("adreno;" + slow["BUILD"])
+    said, seen = opened()
+    assert said == "OK" and "BUILD" in seen and seen == sorted(seen, key=PHASES.index), (said, seen)
+    """
+    play(lines, {"x": X}, **variables("adreno", tmp_path))
+
+
+def test_progress_on_a_terminal(small: Path, built: Path, variables: Any, tmp_path: Path) -> None:
+    """A line, which is gone at the end, and none where stderr is a file."""
+    slow = variables(f"adreno;build_hang={ONLY_IN_ONE}:2", tmp_path)
+    reading, writing = os.openpty()
+    with (tmp_path / "log").open("w") as log:
+        started = [subprocess.Popen([built / "imgconv-run", small], env=slow, stderr=to) for to in (writing, log)]
+        assert [process.wait(HANG_TIMEOUT) for process in started] == [0, 0]
+    shown = os.read(reading, 65536).decode()
+    os.close(reading)
+    os.close(writing)
+    assert re.search(r"imgconv: compiling kernels, \d+ of \d+\r\x1b\[2K", shown), shown
+    assert "compiling" not in (tmp_path / "log").read_text()
 
 
 # Contexts

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import subprocess
 from pathlib import Path
+
+from imgconv.version import VERSION
 
 HEADER = Path(__file__).parent.parent.parent / "native" / "include" / "imgconv.h"
 # Stripped, with the methods for Java. The second is for a compiler that links the C++ library into it.
@@ -19,6 +22,15 @@ def test_it_exports_its_interface_only(built: Path) -> None:
     ).stdout.split()
     exported = {name for name in lines if not name.startswith("Java_imgconv_Model_")}
     assert exported == set(re.findall(r"^IMGCONV_API .*?(imgconv_\w+)\(", HEADER.read_text(), re.MULTILINE))
+
+
+def test_its_version_is_the_packages(built: Path) -> None:
+    numbers = re.findall(r"^#define IMGCONV_VERSION_(MAJOR|MINOR|PATCH) (\d+)$", HEADER.read_text(), re.MULTILINE)
+    assert [name for name, _ in numbers] == ["MAJOR", "MINOR", "PATCH"]
+    version = ctypes.CDLL(str(built / "libimgconv.so")).imgconv_version
+    version.restype = ctypes.c_char_p
+    assert version().decode() == ".".join(number for _, number in numbers) == VERSION
+    assert f"Version: {VERSION}\n" in (built / "imgconv.pc").read_text()
 
 
 def test_it_is_small(built: Path, tmp_path: Path) -> None:

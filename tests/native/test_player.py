@@ -93,7 +93,7 @@ def test_a_picture(device: DeviceInfo, play: Play, tmp_path: Path, format: Forma
 
 
 def test_states_over_100_frames(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
-    """A recurrent network, in order, replayed by frames in flight, and once more after a reset."""
+    """A recurrent network, in order; after a reset by frames in flight, which carry tags."""
     graph = build("conv_gru", size=32, width=0.5)
     stream = imgconv.load(graph, device=device).stream({"state_out": "state_in"})
     frames = numpy.random.default_rng(0).random((100, 1, 3, 32, 32), numpy.float32)
@@ -110,11 +110,23 @@ def test_states_over_100_frames(device: DeviceInfo, play: Play, tmp_path: Path) 
                 found.append(model.wait(waiting.pop(0))["mask"])
             waiting.append(model.submit(dict(frame=frame)))
         results["submit"] = numpy.stack(found + [model.wait(each)["mask"] for each in waiting])
+        model.reset()
+        tags, found = range(2**64 - 100, 2**64), []
+        for number in range(103):
+            if number >= 3:
+                tag, made = model.wait_next()
+                assert tag == tags[number - 3]
+                found.append(made["mask"])
+            if number < 100:
+                model.submit_tagged(dict(frame=given["x"][number]), tags[number])
+        results["tagged"] = numpy.stack(found)
+        frame = model.submit(dict(frame=given["x"][0]))
+        assert model.wait_next()[0] == frame
         assert list(model.inputs) == ["frame"] and list(model.outputs) == ["mask"]
         model.close()
     """
     found = play(lines, {"x": frames})
-    assert_same_bits(found, {"run": expected, "submit": expected})
+    assert_same_bits(found, {"run": expected, "submit": expected, "tagged": expected})
 
 
 def test_native_functions_are_those_of_the_device_on_which_they_were_measured(
@@ -304,6 +316,7 @@ def test_arguments_that_do_not_fit(device: DeviceInfo, play: Play, tmp_path: Pat
         refused("BUSY", lambda: model.submit(given))
         results.update(model.wait(frame))
         refused("ARGUMENT", lambda: model.wait(frame))
+        refused("ARGUMENT", lambda: model.wait_next())
         refused("FILE", lambda: Player("/dev/null"))
         refused("FILE", lambda: Player("no/such/file"))
         timed = Player({str(tmp_path / "m")!r}, "{device.index}", profile=True).profile(given)

@@ -23,11 +23,11 @@ import java.nio.ByteOrder;
  */
 public final class Model implements AutoCloseable {
   /**
-   * What failed. status: a number of imgconv_status in imgconv.h. After {@link #TIMEOUT}, a call that took more than ten
-   * minutes, the model is of no use, and everything throws this at once; {@link #close} does not wait.
+   * What failed. status: a number of imgconv_status in imgconv.h. After {@link #TIMEOUT}, a call that took longer than
+   * {@link Options#timeoutMs}, the model is of no use, and everything throws this at once; {@link #close} does not wait.
    */
   public static final class Error extends RuntimeException {
-    public static final int ARGUMENT = 1, TIMEOUT = 10, CRASH = 11, WRONG = 12;
+    public static final int ARGUMENT = 1, TIMEOUT = 10, CRASH = 11, WRONG = 12, CANCELLED = 13;
 
     public final int status;
 
@@ -35,6 +35,25 @@ public final class Model implements AutoCloseable {
       super(new String(message, UTF_8));
       this.status = status;
     }
+  }
+
+  /** The work of opening a model: imgconv_phase of imgconv.h. */
+  public enum Phase { OPEN, BUILD, CHECK, TUNE, RUN }
+
+  /** How far the opening of a model is; called about ten times a second by the thread that opens it. */
+  public interface Progress {
+    /**
+     * `done` of `total` of a phase are over; of OPEN nothing is counted. If it gives false or throws, opening ends: with
+     * {@link Error#CANCELLED}, or what was thrown.
+     */
+    boolean goOn(Phase phase, long done, long total);
+  }
+
+  /** How a model is opened: imgconv_options of imgconv.h, where a field that is not set is the default. */
+  public static final class Options {
+    public String device, cacheFolder, shapes;
+    public int frames, timeoutMs, tuneMs;
+    public Progress progress;
   }
 
   /** An input or an output. dtype: numpy's name, as "float32". bytes: of its array. */
@@ -144,22 +163,20 @@ public final class Model implements AutoCloseable {
 
   /** device, cacheFolder: null for the defaults; frames: the most in flight, 0 for 2. See imgconv_options. */
   public Model(String path, String device, String cacheFolder, int frames) {
-    this(path, device, cacheFolder, frames, 0);
+    this(path, options(device, cacheFolder, frames));
   }
 
-  /** tuneMs: the milliseconds that opening may spend to find faster kernels, once; see imgconv_options.tune_ms. */
-  public Model(String path, String device, String cacheFolder, int frames, int tuneMs) {
-    this(open(bytes(path), null, bytes(device), bytes(cacheFolder), frames, tuneMs));
+  public Model(String path, Options options) {
+    this(open(bytes(path), null, options));
   }
 
   /** The same for a file in a direct buffer, such as a mapped asset; it is not needed any more afterwards. */
   public Model(ByteBuffer file, String device, String cacheFolder, int frames) {
-    this(file, device, cacheFolder, frames, 0);
+    this(file, options(device, cacheFolder, frames));
   }
 
-  /** The same, which may be tuned. */
-  public Model(ByteBuffer file, String device, String cacheFolder, int frames, int tuneMs) {
-    this(open(null, file, bytes(device), bytes(cacheFolder), frames, tuneMs));
+  public Model(ByteBuffer file, Options options) {
+    this(open(null, file, options));
   }
 
   private Model(long handle) {
@@ -171,6 +188,11 @@ public final class Model implements AutoCloseable {
       close();
       throw problem;
     }
+  }
+
+  /** The version of the library, such as "0.1.0". */
+  public static String version() {
+    return new String(versionText(), UTF_8);
   }
 
   /** JSON of all OpenCL devices of this phone, for `imgconv compile --target` on the desk. */
@@ -208,12 +230,29 @@ public final class Model implements AutoCloseable {
   /** Starts a frame; the inputs are copied. Gives its number, for {@link #await}. */
   public long submit(ByteBuffer[] inputs) {
     checkBuffers(inputs, this.inputs, false);
-    return submitBuffers(inputs);
+    return submitBuffers(inputs, false, 0);
   }
 
   /** The same for a model whose only input is a picture; the frame's memory is copied. */
   public long submit(VideoFrame frame) {
-    return submitFrame(frame.buffers(), frame.numbers());
+    return submitFrame(frame.buffers(), frame.numbers(), false, 0);
+  }
+
+  /** The same for a frame that carries a number of the caller's, such as a camera's timestamp, for {@link #awaitNext}. */
+  public void submit(ByteBuffer[] inputs, long tag) {
+    checkBuffers(inputs, this.inputs, false);
+    submitBuffers(inputs, true, tag);
+  }
+
+  /** The same for a model whose only input is a picture. */
+  public void submit(VideoFrame frame, long tag) {
+    submitFrame(frame.buffers(), frame.numbers(), true, tag);
+  }
+
+  /** Waits for the first frame in flight and fetches its outputs. Gives its tag, or its number if it has none. */
+  public long awaitNext(ByteBuffer[] outputs) {
+    checkBuffers(outputs, this.outputs, true);
+    return awaitNextBuffers(outputs);
   }
 
   /** Waits for a frame and fetches its outputs. */
@@ -259,10 +298,33 @@ public final class Model implements AutoCloseable {
     return text == null ? null : text.getBytes(UTF_8);
   }
 
+  private static Options options(String device, String cacheFolder, int frames) {
+    Options made = new Options();
+    made.device = device;
+    made.cacheFolder = cacheFolder;
+    made.frames = frames;
+    return made;
+  }
+
+  /** The handle of a model. */
+  private static long open(byte[] path, ByteBuffer file, Options given) {
+    int[] numbers = {given.frames, given.timeoutMs, given.tuneMs};  // in the order that jni.cpp reads
+    return open(
+        path, file, bytes(given.device), bytes(given.cacheFolder), bytes(given.shapes), numbers, given.progress);
+  }
+
+  /** For jni.cpp. A phase that is newer than this class is the last one of it. */
+  private static boolean goesOn(Progress progress, int phase, long done, long total) {
+    Phase[] known = Phase.values();
+    return progress.goOn(known[Math.min(phase, known.length - 1)], done, total);
+  }
+
+  private static native byte[] versionText();
+
   private static native byte[] devicesJson();
 
   private static native long open(
-      byte[] path, ByteBuffer file, byte[] device, byte[] cacheFolder, int frames, int tuneMs);
+      byte[] path, ByteBuffer file, byte[] device, byte[] cacheFolder, byte[] shapes, int[] numbers, Progress progress);
 
   private native byte[] descriptionJson();
 
@@ -270,11 +332,13 @@ public final class Model implements AutoCloseable {
 
   private native void runBuffers(ByteBuffer[] inputs, ByteBuffer[] outputs);
 
-  private native long submitBuffers(ByteBuffer[] inputs);
+  private native long submitBuffers(ByteBuffer[] inputs, boolean tagged, long tag);
+
+  private native long awaitNextBuffers(ByteBuffer[] outputs);
 
   private native void runFrame(ByteBuffer[] planes, int[] numbers, ByteBuffer[] outputs);
 
-  private native long submitFrame(ByteBuffer[] planes, int[] numbers);
+  private native long submitFrame(ByteBuffer[] planes, int[] numbers, boolean tagged, long tag);
 
   private native void awaitBuffers(long frame, ByteBuffer[] outputs);
 
