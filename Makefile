@@ -58,7 +58,7 @@ package: $(VENV)/installed-package
 
 # FUZZ: how many cases of each kind, for how long and from which seed: make fuzz FUZZ='--minutes 60 --seed 5000'.
 # The kinds are targets of their own, so that make --jobs 2 attacks in two ways at once.
-FUZZ_KINDS := kills models files pictures graphs streams plans cuttings
+FUZZ_KINDS := kills models files pictures graphs streams plans quantized cuttings
 fuzz: $(FUZZ_KINDS:%=fuzz-%)
 $(FUZZ_KINDS:%=fuzz-%): fuzz-%: $(VENV)/installed-cpu $(VENV)/installed-test
 	$(BIN)/python -m tests.tools.fuzz $* $(FUZZ)

@@ -10,13 +10,15 @@ from typing import Any
 import numpy
 import pytest
 from fuzz import __main__ as tool
-from fuzz import compared, files, models, planted
+from fuzz import compared, files, models, planted, quantized
 from fuzz.case import Draw, Wrong, damaged
 from fuzz.every_case import OPSETS, by_operator
 from support import HANG_TIMEOUT, make_model
 
 from imgconv import ops
 from imgconv.files.container import Container
+from imgconv.graph.evaluate import evaluate_graph
+from imgconv.onnx_import import import_onnx
 
 CONTENT = bytes(range(256))
 
@@ -149,8 +151,24 @@ def test_the_sign_of_a_transforms_zero_is_not_judged() -> None:
         assert bool(compared.different({"y": exact}, right, [m for m in moved if m], 1e-5)) == (name == "another")
 
 
+def test_a_wrong_level_is_found() -> None:
+    """A level one off is told apart from a tie, in whichever layer it is; the layers after it are judged by it."""
+    network, feeds = quantized.drawn(Draw(3))
+    model = make_model(network.nodes, feeds, [each.name for each in network.tensors], network.opset, network.constants)
+    right = evaluate_graph(import_onnx(model), feeds)
+    quantized.judge(network, right, "right")
+    assert len(network.layers) > 1
+    for layer in network.layers:
+        wrong = {name: array.copy() for name, array in right.items()}
+        levels = wrong[layer.made.name]
+        levels.flat[0] = int(levels.flat[0]) + (1 if levels.flat[0] < numpy.iinfo(levels.dtype).max else -1)
+        with pytest.raises(Wrong, match=layer.made.name):
+            quantized.judge(network, wrong, "wrong")
+
+
 COUNTS = {
-    "models": 150, "files": 12, "pictures": 40, "graphs": 3, "streams": 2, "plans": 5, "cuttings": 4, "kills": 1,
+    "models": 150, "files": 12, "pictures": 40, "graphs": 3, "streams": 2, "plans": 5, "quantized": 10, "cuttings": 4,
+    "kills": 1,
 }
 
 

@@ -14,7 +14,7 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.ops.convolution import convolution_of
 from imgconv.ops.registry import FLOATS, Call, operator
-from imgconv.tensor import EXACT, Tensor
+from imgconv.tensor import EXACT, Tensor, where
 
 _QUANTISED = ("uint8", "int8", "uint16", "int16")
 _SPLIT = 4096.0
@@ -48,6 +48,22 @@ def dequantize_linear(call: Call) -> Tensor:
     if scale.is_constant and integers.dtype == "int8":
         made.quantised = integers, scale
     return made
+
+
+@operator("DynamicQuantizeLinear")
+def dynamic_quantize_linear(call: Call) -> list[Tensor]:
+    """(levels in uint8, scale, zero point in uint8) of 8 bits over the range of x and 0."""
+    levels, scale, zero = dynamically_quantised(call.input(0))
+    return [levels.cast("uint8"), scale, zero.cast("uint8")]
+
+
+def dynamically_quantised(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(levels, scale, zero point) of DynamicQuantizeLinear, the latter two of rank 0; the scale of zeros is 1."""
+    low, high = (-((-x).max())).minimum(0), x.max().maximum(0)
+    spread = (high - low) / 255
+    scale = where(spread.apply("equal", 0, dtype="bool"), 1.0, spread)
+    zero = (-low / scale).apply("round").clip(0, 255)
+    return ((x / scale).apply("round") + zero).clip(0, 255), scale, zero
 
 
 def _spread(call: Call, by: Tensor, x: Tensor) -> Tensor:

@@ -7,9 +7,9 @@ from math import prod
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.ops.quantization import by_column, centred, multiply, quantised, total
+from imgconv.ops.quantization import by_column, centred, dynamically_quantised, multiply, quantised, total
 from imgconv.ops.registry import FLOATS, MICROSOFT, Call, Signature, operator
-from imgconv.tensor import Tensor, where
+from imgconv.tensor import Tensor
 
 _BYTES = ("uint8", "int8")
 
@@ -55,17 +55,8 @@ def matmul_integer_to_float(call: Call) -> Tensor:
     "A": "float32", "B": "T2", "b_scale": "float32", "b_zero_point": "T2?", "bias": "float32?"}, {"T2": _BYTES}))
 def dynamic_quantize_matmul(call: Call) -> Tensor:
     """MatMulIntegerToFloat of A, which DynamicQuantizeLinear quantises."""
-    integers, scale = dynamically_quantised(call.input(0))
-    return _scaled_product(call, integers, scale, (2, 3, 4))
-
-
-def dynamically_quantised(x: Tensor) -> tuple[Tensor, Tensor]:
-    """(q - zero_point, scale) of DynamicQuantizeLinear: 8 bits over the range of x and 0; the scale has rank 0."""
-    low, high = (-((-x).max())).minimum(0), x.max().maximum(0)
-    spread = (high - low) * (1 / 255)
-    scale = where(spread.apply("equal", 0, dtype="bool"), 1.0, spread)
-    zero = (-low / scale).apply("round").clip(0, 255)
-    return ((x / scale).apply("round") + zero).clip(0, 255) - zero, scale
+    levels, scale, zero = dynamically_quantised(call.input(0))
+    return _scaled_product(call, levels - zero, scale, (2, 3, 4))
 
 
 def _scaled_product(call: Call, a: Tensor, a_scale: Tensor, positions: tuple[int, int, int]) -> Tensor:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from imgconv.ops.quantization import centred
-from imgconv.ops.quantized_product import dynamically_quantised
+from imgconv.ops.quantization import centred, dynamically_quantised
 from imgconv.ops.recurrent import lstm
 from imgconv.ops.registry import MICROSOFT, Call, Signature, operator
 from imgconv.tensor import Tensor
@@ -38,8 +37,8 @@ def _rounded_input(call: Call) -> Tensor:
 
 def _rounded(x: Tensor) -> Tensor:
     """Returns x as dynamic quantisation rounds it."""
-    integers, scale = dynamically_quantised(x)
-    return integers * scale
+    levels, scale, zero = dynamically_quantised(x)
+    return (levels - zero) * scale
 
 
 def _weights(call: Call, position: int, scales: int) -> Tensor:

@@ -79,6 +79,7 @@ def linear() -> Iterator[Case]:
     yield Case("DequantizeLinear", 21, (draw("uint16", 5), single(0.02, dtype="float16")), {}, tolerance=1e-3)
     yield Case("DynamicQuantizeLinear", 11, (real(3, 4),), {}, 3)
     yield Case("DynamicQuantizeLinear", 11, (abs(real(7)) + 1,), {}, 3)
+    yield Case("DynamicQuantizeLinear", 11, (numpy.zeros((2, 3), "f"),), {}, 3)  # the scale is 1
 
 
 def convolutions() -> Iterator[Case]:
@@ -248,6 +249,12 @@ WRONG = [
     (Case("QLinearConv", 10, (X, single(1), ZERO, Constant(X[:, :, :1, :1]), scales(3), ZERO, single(1), ZERO), {}),
      "w_scale"),
     (Case("QLinearMatMul", 10, (X, single(1), ZERO, Constant(X), scales(3), ZERO, single(1), ZERO), {}), "columns"),
+    (Case("QuantizeLinear", 13, (real(2, 3), None, ZERO), {}), "input 1"),
+    (Case("DequantizeLinear", 13, (X, None, ZERO), {}), "input 1"),
+    (Case("DequantizeLinear", 13, (X, single(1, dtype="int32"), ZERO), {}), "x_scale"),
+    (Case("DequantizeLinear", 13, (X, single(1), single(0, dtype="int8")), {}), "x_zero_point"),
+    (Case("QLinearConv", 10, (X, None, ZERO, Constant(X[:, :, :1, :1]), single(1), ZERO, single(1), ZERO), {}),
+     "input 1"),
 ]
 
 

@@ -4,6 +4,7 @@
     python -m tests.tools.fuzz graphs --count 1000 --seed 7    # random networks of every operator, against onnxruntime
     python -m tests.tools.fuzz streams --count 1000 --seed 7   # their like with states that stay on the device
     python -m tests.tools.fuzz plans --count 1000 --seed 7     # their like of open sizes, on several sizes
+    python -m tests.tools.fuzz quantized --count 1000 --seed 7     # quantised networks, each level against float64
     python -m tests.tools.fuzz cuttings --count 1000 --seed 7     # networks cut out of real files, against onnxruntime
     python -m tests.tools.fuzz files --count 1000 --seed 7     # compiled files, tuning and precision files
     python -m tests.tools.fuzz pictures --count 1000 --seed 7     # damaged pictures, odd sizes and modes
@@ -16,5 +17,5 @@ __main__.py     runs cases in a worker process, and makes what fails smaller
 case.py         random steps, of which some can be left out
 every_case.py   the cases of every operator, by opset
 compared.py     a model beside onnxruntime, and who is wrong if they differ
-graphs.py, streams.py, plans.py, cuttings.py, models.py, files.py, pictures.py, kills.py
+graphs.py, streams.py, plans.py, quantized.py, cuttings.py, models.py, files.py, pictures.py, kills.py
 """

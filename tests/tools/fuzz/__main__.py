@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).parents[2]
-KINDS = ("graphs", "streams", "plans", "cuttings", "models", "files", "pictures", "kills", "planted")
+KINDS = ("graphs", "streams", "plans", "quantized", "cuttings", "models", "files", "pictures", "kills", "planted")
 SECONDS = 30  # of processor time that a case may take
 PATIENCE = 300.0  # seconds that a case may take: one that waits for ever takes no processor time
 MEGABYTES = 3000  # that a case may take

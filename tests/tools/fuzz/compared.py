@@ -275,13 +275,16 @@ def in_numpy(graph: Graph, inputs: Arrays) -> Arrays:
     return made if fallback is None else fallback.finish(made, fallback.inputs_of(inputs))
 
 
-def setting(draw: Draw, context: Context) -> tuple[dict[str, Any], str]:
-    """Arguments of `load`, the compiler's `options`, and a name for both.
+def setting(
+    draw: Draw, context: Context, arguments: tuple[dict[str, Any], ...] | None = None
+) -> tuple[dict[str, Any], str]:
+    """Arguments of `load`, one of those given or of the usual ones, the compiler's `options`, and a name for both.
 
     Compilers take half as long if they do not optimise: nine in ten. NVIDIA's does not link functions then.
     """
     most = 2 if context.info.fp16_arithmetic else 1
-    how: dict[str, Any] = dict(draw.random.choice(({}, {}, {"max_image": 8}, {"float16": 1}, {"float16": most})))
+    usual = ({}, {}, {"max_image": 8}, {"float16": 1}, {"float16": most})
+    how: dict[str, Any] = dict(draw.random.choice(arguments or usual))
     optimised = draw.random.random() < 0.1 or context.info.platform == "NVIDIA CUDA"
     options = "" if optimised else "-cl-opt-disable"
     return {**how, "options": options}, f"on a device {how}{' ' * bool(options)}{options}"
