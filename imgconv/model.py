@@ -397,12 +397,12 @@ def load(
     (FLOAT16). native_explog: the device's native_exp, native_log and native_recip (NATIVE_EXPLOG). shapes: sizes of
     symbolic dimensions, by input or dimension name. A batch that is not given is 1; any other size is that of the first
     run. max_image: a lower image limit than the device's, in texels (IMGCONV_MAX_IMAGE). progress: called with (kernels
-    built, kernels in all, text); by default a terminal or a notebook shows a line, and False is silent. precision: a
-    file of `imgconv tune --precision`, which says what is half, and sets float16. tuning: a file of `imgconv tune`
-    (default: the one next to the model, if it exists); only measurements of this device count. workspace: a model whose
-    device this one uses, and whose memory for activations it shares as far as that is large enough; the runs of the two
-    take turns. Load the larger model first. strict: refuse a model of which the host would compute a part, because it
-    depends on data; see docs/operators.md.
+    built, kernels in all, text), or while it chooses what is half (runs, 0, text); by default a terminal or a notebook
+    shows a line, and False is silent. precision: a file of `imgconv tune --precision`, which says what is half, and
+    sets float16. tuning: a file of `imgconv tune` (default: the one next to the model, if it exists); only measurements
+    of this device count. workspace: a model whose device this one uses, and whose memory for activations it shares as
+    far as that is large enough; the runs of the two take turns. Load the larger model first. strict: refuse a model of
+    which the host would compute a part, because it depends on data; see docs/operators.md.
     limits: what the model may ask for, see Limits. trusted=False: of a compiled file only the graph is taken, not its
     kernels and programs, which could do what this process can. docs/threat_model.md says what is promised.
     check=False: do not compare the launches with float64 at the first load on a driver, see docs/check.md.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,23 +47,42 @@ class ProgressLine:
         """Writes nothing yet."""
         self._begun: float | None = None
         self._said: float | None = None
+        self._text = ""
+        self._timer: threading.Timer | None = None  # writes the line if a driver compiles for longer than PATIENCE
+        self._lock = threading.Lock()
 
     def __call__(self, done: int, total: int, what: str) -> None:
-        """Writes the line, or clears it if all is done."""
-        now = time.monotonic()
-        if done >= total:
+        """Writes the line, or clears it if all is done. A total of 0 is an unknown one."""
+        if total and done >= total:
             self.clear()
             return
-        self._begun = now if self._begun is None else self._begun
-        if now - self._begun >= PATIENCE and (self._said is None or now - self._said >= BETWEEN):
-            self._said = now
-            self._write(f"{CLEAR}imgconv: {what}, {done} of {total}")
+        now = time.monotonic()
+        with self._lock:
+            self._text = f"{what}, {done} of {total}" if total else what
+            if self._begun is None:
+                self._begun = now
+                self._timer = threading.Timer(PATIENCE, self._write_late)
+                self._timer.daemon = True
+                self._timer.start()
+            if now - self._begun >= PATIENCE and (self._said is None or now - self._said >= BETWEEN):
+                self._said = now
+                self._write(f"{CLEAR}imgconv: {self._text}")
+
+    def _write_late(self) -> None:
+        """Writes the line if no call did."""
+        with self._lock:
+            if self._begun is not None and self._said is None:
+                self._said = time.monotonic()
+                self._write(f"{CLEAR}imgconv: {self._text}")
 
     def clear(self) -> None:
         """Removes the line, if there is one."""
-        if self._said is not None:
-            self._write(CLEAR)
-        self._begun = self._said = None
+        with self._lock:
+            if self._timer:
+                self._timer.cancel()
+            if self._said is not None:
+                self._write(CLEAR)
+            self._begun = self._said = self._timer = None
 
     @staticmethod
     def _write(text: str) -> None:

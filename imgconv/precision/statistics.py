@@ -21,7 +21,6 @@ from imgconv.cl.building.source import Part
 from imgconv.dtype import FLOAT32
 from imgconv.kernels.layout import LANES, HostBuffer, Texels, Texture
 from imgconv.runtime.device import Device, Memory
-from imgconv.runtime.programs import Progress
 from imgconv.runtime.session import Session
 
 FILE = Path(__file__).with_name("tensor_statistics.cl")
@@ -109,17 +108,13 @@ def magnitude(array: Array) -> float:
     return float(numpy.max(numpy.abs(array), initial=0.0))
 
 
-def measured(
-    session: Session, inputs: Sequence[Arrays], progress: Progress | None = None
-) -> tuple[list[dict[str, Array]], dict[str, float]]:
+def measured(session: Session, inputs: Sequence[Arrays]) -> tuple[list[dict[str, Array]], dict[str, float]]:
     """The outputs for each of the inputs, and the largest magnitude of every value on them."""
     outputs, largest = list[dict[str, Array]](), dict.fromkeys(session.plan.placements, 0.0)
     statistics = TensorStatistics(session)
     last = {launch.writes: number for number, launch in enumerate(session.plan.launches)}
     complete = {number: storage for storage, number in last.items()}
-    for number, arrays in enumerate(inputs):
-        if progress:
-            progress(number, len(inputs), "measuring how large values are")
+    for arrays in inputs:
         for done in session.numbered_steps(arrays):
             if done in complete:
                 statistics.measure(complete[done])

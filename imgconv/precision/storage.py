@@ -53,6 +53,7 @@ RUNS_ON_INPUT, RUNS_ON_PROBE = 3, 2
 # If more of the values pass 65504 in overflow probes, the model is not made for these.
 OUTLIERS = 0.25
 
+CHOOSING = "choosing what is half"
 NEAR = "near 65504: {:.3g} on the measured inputs"
 NOT_FINITE = "not finite in float either"
 SENSITIVE = "too sensitive to rounding"
@@ -72,7 +73,8 @@ class StorageSearch:
         started: float | None = None,
     ) -> None:
         """given: the user's own inputs, if any. started: see choose_precision. Raises what Session raises."""
-        self.prepared, self.context, self.progress, self.bound = prepared, context, progress, bound
+        self.prepared, self.context, self.bound = prepared, context, bound
+        self._progress, self._runs = progress, 0
         self.accepted = (bound, bound) if given else (PART_OF_ALL * bound, PART_OF_FOUND * bound)
         graph, every, begin = prepared.graph, Precision(frozenset(prepared.graph.values)), perf_counter()
         # Inputs are made while the driver compiles.
@@ -86,18 +88,25 @@ class StorageSearch:
         self.build, self.half, self.run_seconds = self.ready - begin, self.plan(1, Precision()), float("inf")
         for each in inputs[:2]:  # a driver may compile in the first run
             begin = perf_counter()
-            _, self.largest = measured(self.reference, [each], progress)
+            self.report_run()
+            _, self.largest = measured(self.reference, [each])
             self.run_seconds = min(self.run_seconds, perf_counter() - begin)
         self.inputs = inputs if started is None else inputs[: self.inputs_within(started)]
         self.probes = self.probes if self.inputs else ()
-        self.exact, self.found = measured(self.reference, self.inputs, progress)
-        self.probe_outputs, self.of_probes = measured(self.reference, self.probes, progress)
+        self.exact, self.found = measured(self.reference, self.inputs)
+        self.probe_outputs, self.of_probes = measured(self.reference, self.probes)
         self.scales = scales_of(self.exact, least_scales(graph))
         # Probes that are far out of the model's range say nothing of it.
         out_of_range = sum(not value <= HALF_MAX for value in self.of_probes.values())
         self._simulate(out_of_range <= OUTLIERS * len(self.of_probes))
         self.precision, self.session, self.errors = every, self.reference, [0.0] * len(self.inputs)
         self.half_error, self.budget, self.order = float("nan"), TrialBudget(), list(range(len(self.inputs)))
+
+    def report_run(self) -> None:
+        """Reports a further run. All runs and the builds between them are one step of a load, of unknown length."""
+        self._runs += 1
+        if self._progress:
+            self._progress(self._runs, 0, CHOOSING)
 
     def plan(self, float16: Float16, precision: Precision) -> Plan:
         """A plan of the graph."""
@@ -169,8 +178,7 @@ class StorageSearch:
     def _loss(self, half: frozenset[str], number: int) -> float:
         """Returns the loss of the outputs of one input if these items are in half."""
         self.budget.spend()
-        if self.progress:
-            self.progress(number, len(self.inputs), "measuring what half storage costs")
+        self.report_run()
         return relative_error(self.simulation.outputs(half, self.inputs[number]), self.exact[number], self.scales)
 
     def _cost(self, half: frozenset[str]) -> float:
@@ -193,7 +201,8 @@ class StorageSearch:
         kept = [item.values for name, item in self.items.items() if name not in half]
         precision = self.near.and_storage(frozenset().union(*kept), SENSITIVE)
         self.simulation.restore()
-        session = Session(self.plan(1, precision), self.context, self.progress, [self.reference, self.session])
+        self.report_run()
+        session = Session(self.plan(1, precision), self.context, share_with=[self.reference, self.session])
         self.budget.spend(len(self.inputs))
         pairs = zip(self.inputs, self.exact, strict=True)
         errors = [relative_error(session.run(each), exact, self.scales) for each, exact in pairs]

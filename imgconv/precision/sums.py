@@ -94,11 +94,12 @@ class Sums:
 
     def _session(self, precision: Precision) -> Session:
         """The plan of a Precision on the device. Two others lend it their kernels: most are theirs."""
+        self.storage.report_run()
         begin = perf_counter()
         plan = self.storage.plan(2, precision)
         self.seconds = perf_counter() - begin
         share_with = [self.wide, *(session for session, _ in list(self._known.values())[:2])]
-        return Session(plan, self.storage.context, self.storage.progress, share_with)
+        return Session(plan, self.storage.context, share_with=share_with)
 
     def trial(self, chunks: frozenset[str], in_float: frozenset[str]) -> tuple[Session, list[float]]:
         """The plan with these sums, and its errors on what is judged."""

@@ -28,7 +28,10 @@ def console() -> Console:
 def say(text: str, style: str = "") -> None:
     """Prints a line on stdout; a terminal shows it in this style of Rich, such as "bold" or "red"."""
     if sys.stdout.isatty():
-        console().print(text, style=style)
+        shown = console()
+        with shown.capture() as styled:
+            shown.print(text, style=style)
+        print(styled.get(), end="")  # a Console writes past sys.stdout, into a bar that takes what is printed
     else:
         print(text)  # a twentieth of the time, which counts if there are many pictures
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import re
@@ -23,6 +24,7 @@ from imgconv.cl.device import DeviceInfo
 from imgconv.commands import profile
 from imgconv.commands.devices import describe
 from imgconv.reports import terminal
+from imgconv.reports.counting import Counting
 from imgconv.reports.table import Column, fitting
 from imgconv.tensor import Tensor
 
@@ -256,3 +258,17 @@ def until(terminal: int, end: bytes) -> bytes:
     while end not in shown:
         shown += os.read(terminal, 1 << 16)
     return shown
+
+
+def test_lines_stand_above_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.StringIO()
+    monkeypatch.setattr(shown, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stdout", shown)
+    monkeypatch.setattr("sys.stderr", shown)
+    with Counting(3) as counting:
+        counting.step()
+        terminal.say("found", style="bold")
+    bar, line = re.split(r"found", shown.getvalue(), maxsplit=1)
+    assert "pictures" in bar and re.search(r"\x1b\[2K(\x1b\[1m)?$", bar), "the bar is cleared before the line"
+    assert "pictures" in line and "found" not in line, "and drawn again below it"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import threading
 
 import pytest
+from support import HANG_TIMEOUT
 
 from imgconv.loading import progress
 from imgconv.loading.progress import CLEAR, shown
@@ -35,6 +37,30 @@ def test_a_terminal_has_a_line_that_disappears(monkeypatch: pytest.MonkeyPatch) 
         step(2, 2, "ready")
     first, second = (f"{CLEAR}imgconv: compiling kernels, {number} of 2" for number in range(2))
     assert terminal.getvalue() == first + second + CLEAR
+
+
+def test_a_search_of_unknown_length_has_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = opened(monkeypatch)
+    with shown(None) as step:
+        assert step is not None
+        step(7, 0, "choosing what is half")
+    assert terminal.getvalue() == f"{CLEAR}imgconv: choosing what is half{CLEAR}"
+
+
+def test_a_driver_that_compiles_for_long_has_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal, written = opened(monkeypatch), threading.Event()
+    monkeypatch.setattr(progress, "PATIENCE", 0.01)
+
+    def write(text: str) -> None:
+        terminal.write(text)
+        written.set()
+
+    monkeypatch.setattr(progress.ProgressLine, "_write", staticmethod(write))
+    with shown(None) as step:
+        assert step is not None
+        step(0, 2, "compiling kernels")
+        assert written.wait(HANG_TIMEOUT)
+    assert terminal.getvalue() == f"{CLEAR}imgconv: compiling kernels, 0 of 2{CLEAR}"
 
 
 def test_an_error_does_not_stand_behind_the_line(monkeypatch: pytest.MonkeyPatch) -> None:

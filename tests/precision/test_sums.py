@@ -29,6 +29,7 @@ from imgconv.precision.inputs import MARGIN
 from imgconv.precision.loss import relative_error
 from imgconv.precision.search import TrialBudget
 from imgconv.precision.share import UNDECIDED
+from imgconv.precision.storage import CHOOSING
 from imgconv.precision.sums import choose_sums
 from imgconv.runtime.session import Session
 from imgconv.tensor import Tensor, build_graph
@@ -51,7 +52,12 @@ def test_half_arithmetic_is_left_where_it_costs(context: Context, device: Device
     model, x = cancelling_model(), picture()
     prepared = Prepared(graph_of(model), Config(float16=2), target_of(device))
     for runs in (None, 0):
-        choice = choose_precision(prepared, context, None, [{"x": x}], runs=runs)
+        told: list[tuple[int, str]] = []
+        choice = choose_precision(
+            prepared, context, lambda done, total, what: told.append((total, what)), [{"x": x}], runs=runs
+        )
+        after = told[next(number for number, (_, what) in enumerate(told) if what == "ready") + 1 :]
+        assert set(after) == {(0, CHOOSING)}, "whatever plans are built, it is one step"
         assert choice.error <= BOUND
         assert relative_error(choice.session.run({"x": x}), run_oracle(model, {"x": x})) <= BOUND
     chosen = imgconv.load(model, device, float16=2)
