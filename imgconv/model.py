@@ -248,7 +248,7 @@ class Model:
 
     def save(
         self, path: str | os.PathLike[str], targets: Sequence[str | os.PathLike[str] | DeviceInfo] = (),
-        sizes: Sequence[Shapes] = (), generic: bool = False,
+        sizes: Sequence[Shapes] = (), generic: bool = False, player_only: bool = False,
     ) -> None:
         """Writes the plan of the last run, its weights and the driver's programs: `load` takes the file as a model.
 
@@ -259,12 +259,13 @@ class Model:
         Loading it needs no onnx package. On the same device and driver it compiles nothing; on another one it plans
         again. sizes: further shapes, as `load` takes them, for which the file has plans too. They share the weights,
         and a run, or an open of the native player, takes the plan of its shapes; others need the ONNX file.
-        generic: end the file with a plan for any phone, so that no device is refused that could run it.
+        generic: end the file with a plan for any phone, so that no device is refused that could run it. player_only:
+        leave out the graph, by which Python plans anew: then only the native player runs the file.
         targets: devices to plan for instead, which need not be here: files of `imgconv devices --json`, names of
         running.description.known_devices(), or DeviceInfos. Raises InputError for a wrong description or a file that
         cannot be written, and what `run` raises.
         """
-        save_sized(path, self._last, self._source, targets, sizes, generic)
+        save_sized(path, self._last, self._source, targets, sizes, generic, player_only)
 
     def __call__(self, array: Any) -> Any:
         """The only output for the only input, model(array); a dict of the outputs if there are several.
@@ -490,6 +491,8 @@ def _open_saved(saved: SavedModel, path: str, settings: Settings) -> SavedSource
     info = device if isinstance(device, DeviceInfo) else select(read_device(device))
     if settings.strict and saved.host_partition:
         raise strict_error(saved.host_partition, path)
+    if saved.is_player_only:
+        saved.read_graph()  # raises
     try:
         saved.for_shapes(shapes)
     except InputError as error:

@@ -40,10 +40,10 @@ def assert_same_bits(found: Mapping[str, Any], expected: Mapping[str, Any]) -> N
         assert found[name].tobytes() == numpy.ascontiguousarray(array).tobytes(), name
 
 
-def check(model: imgconv.Model, device: DeviceInfo, play: Play, path: Path) -> None:
+def check(model: imgconv.Model, device: DeviceInfo, play: Play, path: Path, player_only: bool = False) -> None:
     inputs = drawn(model)
     expected = model.run(inputs)
-    model.save(path)
+    model.save(path, player_only=player_only)
     lines = f"""
         player = Player({str(path)!r}, "{device.index}")
         first = player.run(given)

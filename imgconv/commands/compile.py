@@ -88,6 +88,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--state", type=named, action="append", default=[], metavar="OUTPUT=INPUT",
         help="keep this output on the device as that input of the next run; zero at first",
     )
+    parser.add_argument(
+        "--player-only", action="store_true", help="leave out what only Python needs: load refuses the file then"
+    )
     add_strict_argument(parser)
     add_target_argument(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help=f"where to write (default: MODEL with {SUFFIX})")
@@ -157,7 +160,7 @@ def _write(
     if devices and (precision or not config.float16):
         save_for_devices(
             path, options.model, devices, config, shapes, precision, options.strict, stage, description, states,
-            options.outputs, sizes, True, answers,
+            options.outputs, sizes, True, answers, options.player_only,
         )
         return devices[0]
     try:
@@ -168,7 +171,7 @@ def _write(
         if not devices:
             raise
         raise DeviceError(f"{error}\nWith --float16 a device here measures what can be half; {WITHOUT}") from error
-    (model.stream(states) if states else model).save(path, devices, sizes, True)
+    (model.stream(states) if states else model).save(path, devices, sizes, True, options.player_only)
     return model.device
 
 

@@ -186,7 +186,7 @@ def plans_to_save(
 
 def save_sized(
     path: str | os.PathLike[str], compiled: Compiled, source: Source | SavedSource,
-    targets: Sequence[str | os.PathLike[str] | DeviceInfo], sizes: Sequence[Shapes], generic: bool,
+    targets: Sequence[str | os.PathLike[str] | DeviceInfo], sizes: Sequence[Shapes], generic: bool, player_only: bool,
 ) -> None:
     """Writes the file of a model that `source` compiled, and of the same for other sizes; see Model.save.
 
@@ -200,7 +200,7 @@ def save_sized(
         if generic:
             plans = with_generic(plans, each.graph, each.config, states, packings)
         made.append(Sized(each.graph, each.config, plans, states))
-    save_sizes(path, made, source.description, source.format)
+    save_sizes(path, made, source.description, source.format, player_only)
 
 
 def plans_for(

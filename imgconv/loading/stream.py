@@ -71,13 +71,13 @@ class Stream:
 
     def save(
         self, path: str | os.PathLike[str], targets: Sequence[str | os.PathLike[str] | DeviceInfo] = (),
-        sizes: Sequence[Shapes] = (), generic: bool = False,
+        sizes: Sequence[Shapes] = (), generic: bool = False, player_only: bool = False,
     ) -> None:
         """Writes a compiled file that keeps the states from run to run; see Model.save.
 
         `load` and the native player take it: Model.reset and imgconv_reset set the states to zero.
         """
-        save_sized(path, self._compiled, self._source, targets, sizes, generic)
+        save_sized(path, self._compiled, self._source, targets, sizes, generic, player_only)
 
 
 def check_host(partition: HostPartition, plan: Plan) -> None:

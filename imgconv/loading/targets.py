@@ -29,7 +29,7 @@ def save_for_devices(
     shapes: Shapes | None = None, precision: PrecisionFile | None = None, strict: bool = False,
     picture: PictureStage | None = None, description: str | None = None, states: Mapping[str, str] = {},
     outputs: Sequence[str] = (), sizes: Sequence[Shapes] = (), generic: bool = False,
-    answers: AnswerStage | None = None,
+    answers: AnswerStage | None = None, player_only: bool = False,
 ) -> None:
     """Writes the file of `load(model).save(path, devices)`. It opens no device, so that there may be none.
 
@@ -38,7 +38,8 @@ def save_for_devices(
     model: an ONNX file. precision: needed if config.float16 is not 0, because `load` measures on a device what is half.
     shapes, strict, outputs: as `load` takes them. picture: the preparation of a picture before the model, whose shape
     is among shapes. description: by default that beside the model. states: as Model.stream takes them. Raises what
-    `load` and `Stream.save` raise. sizes, generic: as Model.save takes them. answers: the decoding after the model.
+    `load` and `Stream.save` raise. sizes, generic, player_only: as Model.save takes them. answers: the decoding after
+    the model.
     """
     if config.storage != FLOAT32 and not precision:
         raise ValueError("float16 takes a precision file")
@@ -65,7 +66,7 @@ def save_for_devices(
         for one in each.plans:
             say_what_is_half(one.plan, each.graph, each.config)
     described = description_beside(model) if description is None else description
-    save_sizes(path, made, described, picture.how.format if picture else None)
+    save_sizes(path, made, described, picture.how.format if picture else None, player_only)
 
 
 def _graph_of(

@@ -1,9 +1,9 @@
 """Compiled models in files: `Model.save` writes them, `load` reads them. model.fbs says what is in them.
 
-A file has the graph, with which any imgconv can plan anew, and plans, each for one kind of device. Its kernel texts are
-OpenCL C and its programs the driver's machine code, which run as they are: on a CPU that is code of the process. A file
-whose source you do not trust is loaded with `trusted=False`, which takes its graph only. Checksums find damage, not
-intent.
+A file has the graph, with which any imgconv can plan anew, and plans, each for one kind of device; a file for the
+player only has no graph, and `load` refuses it. Kernel texts are OpenCL C and programs the driver's machine code, which
+run as they are: on a CPU that is code of the process. A file whose source you do not trust is loaded with
+`trusted=False`, which takes its graph only. Checksums find damage, not intent.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from imgconv.config import Config
 from imgconv.errors import InputError, ModelError
 from imgconv.files.container import Blob, Container, places_of, write_container
 from imgconv.files.flat import Table
+from imgconv.graph.moved import moved_elements
 from imgconv.graph.nodes import Graph, HostPartition
 from imgconv.kernels.layout import Alignment, ImageLimits
 from imgconv.kernels.source import COMMON
@@ -86,20 +87,43 @@ def save_model(
 
 
 def save_sizes(
-    path: str | os.PathLike[str], sizes: Sequence[Sized], description: str, format: Format | None
+    path: str | os.PathLike[str], sizes: Sequence[Sized], description: str, format: Format | None,
+    player_only: bool = False,
 ) -> None:
-    """Writes a model for several sizes of its inputs; see save_model. The first size is that of readers of one."""
-    values, blobs = model_values(sizes, description, format)
+    """Writes a model for several sizes of its inputs; see save_model. The first size is that of readers of one.
+
+    player_only: leave out the graph. Raises InputError if the player does not run the plans either.
+    """
+    refused = next(filter(None, (refused_by_player(s.graph, [p.plan for p in s.plans]) for s in sizes)), "")
+    if player_only and refused:
+        raise InputError(f"a file for the player only has to run there, and the player refuses this model: {refused}")
+    values, blobs = model_values(sizes, description, format, player_only)
     write_container(path, schema().pack(values), blobs)
 
 
+def refused_by_player(graph: Graph, plans: Sequence[Plan]) -> str:
+    """Why libimgconv, the player of native/, does not run a model, with the node's name; "" if it does."""
+    if graph.host_partition:
+        return f"node {graph.host_partition.node!r} and what follows it depend on data: the host computes them"
+    for plan in plans:
+        if plan.moved is None:
+            continue
+        known = {*plan.constant_outputs, *plan.output_buffers, *moved_elements(plan.moved)}
+        chosen = next((v.name for v in plan.outputs if 0 not in v.shape and v.name not in known), None)
+        if chosen is not None:
+            made_by = {node.output.name: node.origin for node in graph.nodes}
+            nodes = ", ".join(map(repr, made_by.get(chosen, ())))
+            return f"output {chosen!r}, of node {nodes}, holds integers that the host chooses by other integers"
+    return ""
+
+
 def model_values(
-    sizes: Sequence[Sized], description: str = "", format: Format | None = None
+    sizes: Sequence[Sized], description: str = "", format: Format | None = None, player_only: bool = False
 ) -> tuple[dict[str, Any], Sequence[bytes | memoryview]]:
     """The values of a Model table, and the blobs that they refer to."""
     blobs = BlobWriter()
     share_weights(blobs, [(plan.plan, _constants(each.graph)) for each in sizes for plan in each.plans])
-    first, *others = [_sized_values(each, blobs, format) for each in sizes]
+    first, *others = [_sized_values(each, blobs, format, player_only) for each in sizes]
     first |= {"description": description, "sizes": others}
     first["blobs"] = list(map(vars, places_of(blobs.parts)))
     return first, blobs.parts
@@ -109,7 +133,7 @@ def _constants(graph: Graph) -> dict[str, Array]:
     return {name: numpy.asarray(array) for name, array in graph.constants.items()}
 
 
-def _sized_values(sized: Sized, blobs: BlobWriter, format: Format | None) -> dict[str, Any]:
+def _sized_values(sized: Sized, blobs: BlobWriter, format: Format | None, player_only: bool) -> dict[str, Any]:
     made = [
         plan_values(each.plan, blobs, each.binaries, each.checks)
         | {"device": each.device, "target": _target_values(each.target), "frame": frame_values(each.plan, format)}
@@ -119,7 +143,8 @@ def _sized_values(sized: Sized, blobs: BlobWriter, format: Format | None) -> dic
     needs = NEEDS_STATES if sized.states else NEEDS_HOST if partition else NEEDS
     return {
         "needs": NEEDS_VIEWS if blobs.has_views else needs, "written_by": VERSION,
-        "config": writer.values(Config, "Config", sized.config), "graph": graph_values(sized.graph, blobs),
+        "config": writer.values(Config, "Config", sized.config),
+        "graph": None if player_only else graph_values(sized.graph, blobs),
         "plans": made, "states": [{"name": output, "text": fed} for output, fed in sized.states.items()],
         "host_partition": partition and writer.values(HostPartition, "HostPartition", partition),
     }
@@ -170,11 +195,22 @@ class SavedModel:
         listed, given = "; or ".join(_listed(each.shapes) for each in self.sizes), _listed(wanted)
         raise InputError(f"{str(self.container.path)!r} is compiled for {listed}; not for {given}")
 
+    @property
+    def is_player_only(self) -> bool:
+        """Returns whether the file has no graph: only the player runs it."""
+        return self._read(lambda: self.root.graph is None)
+
+    @cached_property
+    def _inputs(self) -> tuple[Any, ...]:
+        """The Value table of every input, without states."""
+        fed = self.states.values()
+        given = [each.value for each in self.table.plans[0].inputs] if self.is_player_only else self.table.graph.inputs
+        return tuple(value for value in given if value.name not in fed)
+
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of every input, without states."""
-        fed = self.states.values()
-        return self._read(lambda: {v.name: tuple(v.shape) for v in self.table.graph.inputs if v.name not in fed})
+        return self._read(lambda: {value.name: tuple(value.shape) for value in self._inputs})
 
     @cached_property
     def config(self) -> Config:
@@ -185,10 +221,7 @@ class SavedModel:
     @property
     def inputs(self) -> dict[str, tuple[str, list[int | str] | None]]:
         """dtype and shape of every input, as imgconv.onnx_import.declared_inputs gives them; without states."""
-        fed = self.states.values()
-        return self._read(lambda: {
-            v.name: (v.dtype, list(v.shape)) for v in self.table.graph.inputs if v.name not in fed
-        })
+        return self._read(lambda: {value.name: (value.dtype, list(value.shape)) for value in self._inputs})
 
     @cached_property
     def states(self) -> dict[str, str]:
@@ -242,7 +275,12 @@ class SavedModel:
         return tuple(self._blob(program.binary) for program in table.programs if program.binary >= 0)
 
     def read_graph(self) -> Graph:
-        """The graph after the passes, with its host partition."""
+        """The graph after the passes, with its host partition. Raises ModelError for a file for the player only."""
+        if self.is_player_only:
+            raise self.container.error(
+                "it was compiled with --player-only, so it has no graph: imgconv-run and libimgconv run it. For Python "
+                "compile it without, or take the ONNX file"
+            )
         return replace(self._read(lambda: read_graph(self.table.graph, self._blob)), host_partition=self.host_partition)
 
     @cached_property
@@ -254,18 +292,9 @@ class SavedModel:
     @property
     def refused_by_player(self) -> str:
         """Why libimgconv, the player of native/, does not open it, with the node's name; "" if it does."""
-        return self._read(self._refused_by_player)
-
-    def _refused_by_player(self) -> str:
-        if self.host_partition:
-            return f"node {self.host_partition.node!r} and what follows it depend on data: the host computes them"
-        outputs = (output for plan in self.table.plans for output in plan.outputs if output.kind == "moved")
-        chosen = next((o.value.name for o in outputs if 0 not in o.value.shape and not len(o.moved_inputs)), None)
-        if chosen is None:
+        if self.is_player_only:
             return ""
-        made_by = {node.output.name: node.origin for node in self.read_graph().nodes}
-        nodes = ", ".join(map(repr, made_by.get(chosen, ())))
-        return f"output {chosen!r}, of node {nodes}, holds integers that the host chooses by other integers"
+        return refused_by_player(self.read_graph(), [each.plan for each in self.read_plans()])
 
     def _blob(self, number: int) -> bytes:
         place = self.root.blobs[number]

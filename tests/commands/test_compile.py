@@ -182,6 +182,30 @@ def test_what_the_player_will_refuse(imgconv: Command) -> None:
     assert json.loads(out)["refused_by_player"] is None
 
 
+def test_a_file_for_the_player_only(imgconv: Command) -> None:
+    """Python names the remedy, and a model that the player refuses has no such file; tests/native/ runs one."""
+    write_convolution()
+    for name, options in (("whole", ()), ("only", ("--player-only",))):
+        status, _, err = compile_without_device(imgconv, "conv.onnx", *SIZE, *TARGETS, "-o", name, *options)
+        assert status == 0, err
+    assert Path("only").stat().st_size < Path("whole").stat().st_size
+    whole, only = SavedModel.open("whole"), SavedModel.open("only")
+    assert only.inputs == whole.inputs and only.shapes == whole.shapes and not only.refused_by_player
+    numpy.save("x.npy", numpy.zeros((1, 3, 12, 10), "float32"))
+    for command in (("run", "only", "--input", "x=x.npy"), ("inspect", "only")):
+        status, _, err = imgconv(*command)
+        assert status == 1 and "file 'only': it was compiled with --player-only" in err and "compile it without" in err
+    with pytest.raises(engine.ModelError, match="it was compiled with --player-only"):
+        engine.load("only")
+    onnx.save(CASES["detector"]()[0], "boxes.onnx")
+    status, _, err = compile_without_device(imgconv, "boxes.onnx", *TARGETS, "--player-only")
+    assert status == 1 and "the player refuses this model: node 'picked'" in err
+    write_choice_of_integers()
+    status, _, err = compile_without_device(imgconv, "chosen.onnx", *TARGETS, "--player-only")
+    assert status == 1 and "the player refuses this model: output 'o', of node 'choose'" in err
+    assert not Path("boxes.imgconv").exists() and not Path("chosen.imgconv").exists()
+
+
 def write_choice_of_integers() -> None:
     """o = table[k], and twice the table, which the device computes."""
     nodes = [make_node("Gather", ["table", "k"], ["o"], name="choose"), make_node("Add", ["table", "table"], ["twice"])]
