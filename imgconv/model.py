@@ -34,6 +34,7 @@ from imgconv.stored.tuning import Database, open_beside
 
 if TYPE_CHECKING:
     from imgconv.cl.context import Memory, Queue
+    from imgconv.cl.priority import Priority
     from imgconv.onnx_import import Model as OnnxModel
     from imgconv.preprocessing.preparation import Colors, Filter, Format, Order, Resize
     from imgconv.runtime.io_binding import FrameInput, Inputs, Outputs
@@ -385,7 +386,7 @@ def load(
     native_explog: bool | None = None, shapes: Shapes | None = None, max_image: int | None = None,
     progress: Progress | bool | None = None, precision: str | Path | None = None, tuning: str | Path | None = None,
     workspace: Model | None = None, strict: bool = False, limits: Limits | None = None, trusted: bool = True,
-    check: bool = True, outputs: Sequence[str] = (),
+    check: bool = True, outputs: Sequence[str] = (), priority: Priority | None = None,
 ) -> Model:
     """Compiles an ONNX file, its bytes, an onnx ModelProto or a Graph for a device, or loads a file of `Model.save`.
 
@@ -408,12 +409,13 @@ def load(
     kernels and programs, which could do what this process can. docs/threat_model.md says what is promised.
     check=False: do not compare the launches with float64 at the first load on a driver, see docs/check.md.
     outputs: the tensors at which an ONNX model is cut, such as ("neck",); by default its own outputs.
+    priority: 'high', 'normal' or 'low' next to other programs, such as those that draw the screen; see docs/python.md.
     Raises ConfigError, ModelError, UnsupportedError, InputError, DeviceError, ResourceError or BuildError.
     """
     with shown(progress) as step:
         settings = Settings(
             device, float16, native_explog, shapes or {}, max_image, step, precision, tuning, strict,
-            limits or Limits(), trusted, check, tuple(outputs),
+            limits or Limits(), trusted, check, tuple(outputs), priority,
         )
         if workspace is None:
             return Model(open_source(model, settings))
@@ -441,6 +443,7 @@ class Settings:
     trusted: bool = True
     check: bool = True
     outputs: tuple[str, ...] = ()
+    priority: Priority | None = None
 
 
 def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedSource:
@@ -454,10 +457,10 @@ def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedS
     config, file = read_settings(settings)
     info = device if isinstance(device, DeviceInfo) else select(config.device)
     database = open_beside(model) if settings.tuning is None else Database(settings.tuning)
+    context = open_device(info, timeout=settings.limits.run_seconds, priority=settings.priority)
     source = Source(
-        model, settings.shapes, config, info, open_device(info, timeout=settings.limits.run_seconds),
-        settings.progress, file, database, strict=settings.strict, limits=settings.limits, check=settings.check,
-        outputs=settings.outputs,
+        model, settings.shapes, config, info, context, settings.progress, file, database, strict=settings.strict,
+        limits=settings.limits, check=settings.check, outputs=settings.outputs,
     )
     if settings.outputs and isinstance(model, Graph):
         raise ConfigError("outputs are of an ONNX model: build the graph with the outputs that it shall have")
@@ -485,7 +488,7 @@ def _open_saved(saved: SavedModel, path: str, settings: Settings) -> SavedSource
     unknown = shapes.keys() - saved.inputs.keys()
     fixed = Settings(settings.device, shapes=settings.shapes, progress=settings.progress, limits=settings.limits)
     fixed_file = f"{path!r} is compiled: its settings and shapes cannot be changed any more"
-    if unknown or replace(settings, strict=False, trusted=True, check=True) != fixed:
+    if unknown or replace(settings, strict=False, trusted=True, check=True, priority=None) != fixed:
         raise ConfigError(fixed_file)
     device = settings.device
     info = device if isinstance(device, DeviceInfo) else select(read_device(device))
@@ -497,7 +500,7 @@ def _open_saved(saved: SavedModel, path: str, settings: Settings) -> SavedSource
         saved.for_shapes(shapes)
     except InputError as error:
         raise ConfigError(f"{fixed_file}: {error}") from error
-    context = open_device(info, timeout=settings.limits.run_seconds)
+    context = open_device(info, timeout=settings.limits.run_seconds, priority=settings.priority)
     return SavedSource(
         saved, info, context, settings.progress, None, settings.limits, settings.trusted, settings.check, shapes
     )

@@ -8,6 +8,7 @@ staging.py         the host's side of inputs and outputs
 building/          programs
 watchdog.py        calls that may never return; shutdown.py: threads in the driver at the end of the process
 drivers.py         drivers that are installed; driver_links.py: links to those whose path has a space
+priority.py        what drivers are told of a priority
 quirks.py          what is done because of a driver, by platform
 instruction_set.py what tells CPUs of one name apart
 loader.py          functions of the OpenCL library that pyopencl lacks

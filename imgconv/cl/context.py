@@ -26,6 +26,7 @@ import pyopencl as cl
 from imgconv.arrays import Array
 from imgconv.cl.building.processes import Builders
 from imgconv.cl.device_info import DeviceInfo
+from imgconv.cl.priority import Priority, queue_properties
 from imgconv.cl.shutdown import keep
 from imgconv.cl.watchdog import TIMEOUT, DriverCall, Watchdog
 from imgconv.errors import DeviceError, Error, ResourceError
@@ -50,9 +51,10 @@ ORIGIN = (0, 0, 0)
 # Seconds for which a thread looks at a GPU before it leaves the wait to another one: to wake it again takes longer than
 # the end of a short run. A CPU's driver computes with the thread that waits.
 LOOKED_FOR = 5e-4
-# By the driver's handle of the device. Programs belong to a context. Some drivers keep memory for each program ever
-# built (Intel's for CPUs, 25 KB): with a new context for each model, they would grow with every model that is loaded.
-handles: dict[int, cl.Context] = {}
+# By the driver's handle of the device, and the context's hints. Programs belong to a context. Some drivers keep memory
+# for each program ever built (Intel's for CPUs, 25 KB): with a new context for each model, they would grow with every
+# model that is loaded.
+handles: dict[tuple[int, tuple[tuple[int, int], ...]], cl.Context] = {}
 
 
 class Context:
@@ -64,10 +66,11 @@ class Context:
     """
 
     def __init__(
-        self, info: DeviceInfo, handle: cl.Context, queue: Queue, profile: bool = False, timeout: float = TIMEOUT
+        self, info: DeviceInfo, handle: cl.Context, queue: Queue, profile: bool = False, timeout: float = TIMEOUT,
+        priority: Priority | None = None,
     ) -> None:
-        """timeout: seconds that a wait for the device may take."""
-        self.info, self.handle, self.queue, self.profile = info, handle, queue, profile
+        """timeout: seconds that a wait for the device may take. priority: of further queues."""
+        self.info, self.handle, self.queue, self.profile, self._priority = info, handle, queue, profile, priority
         self.builders = Builders(handle.devices[0])
         self.lock = Lock()
         self._copies: list[Event] = []  # that may be under way
@@ -286,9 +289,8 @@ class Context:
 
     def new_queue(self) -> Queue:
         """A further in-order queue, which records times if the context's own does. Raises DeviceError."""
-        properties = {"properties": cl.command_queue_properties.PROFILING_ENABLE} if self.profile else {}
         with self._errors("opening a queue"):
-            return cl.CommandQueue(self.handle, self.handle.devices[0], **properties)
+            return new_queue(self.handle, self.info, self.profile, self._priority)
 
     def finish(self, events: Sequence[Event] = ()) -> None:
         """Waits for everything enqueued. Raises ResourceError or DeviceError if something enqueued failed.
@@ -486,6 +488,18 @@ def launch_name(launch: Launch) -> str:
 def _called(kernel: cl.Kernel) -> str:
     label = getattr(kernel, "label", "")
     return f"{label}, kernel {kernel.function_name!r}" if label else f"kernel {kernel.function_name!r}"
+
+
+def new_queue(handle: cl.Context, info: DeviceInfo, profile: bool, priority: Priority | None) -> Queue:
+    """An in-order queue. priority: if the driver takes it. Raises pyopencl's errors."""
+    # pyopencl takes more than its types say.
+    bits: Any = cl.command_queue_properties.PROFILING_ENABLE if profile else 0
+    hints: Any = queue_properties(info.extensions, priority)
+    if hints:
+        hints[:0] = cl.queue_properties.PROPERTIES, bits
+        with suppress(cl.Error):
+            return cl.CommandQueue(handle, handle.devices[0], hints)
+    return cl.CommandQueue(handle, handle.devices[0], bits)
 
 
 def forget(info: DeviceInfo) -> None:

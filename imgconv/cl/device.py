@@ -19,6 +19,7 @@ from imgconv.cl.driver_links import path_problem
 from imgconv.cl.drivers import cpu_variables, drivers_visible
 from imgconv.cl.instruction_set import instruction_set, read_cpuinfo
 from imgconv.cl.loader import device_number, new_context
+from imgconv.cl.priority import Priority, context_hints
 from imgconv.cl.quirks import quirks_of
 from imgconv.cl.shutdown import shutdown_guard
 from imgconv.cl.watchdog import TIMEOUT, DriverCall, Overdue
@@ -32,14 +33,12 @@ if TYPE_CHECKING:
 # Parameters of clGetDeviceInfo in cl_ext.h.
 IMAGE_PITCH_ALIGNMENT = 0x104A
 IMAGE_BASE_ADDRESS_ALIGNMENT = 0x104B
-# Properties of clCreateContext in Qualcomm's cl_ext_qcom.h. Without the hint the clocks of a phone's GPU fall between
-# frames. The priority is left to the system: a higher one delays what the screen shows.
-PERFORMANCE_HINTS = {"cl_qcom_perf_hint": (0x40C2, 0x40C3)}  # CL_CONTEXT_PERF_HINT_QCOM, CL_PERF_HINT_HIGH_QCOM
 CONTEXT_PLATFORM = 0x1084
 QUALCOMM = 0x5143  # CL_DEVICE_VENDOR_ID
 UNKNOWN_COMPUTE_UNITS, COMPUTE_UNITS_OF_ADRENO = 9999, 2  # an Adreno has 1 to 6
 
 Result = TypeVar("Result")
+Hints = tuple[tuple[int, int], ...]  # properties of a context
 
 
 # Held while the loader looks for drivers, because it reads a variable of the whole process.
@@ -117,17 +116,20 @@ def _chosen(choice: str | int | None, candidates: tuple[DeviceInfo, ...]) -> Dev
     raise DeviceError(f"{problem} {choice!r}; choose by index or by a part of one name:\n{listing}")
 
 
-def open_device(info: DeviceInfo, profile: bool = False, timeout: float = TIMEOUT) -> OpenCLDevice:
+def open_device(
+    info: DeviceInfo, profile: bool = False, timeout: float = TIMEOUT, priority: Priority | None = None
+) -> OpenCLDevice:
     """Opens the device. With ``profile`` its queue records when each launch starts and ends.
 
-    timeout: seconds that a wait for the device may take.
+    timeout: seconds that a wait for the device may take. priority: next to that of other programs, if the driver has
+    one of PRIORITY_EXTENSIONS; else it is ignored.
 
-    A process has one OpenCL context for each device, and a new queue for each call.
+    A process has one OpenCL context for each device and its hints, and a new queue for each call.
     Raises DeviceError if the device is gone, has no RGBA float images, or the driver refuses.
     """
     import pyopencl as cl
 
-    from imgconv.cl.context import handles, refusal
+    from imgconv.cl.context import handles, new_queue, refusal
     from imgconv.cl.opencl_device import OpenCLDevice
 
     _leave_out_caches(cl)
@@ -144,12 +146,12 @@ def open_device(info: DeviceInfo, profile: bool = False, timeout: float = TIMEOU
     if not info.float_images:
         refused = f"device {info} cannot read and write RGBA float images, where all tensors are kept"
         raise DeviceError(". ".join(filter(None, (refused, path_problem()))))
-    properties = {"properties": cl.command_queue_properties.PROFILING_ENABLE} if profile else {}
+    hints = context_hints(info.extensions, priority)
     try:
-        made = partial(_handle, info.index, device)
-        handle = handles.get(device.int_ptr) or handles.setdefault(device.int_ptr, _asked(made))
-        queue = _asked(partial(cl.CommandQueue, handle, device, **properties))
-        return OpenCLDevice(info, handle, queue, profile, timeout)
+        made, key = partial(_handle, info.index, device, hints), (device.int_ptr, hints)
+        handle = handles.get(key) or handles.setdefault(key, _asked(made))
+        queue = _asked(partial(new_queue, handle, info, profile, priority))
+        return OpenCLDevice(info, handle, queue, profile, timeout, priority)
     except cl.Error as error:
         raise refusal(info, "opening the device", error) from error
 
@@ -163,18 +165,17 @@ def _leave_out_caches(pyopencl: ModuleType) -> None:
     vars(pyopencl)["_PYOPENCL_NO_CACHE"] = True
 
 
-def _handle(index: int, device: cl.Device) -> cl.Context:
+def _handle(index: int, device: cl.Device, hints: Hints) -> cl.Context:
     """The context of `select`, or a new one."""
     kept = _looked_at.pop(index, None)
-    return kept if kept is not None and kept.devices == [device] else _new_handle(device)
+    is_fit = kept is not None and kept.devices == [device] and hints == context_hints(device.extensions.split(), None)
+    return kept if kept is not None and is_fit else _new_handle(device, hints)
 
 
-def _new_handle(device: cl.Device) -> cl.Context:
-    """A context of this device only, with the performance hints that its driver knows."""
+def _new_handle(device: cl.Device, hints: Hints) -> cl.Context:
+    """A context of this device only, with hints, unless its driver refuses them."""
     import pyopencl as cl
 
-    extensions = device.extensions.split()
-    hints = [hint for name, hint in PERFORMANCE_HINTS.items() if name in extensions]
     # pyopencl refuses context properties that it does not know.
     hinted = new_context(device, [(CONTEXT_PLATFORM, device.platform.int_ptr), *hints]) if hints else 0
     return cl.Context.from_int_ptr(hinted, retain=False) if hinted else cl.Context([device])
@@ -311,7 +312,9 @@ def _image_formats(index: int, device: cl.Device) -> tuple[frozenset[str], str]:
 
     types = {"float": cl.channel_type.FLOAT, "half": cl.channel_type.HALF_FLOAT, "byte": cl.channel_type.SNORM_INT8}
     try:
-        context = handles.get(device.int_ptr) or _looked_at.setdefault(index, _new_handle(device))
+        hints = context_hints(device.extensions.split(), None)
+        kept = handles.get((device.int_ptr, hints))
+        context = kept or _looked_at.setdefault(index, _new_handle(device, hints))
         offered = [
             cl.get_supported_image_formats(context, cl.mem_flags.READ_WRITE, image_type)
             for image_type in (cl.mem_object_type.IMAGE2D, cl.mem_object_type.IMAGE2D_ARRAY)

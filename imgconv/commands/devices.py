@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from imgconv.cl.device import DeviceInfo, list_devices, select
+from imgconv.cl.priority import PRIORITY_EXTENSIONS
 from imgconv.commands.drivers import Driver, list_drivers
 from imgconv.config import read_device
 from imgconv.errors import DeviceError
@@ -102,6 +103,7 @@ def describe(device: DeviceInfo) -> list[tuple[str, object]]:
         ("memory", memory),
         ("local memory", f"{device.local_memory_bytes // 1024} KiB"),
         ("command buffer", _yes(device.command_buffer)),
+        ("priority", ", ".join(filter(device.extensions.__contains__, PRIORITY_EXTENSIONS)) or "ignored: no extension"),
         ("Qualcomm", ", ".join(qualcomm) or "no extensions"),
     ]
 

@@ -129,6 +129,15 @@ typedef enum imgconv_check_mode {
   IMGCONV_CHECK_OFF
 } imgconv_check_mode;
 
+/* The priority of a model's work on the device, next to other programs. It is told to drivers with cl_khr_priority_hints,
+ * cl_qcom_priority_hint and cl_qcom_perf_hint ("extensions" of imgconv_devices_json); others ignore it. */
+typedef enum imgconv_priority {
+  IMGCONV_PRIORITY_DEFAULT, /* high clocks, which on phones fall between frames; the rest is left to the system */
+  IMGCONV_PRIORITY_HIGH,    /* before the screen's drawing, which may stutter; high clocks */
+  IMGCONV_PRIORITY_NORMAL,
+  IMGCONV_PRIORITY_LOW      /* after the screen's drawing, which stays smooth; low clocks */
+} imgconv_priority;
+
 /* The work of opening a model. Further phases may be added. */
 typedef enum imgconv_phase {
   IMGCONV_PHASE_OPEN,  /* of device and file; not counted: `total` is 0 */
@@ -168,6 +177,7 @@ typedef struct imgconv_options {
                                right ones are kept in cache_folder, and taken by later opens that check or tune; without
                                a folder each open tunes. No kernel is begun after that time; the last one may take
                                longer. 0: none */
+  imgconv_priority priority;
   imgconv_progress progress; /* NULL: none */
   void *progress_data;
 } imgconv_options;

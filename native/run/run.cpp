@@ -23,7 +23,7 @@ namespace {
 const char *const USAGE =
     "imgconv-run MODEL [--input NAME=FILE] [--reference NAME=FILE [--tolerance T]] [--output NAME=FILE]\n"
     "    [--bench [--seconds N] [--frames-in-flight K] [--json]] [--profile] [--device DEVICE] [--cache FOLDER]\n"
-    "    [--timeout S] [--unchecked] [--shape NAME=SIZES] [--tune MS]\n"
+    "    [--timeout S] [--unchecked] [--shape NAME=SIZES] [--tune MS] [--priority high|normal|low]\n"
     "    [--frame NAME=FILE --size WxH --plane OFFSET,ROW_STRIDE[,PIXEL_STRIDE]... [--rotate DEGREES] [--mirror]\n"
     "    [--region LEFT,TOP,WIDTH,HEIGHT]]\n"
     "imgconv-run MODEL --check [--device DEVICE] [--cache FOLDER]\n"
@@ -37,7 +37,8 @@ const char *const USAGE =
     "or a run, takes more than S seconds (default 600). --shape: which size of\n"
     "a file that was compiled for several, as x=1,3,480,640. --check: opens the model\n"
     "unchecked, and prints JSON of which launches are right; exit status 1 if one is wrong. --unchecked: opening checks\n"
-    "nothing. --tune: opening spends so many milliseconds to find faster kernels, once for each --cache.\n"
+    "nothing. --tune: opening spends so many milliseconds to find faster kernels, once for each --cache. --priority: next\n"
+    "to other programs, if the driver takes it.\n"
     "--frame: a camera's frame as it is in memory, for an input of imgconv compile --picture; FILE is raw. --plane:\n"
     "where in FILE each plane begins, and its strides in bytes; a stride of 0: without gaps. The frame, or a region of it,\n"
     "is rotated clockwise and then mirrored. --devices: prints a JSON description of all devices, for `imgconv compile --target`.\n";
@@ -50,6 +51,7 @@ struct Arguments {
   bool bench = false, profile = false, devices = false, check = false, unchecked = false, help = false, json = false;
   double seconds = 3, tolerance = 0, timeout = 0, tune = 0;
   size_t frames = 1;
+  imgconv_priority priority = IMGCONV_PRIORITY_DEFAULT;
   std::string frame_input;
   Camera camera;
 };
@@ -65,6 +67,13 @@ double number_of(const std::string &name, const std::string &text) {
   const double found = std::strtod(text.c_str(), &end);
   if (text.empty() || *end || !(found >= 0 && found < 1e6)) throw std::runtime_error(name + " takes a number");
   return found;
+}
+
+imgconv_priority priority_of(const std::string &text) {
+  if (text == "high") return IMGCONV_PRIORITY_HIGH;
+  if (text == "normal") return IMGCONV_PRIORITY_NORMAL;
+  if (text == "low") return IMGCONV_PRIORITY_LOW;
+  throw std::runtime_error("--priority takes high, normal or low");
 }
 
 Arguments read_arguments(const std::vector<std::string> &given) {
@@ -100,6 +109,7 @@ Arguments read_arguments(const std::vector<std::string> &given) {
     else if (name == "--tolerance") made.tolerance = number_of(name, value());
     else if (name == "--timeout") made.timeout = number_of(name, value());
     else if (name == "--tune") made.tune = number_of(name, value());
+    else if (name == "--priority") made.priority = priority_of(value());
     else if (name == "--seconds") made.seconds = number_of(name, value());
     else if (name == "--frames-in-flight") made.frames = std::max<size_t>(1, static_cast<size_t>(number_of(name, value())));
     else if (name[0] == '-' || !made.model.empty()) throw std::runtime_error("'" + name + "' is unknown\n" + USAGE);
@@ -222,6 +232,7 @@ imgconv_model *open(const Arguments &arguments) {
   options.profile = arguments.profile;
   options.timeout_ms = static_cast<uint32_t>(1e3 * arguments.timeout);
   options.tune_ms = static_cast<uint32_t>(arguments.tune);
+  options.priority = arguments.priority;
   options.check = arguments.unchecked ? IMGCONV_CHECK_OFF : IMGCONV_CHECK_ONCE;
   ProgressLine line;
   options.progress = [](void *data, imgconv_phase phase, size_t done, size_t total) {

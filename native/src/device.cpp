@@ -13,8 +13,10 @@ namespace {
 
 // cl_ext.h: alignments of cl_khr_image2d_from_buffer.
 constexpr cl_device_info IMAGE_PITCH_ALIGNMENT = 0x104A, IMAGE_BASE_ADDRESS_ALIGNMENT = 0x104B;
-// Qualcomm's cl_ext_qcom.h: CL_CONTEXT_PERF_HINT_QCOM, CL_PERF_HINT_HIGH_QCOM.
-constexpr cl_context_properties PERFORMANCE_HINT = 0x40C2, PERFORMANCE_HIGH = 0x40C3;
+// Qualcomm's cl_ext_qcom.h: CL_CONTEXT_PERF_HINT_QCOM, CL_CONTEXT_PRIORITY_HINT_QCOM. "High", "normal" and "low" follow each.
+constexpr cl_context_properties PERFORMANCE_HINT = 0x40C2, PRIORITY_HINT = 0x40C9;
+// cl_ext.h: CL_QUEUE_PRIORITY_KHR.
+constexpr cl_ulong QUEUE_PRIORITY = 0x1096;
 
 template <class Get, class Object>
 std::string text(Get get, Object object, cl_uint parameter) {
@@ -68,7 +70,7 @@ void describe_images(const Opencl &cl, DeviceInfo &info) {
     info.image_base_alignment = std::max(base, bits / 8 / 4);
   }
   try {
-    const ContextHandle context = new_context(cl, info);
+    const ContextHandle context = new_context(cl, info, IMGCONV_PRIORITY_DEFAULT);
     info.float_images = offers(cl, context.get(), CL_FLOAT);
     info.half_images = offers(cl, context.get(), CL_HALF_FLOAT);
     info.byte_images = offers(cl, context.get(), CL_SNORM_INT8);
@@ -235,25 +237,49 @@ std::string to_json(const std::vector<DeviceInfo> &devices, const DeviceInfo *ch
   return "{\"devices\": [" + made + "]}\n";
 }
 
-ContextHandle new_context(const Opencl &cl, const DeviceInfo &info) {
+ContextHandle new_context(const Opencl &cl, const DeviceInfo &info, imgconv_priority priority) {
   const auto platform = reinterpret_cast<cl_context_properties>(info.platform_id);
-  const cl_context_properties hinted[] = {CL_CONTEXT_PLATFORM, platform, PERFORMANCE_HINT, PERFORMANCE_HIGH, 0};
-  const cl_context_properties plain[] = {CL_CONTEXT_PLATFORM, platform, 0};
-  const auto make = [&](const cl_context_properties *properties) {
+  const std::vector<cl_context_properties> plain = {CL_CONTEXT_PLATFORM, platform};
+  std::vector<cl_context_properties> hinted = plain;
+  if (info.has("cl_qcom_perf_hint")) {
+    const int number = std::max<int>(priority, IMGCONV_PRIORITY_HIGH);
+    hinted.insert(hinted.end(), {PERFORMANCE_HINT, PERFORMANCE_HINT + number});
+  }
+  if (priority && info.has("cl_qcom_priority_hint")) {
+    hinted.insert(hinted.end(), {PRIORITY_HINT, PRIORITY_HINT + priority});
+  }
+  const auto make = [&](std::vector<cl_context_properties> properties) {
+    properties.push_back(0);
     cl_int status = CL_SUCCESS;
-    const cl_context made = cl.clCreateContext(properties, 1, &info.device_id, nullptr, nullptr, &status);
+    const cl_context made = cl.clCreateContext(properties.data(), 1, &info.device_id, nullptr, nullptr, &status);
     check_opening(status, "opening " + info.name);
     return ContextHandle(made, cl.clReleaseContext);
   };
   try {
-    if (info.has("cl_qcom_perf_hint")) return make(hinted);
+    if (hinted != plain) return make(hinted);
   } catch (const Error &) {
     // A driver may list the hint and refuse it.
   }
   return make(plain);
 }
 
-Context open_device(std::shared_ptr<const Opencl> cl, const DeviceInfo &info, bool profile) {
+namespace {
+
+// A queue of a priority; null without one, and if the driver does not take it.
+Queue new_queue_of_priority(const Context &context, cl_command_queue_properties bits, imgconv_priority priority) {
+  using Create = cl_command_queue(CL_API_CALL *)(cl_context, cl_device_id, const cl_ulong *, cl_int *);
+  const auto create = context.cl->later<Create>("clCreateCommandQueueWithProperties");
+  if (!priority || !create || !context.info.has("cl_khr_priority_hints")) return nullptr;
+  const cl_ulong properties[] = {CL_QUEUE_PROPERTIES, bits, QUEUE_PRIORITY, cl_ulong(1) << (priority - 1), 0};
+  cl_int status = CL_SUCCESS;
+  const cl_command_queue made = create(context.handle.get(), context.info.device_id, properties, &status);
+  return status == CL_SUCCESS ? Queue(made, context.cl->clReleaseCommandQueue) : nullptr;
+}
+
+}  // namespace
+
+Context open_device(
+    std::shared_ptr<const Opencl> cl, const DeviceInfo &info, bool profile, imgconv_priority priority) {
   if (!info.problem.empty()) {
     throw Error(info.refused_with, info.name, " cannot be opened: ", info.problem, ". Another process may use all of it, or ",
                 "the driver has to be updated; imgconv-run --devices shows what other devices there are");
@@ -261,8 +287,10 @@ Context open_device(std::shared_ptr<const Opencl> cl, const DeviceInfo &info, bo
   if (!info.float_images) {
     throw Error(IMGCONV_ERROR_DEVICE, info.name, " cannot read and write RGBA float images, where tensors are kept");
   }
-  Context context{cl, info, profile, new_context(*cl, info), nullptr};
+  Context context{cl, info, profile, new_context(*cl, info, priority), nullptr};
   const cl_command_queue_properties properties = profile ? CL_QUEUE_PROFILING_ENABLE : 0;
+  context.queue = new_queue_of_priority(context, properties, priority);
+  if (context.queue) return context;
   context.queue = own("opening a queue of " + info.name, cl->clReleaseCommandQueue, cl->clCreateCommandQueue,
                       context.handle.get(), info.device_id, properties);
   return context;

@@ -76,11 +76,12 @@ struct Context {
 };
 
 // Throws Error if the device has no RGBA float images, or the driver refuses.
-Context open_device(std::shared_ptr<const Opencl> cl, const DeviceInfo &info, bool profile);
+Context open_device(
+    std::shared_ptr<const Opencl> cl, const DeviceInfo &info, bool profile, imgconv_priority priority);
 
-// A context of one device, with the hint that keeps a phone's GPU at a high clock unless its driver refuses it. Throws
-// Error.
-ContextHandle new_context(const Opencl &cl, const DeviceInfo &info);
+// A context of one device, with the hints that its driver knows, unless it refuses them: those of a priority, or, without
+// one, that which keeps a phone's GPU at a high clock. Throws Error.
+ContextHandle new_context(const Opencl &cl, const DeviceInfo &info, imgconv_priority priority);
 
 // A number that clGetDeviceInfo gives; 0 if the driver does not know it.
 template <class T>

@@ -22,7 +22,10 @@ Context open(const Settings &settings) {
   std::shared_ptr<const Opencl> cl = Opencl::load();
   const std::vector<DeviceInfo> devices = list_devices(*cl);
   const char *const choice = settings.has_device ? settings.device.c_str() : nullptr;
-  return open_device(cl, select_device(devices, choice), settings.profile);
+  if (settings.priority < IMGCONV_PRIORITY_DEFAULT || settings.priority > IMGCONV_PRIORITY_LOW) {
+    throw Error(IMGCONV_ERROR_ARGUMENT, "options.priority is no imgconv_priority");
+  }
+  return open_device(cl, select_device(devices, choice), settings.profile, settings.priority);
 }
 
 // Takes the next form of the launches of these checks. Returns whether each has one, and there are any.

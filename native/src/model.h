@@ -21,11 +21,12 @@ struct Settings {
       : device(options.device ? options.device : ""), cache_folder(options.cache_folder ? options.cache_folder : ""),
         shapes(options.shapes ? options.shapes : ""),
         has_device(options.device), profile(options.profile), check(options.check != IMGCONV_CHECK_OFF),
-        frames(options.frames), tune_ms(options.tune_ms) {}
+        frames(options.frames), tune_ms(options.tune_ms), priority(options.priority) {}
 
   std::string device, cache_folder, shapes;
   bool has_device, profile, check;
   uint32_t frames, tune_ms;
+  imgconv_priority priority;
 };
 
 class Model {

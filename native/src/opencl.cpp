@@ -26,8 +26,9 @@ bool find_functions(void *library, Opencl &found) {
   const auto enable = reinterpret_cast<void (*)()>(dlsym(library, "enableOpenCL"));
   const auto give = reinterpret_cast<void *(*)(const char *)>(dlsym(library, "loadOpenCLPointer"));
   if (enable) enable();
+  found.find = [=](const char *name) { return give ? give(name) : dlsym(library, name); };
 #define IMGCONV_FIND(name) \
-  found.name = reinterpret_cast<decltype(found.name)>(give ? give(#name) : dlsym(library, #name)); \
+  found.name = reinterpret_cast<decltype(found.name)>(found.find(#name)); \
   if (!found.name) return false;
   IMGCONV_OPENCL_FUNCTIONS(IMGCONV_FIND)
 #undef IMGCONV_FIND

@@ -6,6 +6,7 @@
 #define CL_USE_DEPRECATED_OPENCL_1_2_APIS
 #include <CL/cl.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -34,6 +35,13 @@ struct Opencl {
 
   // Throws Error if no library is found.
   static std::shared_ptr<const Opencl> load();
+  // A function of a later version of OpenCL; null if the library has none.
+  template <class Function>
+  Function later(const char *name) const {
+    return reinterpret_cast<Function>(find(name));
+  }
+
+  std::function<void *(const char *name)> find;
 };
 
 // Handles that release themselves.

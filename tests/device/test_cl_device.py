@@ -23,6 +23,7 @@ from imgconv.cl import drivers as drivers_module
 from imgconv.cl.context import Context
 from imgconv.cl.device import DeviceInfo, default_device, no_driver_message, open_device, select
 from imgconv.cl.loader import new_context
+from imgconv.cl.priority import context_hints
 from imgconv.errors import DeviceError
 from imgconv.tensor import Tensor, build_graph
 
@@ -376,11 +377,11 @@ def test_performance_hint(monkeypatch: pytest.MonkeyPatch, refused: bool) -> Non
     monkeypatch.setattr(device_module, "new_context", new_context)
     monkeypatch.setattr(cl, "Context", plain)
     # CL_CONTEXT_PLATFORM; CL_CONTEXT_PERF_HINT_QCOM and CL_PERF_HINT_HIGH_QCOM of cl_ext_qcom.h.
-    assert device_module._new_handle(Adreno()) == ("plain" if refused else ("hinted", 5, False))
+    hints = context_hints(Adreno.extensions.split(), None)
+    assert device_module._new_handle(Adreno(), hints) == ("plain" if refused else ("hinted", 5, False))
     assert asked == [[(0x1084, 23), (0x40C2, 0x40C3)]]
     asked.clear()
-    monkeypatch.setattr(Adreno, "extensions", "cl_khr_fp16")
-    assert device_module._new_handle(Adreno()) == "plain" and asked == []
+    assert device_module._new_handle(Adreno(), context_hints(["cl_khr_fp16"], None)) == "plain" and asked == []
 
 
 def test_contexts_with_properties(context: Context) -> None:

@@ -48,8 +48,9 @@ static const char *extensions(cl_device_id device) {
   static const char *const SHARED[] = {"cl_khr_fp16", "cl_khr_image2d_from_buffer"};
   char all[8192] = "";
   real.clGetDeviceInfo(device, CL_DEVICE_EXTENSIONS, sizeof all, all, NULL);
-  snprintf(text, sizeof text, "cl_khr_byte_addressable_store%s%s", fault("recordable") ? " cl_qcom_recordable_queues" : "",
-           fault("perf_hint") ? " cl_qcom_perf_hint" : "");
+  snprintf(text, sizeof text, "cl_khr_byte_addressable_store%s%s%s",
+           fault("recordable") ? " cl_qcom_recordable_queues" : "", fault("perf_hint") ? " cl_qcom_perf_hint" : "",
+           fault("priority") ? " cl_khr_priority_hints cl_qcom_priority_hint" : "");
   for (size_t i = 0; i < sizeof SHARED / sizeof *SHARED; ++i) {
     if (strstr(all, SHARED[i])) strcat(strcat(text, " "), SHARED[i]);
   }

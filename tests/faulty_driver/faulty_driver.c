@@ -23,7 +23,7 @@
 struct _cl_icd_dispatch real;
 static void *library;
 
-enum { CONTEXT_PERF_HINT = 0x40C2, MOST_WORK_ITEMS_OF_ADRENO = 1024 };
+enum { CONTEXT_PERF_HINT = 0x40C2, CONTEXT_PRIORITY_HINT = 0x40C9, MOST_WORK_ITEMS_OF_ADRENO = 1024 };
 #define QUEUE_RECORDABLE (1ul << 30)
 
 /* Functions that only fail or stall: NAME(parameters) returns a status, or an object. */
@@ -145,7 +145,9 @@ static cl_context CL_API_CALL faulty_clCreateContext(
   int used = 0;
   cl_int refused = before("clCreateContext");
   for (const cl_context_properties *each = properties; each && each[0] && used < 30; each += 2) {
-    if (each[0] == CONTEXT_PERF_HINT && fault("perf_hint")) {
+    const cl_bool is_priority = each[0] == CONTEXT_PRIORITY_HINT && fault("priority");
+    if (is_priority || (each[0] == CONTEXT_PERF_HINT && fault("perf_hint"))) {
+      note("context hint %lx: %lx", (long)each[0], (long)each[1]);
       if (fault("refuse_hint")) note("refuse_hint"), refused = CL_INVALID_PROPERTY;
     } else {
       known[used++] = each[0], known[used++] = each[1];
@@ -167,8 +169,9 @@ static cl_command_queue new_queue(
     if (status) *status = refused;
     return NULL;
   }
+  const cl_queue_properties known[] = {CL_QUEUE_PROPERTIES, bits, 0};
   const cl_command_queue made = properties && !records
-      ? real.clCreateCommandQueueWithProperties(context, device, properties, status)
+      ? real.clCreateCommandQueueWithProperties(context, device, fault("priority") ? known : properties, status)
       : real.clCreateCommandQueue(context, device, records ? 0 : bits, status);
   note_queue(made, records);
   return made;
@@ -184,6 +187,7 @@ static cl_command_queue CL_API_CALL faulty_clCreateCommandQueueWithProperties(
   cl_command_queue_properties bits = 0;
   for (const cl_queue_properties *each = properties; each && each[0]; each += 2) {
     if (each[0] == CL_QUEUE_PROPERTIES) bits = each[1];
+    if (each[0] == CL_QUEUE_PRIORITY_KHR && fault("priority")) note("queue priority: %lx", (long)each[1]);
   }
   return new_queue("clCreateCommandQueueWithProperties", context, device, bits, properties, status);
 }

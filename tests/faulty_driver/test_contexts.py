@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from faulty_driver import met, run_python
+from imgconv.cl.priority import context_hints
+from imgconv.errors import ConfigError
 
 LOAD = """
 import numpy, imgconv
@@ -36,6 +39,35 @@ def test_a_refused_context(status: int, name: str, tmp_path: Path) -> None:
 def test_formats_that_are_refused(tmp_path: Path) -> None:
     said = run_python(LOAD, "adreno;fail=clGetSupportedImageFormats:-5", tmp_path).stdout
     assert "cannot be opened" in said and "clGetSupportedImageFormats" in said and "status -5" in said
+
+
+PRIORITIES = """
+import numpy, imgconv
+from imgconv.cli import main
+from imgconv.tensor import Tensor, build_graph
+x = Tensor.input("x", (1, 4))
+for priority in (None, "high", "normal", "low"):
+    model = imgconv.load(build_graph({"y": x * 2}, [x]), priority=priority)
+    assert model.run({"x": numpy.ones((1, 4), "f4")})["y"].tolist() == [[2, 2, 2, 2]]
+main(["devices"])
+"""
+
+
+def test_priorities(tmp_path: Path) -> None:
+    """What contexts and queues are given, and that `devices` says so; a driver without the extensions ignores it."""
+    said = run_python(PRIORITIES, "adreno;perf_hint;priority", tmp_path).stdout
+    assert "cl_khr_priority_hints, cl_qcom_perf_hint, cl_qcom_priority_hint" in " ".join(said.split())
+    hints = [line for line in met(tmp_path) if line != "context hint 40c2: 40c3"]  # which all others have
+    expected = [("40c9: 40ca", None, 1), ("40c9: 40cb", "40c2: 40c4", 2), ("40c9: 40cc", "40c2: 40c5", 4)]
+    assert hints == [
+        line for priority, clock, queue in expected for line in (
+            *([f"context hint {clock}"] if clock else []), f"context hint {priority}", f"queue priority: {queue}",
+        )
+    ]
+    (tmp_path / "faults.log").unlink()
+    assert "ignored: no extension" in run_python(PRIORITIES, "adreno", tmp_path).stdout and not met(tmp_path)
+    with pytest.raises(ConfigError, match="'urgent': use one of high, normal, low"):
+        context_hints([], cast(Any, "urgent"))
 
 
 def test_a_refused_hint(tmp_path: Path) -> None:

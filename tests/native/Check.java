@@ -76,6 +76,7 @@ public final class Check {
     Model.Options options = new Model.Options();
     options.device = device;
     options.tuneMs = 1000;
+    options.priority = Model.Priority.LOW;
     options.timeoutMs = 300_000;
     options.progress = progress;
     return options;

@@ -78,8 +78,8 @@ class Options(ctypes.Structure):
     _fields_ = (
         ("device", ctypes.c_char_p), ("cache_folder", ctypes.c_char_p), ("frames", ctypes.c_uint32),
         ("profile", ctypes.c_int), ("timeout_ms", ctypes.c_uint32), ("check", ctypes.c_int),
-        ("shapes", ctypes.c_char_p),
-        ("tune_ms", ctypes.c_uint32), ("progress", PROGRESS), ("progress_data", ctypes.c_void_p),
+        ("shapes", ctypes.c_char_p), ("tune_ms", ctypes.c_uint32), ("priority", ctypes.c_int), ("progress", PROGRESS),
+        ("progress_data", ctypes.c_void_p),
     )
 
 
@@ -122,7 +122,7 @@ class Player:
         self._model = ctypes.c_void_p()
         named = device and device.encode(), cache and cache.encode()
         tell = PROGRESS(lambda _, phase, done, total: not progress(PHASES[phase], done, total))
-        options = Options(*named, frames, profile, timeout, not check, shapes.encode(), tune, tell)
+        options = Options(*named, frames, profile, timeout, not check, shapes.encode(), tune, 0, tell)
         last = ctypes.byref(options), ctypes.byref(self._model)
         if isinstance(source, str):
             call("imgconv_open_file", source.encode(), *last)

@@ -349,6 +349,17 @@ def test_a_refused_hint(run: Run, built: Path, variables: Any, tmp_path: Path) -
     assert "refuse_hint" in faulty_driver.met(tmp_path)
 
 
+@pytest.mark.parametrize(("priority", "number"), [("high", 1), ("normal", 2), ("low", 3)])
+def test_priorities(small: Path, built: Path, variables: Any, tmp_path: Path, priority: str, number: int) -> None:
+    """What context and queue are given; a driver without the extensions ignores it."""
+    command = [built / "imgconv-run", small, "--unchecked", "--priority", priority]
+    for faults in "adreno;perf_hint;priority", "adreno":
+        subprocess.run(command, env=variables(faults, tmp_path), check=True, timeout=HANG_TIMEOUT)
+    hints = [f"context hint 40c2: {0x40C2 + number:x}", f"context hint 40c9: {0x40C9 + number:x}"]
+    listed = "context hint 40c2: 40c3"  # before that, to list the device
+    assert faulty_driver.met(tmp_path) == [listed, *hints, f"queue priority: {1 << (number - 1)}"]
+
+
 # Builds
 
 def test_kernels_that_are_built_alone(run: Run) -> None:

@@ -40,6 +40,9 @@ public final class Model implements AutoCloseable {
   /** The work of opening a model: imgconv_phase of imgconv.h. */
   public enum Phase { OPEN, BUILD, CHECK, TUNE, RUN }
 
+  /** The priority of a model's work, next to the screen's and other programs': imgconv_priority of imgconv.h. */
+  public enum Priority { DEFAULT, HIGH, NORMAL, LOW }
+
   /** How far the opening of a model is; called about ten times a second by the thread that opens it. */
   public interface Progress {
     /**
@@ -53,6 +56,7 @@ public final class Model implements AutoCloseable {
   public static final class Options {
     public String device, cacheFolder, shapes;
     public int frames, timeoutMs, tuneMs;
+    public Priority priority = Priority.DEFAULT;
     public Progress progress;
   }
 
@@ -308,7 +312,8 @@ public final class Model implements AutoCloseable {
 
   /** The handle of a model. */
   private static long open(byte[] path, ByteBuffer file, Options given) {
-    int[] numbers = {given.frames, given.timeoutMs, given.tuneMs};  // in the order that jni.cpp reads
+    // In the order that jni.cpp reads.
+    int[] numbers = {given.frames, given.timeoutMs, given.tuneMs, given.priority.ordinal()};
     return open(
         path, file, bytes(given.device), bytes(given.cacheFolder), bytes(given.shapes), numbers, given.progress);
   }
