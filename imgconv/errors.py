@@ -7,7 +7,7 @@
     │       ├── ContentError a node needs to know at load what an input holds: .inputs
     │       ├── DataError    what must be constant depends on data
     │       └── PassedError  a bound is passed: load(..., limits=Limits(...)) allows more
-    ├── InputError           an array given to a model has the wrong name, shape or dtype
+    ├── InputError           an array given to a model, or an argument of a Tensor's method, does not fit
     │   └── ShapeError       the size of an input is not known: neither the model nor the caller gives it
     ├── RangeError           an output of integers is not known: an integer that it depends on is not exact
     ├── MissingPackageError  a package that only some tasks need is not installed: .package
@@ -101,7 +101,11 @@ class PassedError(UnsupportedError):
 
 
 class InputError(Error):
-    """An array given to a model has the wrong name, shape or dtype: model.run({"z": x}) if the input's name is "x"."""
+    """An array given to a model has the wrong name, shape or dtype: model.run({"z": x}) if the input's name is "x".
+
+    So has an argument of a Tensor's method, where a network is written: x.conv2d(weight) if weight takes 3 channels and
+    x has 8.
+    """
 
 
 class ShapeError(InputError):

@@ -5,8 +5,9 @@
     graph = build_graph({"y": x.conv2d(weight, stride=2, padding=1).relu()})
     imgconv.load(graph).run({"x": array})["y"]                      # float32 (1, 8, 112, 112)
 
-The Graph holds only what an output needs. Values in the examples below stand for Tensors of them: [1, 2].exp() for
-Tensor.constant(numpy.float32([1, 2])).exp(), and (1, 8, 4, 4) for a Tensor of that shape.
+The Graph holds only what an output needs. A call whose arguments do not fit raises InputError, which quotes them.
+Values in the examples below stand for Tensors of them: [1, 2].exp() for Tensor.constant(numpy.float32([1, 2])).exp(),
+and (1, 8, 4, 4) for a Tensor of that shape.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ import numpy
 from numpy.typing import ArrayLike
 
 from imgconv.arrays import Array
+from imgconv.errors import InputError
 from imgconv.graph import expression
 from imgconv.graph import view
+from imgconv.graph.arguments import Arguments
 from imgconv.graph.builder import build_graph
 from imgconv.graph.expression import Argument, Expression
 from imgconv.graph.index import Lookup, variable
@@ -33,15 +36,15 @@ from imgconv.graph.view import View, axis_variables
 # Entries of a table in a kernel's text. OpenCL promises 64 KB for all constants of a program, and NVIDIA has no more.
 TABLE = 4096
 EXACT = 2**24  # integers up to here are floats without rounding
+IMAGES = "the tensor has to be (N, C, H, W)"
 TensorLike = Union["Tensor", Number]
 
 
 class Tensor(Lazy):
     """A lazy n-dimensional array, with the functions and layers that networks are written with.
 
-    shape: ints; dtype: a numpy dtype name. Operators broadcast as numpy does, and raise ValueError if shapes do not
-    broadcast. `numpy()` is the content of a Tensor that depends on no input. See Lazy for arithmetic, movement and
-    reductions.
+    shape: ints; dtype: a numpy dtype name. Operators broadcast as numpy does, and take numbers or Tensors of one dtype.
+    `numpy()` is the content of a Tensor that depends on no input. See Lazy for arithmetic, movement and reductions.
     """
 
     # Movement
@@ -49,6 +52,7 @@ class Tensor(Lazy):
     def take(self, axis: int, positions: Sequence[int]) -> Tensor:
         """The elements at the given positions along an axis, in this order: [5, 6, 7].take(0, [2, 0]) is [7, 5]."""
         taken = super().take(axis, positions)
+        axis %= self.rank
         if len(positions) <= TABLE or self.shape[axis] > EXACT or is_progression(positions):
             return taken
         axes = axis_variables((*taken.shape, self.shape[axis]))
@@ -92,6 +96,7 @@ class Tensor(Lazy):
 
     def clip(self, low: float, high: float) -> Tensor:
         """min(max(x, low), high): [-1, 2, 9].clip(0, 6) is [0, 2, 6]."""
+        Arguments("clip", self=self, low=low, high=high).needs(low <= high, "low is above high")
         return self.maximum(low).minimum(high)
 
     def leaky_relu(self, slope: TensorLike) -> Tensor:
@@ -123,6 +128,7 @@ class Tensor(Lazy):
         [1, 2, 4].resample({0: ([[0, 1], [1, 2]], [[0.5, 0.5], [0.5, 0.5]])}) is [1.5, 3].
         """
         made, summed = self, dict[int, tuple[Array, Array]]()
+        Arguments("resample", self=self, axes=[*taps]).axes("axes", self.rank)
         for axis, (positions, weights) in taps.items():
             used = numpy.flatnonzero(numpy.any(numpy.asarray(weights) != 0, axis=0))
             where_, factors = numpy.asarray(positions)[:, used], numpy.asarray(weights, numpy.float32)[:, used]
@@ -146,14 +152,21 @@ class Tensor(Lazy):
 
     def upsample(self, factor: int) -> Tensor:
         """Nearest-neighbour enlargement of the last two axes: (1, 8, 4, 4).upsample(2) is (1, 8, 8, 8)."""
+        given = Arguments("upsample", self=self, factor=factor)
+        given.needs(self.rank >= 2, "the tensor has to have two axes or more")
+        given.counts("factor")
         rows = self.take(self.rank - 2, [i // factor for i in range(self.shape[-2] * factor)])
         return rows.take(self.rank - 1, [i // factor for i in range(self.shape[-1] * factor)])
 
     def depth_to_space(self, block: int) -> Tensor:
         """(N, C*block*block, H, W) -> (N, C, H*block, W*block), as PyTorch's PixelShuffle and ONNX's CRD mode.
 
-        (1, 8, 4, 4).depth_to_space(2) is (1, 2, 8, 8). Raises ValueError if the channels do not divide.
+        (1, 8, 4, 4).depth_to_space(2) is (1, 2, 8, 8).
         """
+        given = Arguments("depth_to_space", self=self, block=block)
+        given.counts("block")
+        given.needs(self.rank == 4, IMAGES)
+        given.needs(self.shape[1] % block**2 == 0, f"{self.shape[1]} channels are no multiple of {block**2}")
         n, c, h, w = self.shape
         split = self.reshape(n, c // block**2, block, block, h, w).transpose(0, 1, 4, 2, 5, 3)
         return split.reshape(n, c // block**2, h * block, w * block)
@@ -162,6 +175,7 @@ class Tensor(Lazy):
 
     def softmax(self, axis: int) -> Tensor:
         """exp(x - max) / sum of the same, along one axis: [0, 0].softmax(0) is [0.5, 0.5]."""
+        axis = Arguments("softmax", self=self, axis=axis).axis("axis", self.rank)
         powers = (self - self.max([axis], keepdims=True)).exp()
         return powers / powers.sum([axis], keepdims=True)
 
@@ -176,7 +190,10 @@ class Tensor(Lazy):
         the window. sizes: of the output, if they are not those of rounding down. The results are multiplied by `scale`
         before they are rounded. (1, 8, 4, 4).pool("sum", [2, 2], [2, 2], scale=0.25) is the average, (1, 8, 2, 2).
         """
-        d = len(window)
+        given = Arguments("pool", self=self, window=window, strides=strides, pads=pads, dilations=dilations)
+        d = len(given.integers("window", 1))
+        lengths = [len(each) for each in (strides, dilations, (pads or ())[::2]) if each]
+        given.needs(d <= self.rank and all(n == d for n in lengths), "the window, strides and pads are of other axes")
         steps, spread, pads = strides or [1] * d, dilations or [1] * d, pads or [0] * (2 * d)
         if sizes is None:
             spatial = self.shape[self.rank - d :]
@@ -201,6 +218,12 @@ class Tensor(Lazy):
         round_up: windows may reach past the end, but not begin there, as with PyTorch's ceil_mode.
         (1, 8, 5, 5).max_pool(2, 2) is (1, 8, 2, 2); with round_up=True it is (1, 8, 3, 3).
         """
+        given = Arguments("max_pool", self=self, window=window, stride=stride, padding=padding)
+        given.needs(self.rank >= 2, "the tensor has to have two axes or more")
+        given.counts("window", "stride")
+        given.counts("padding", least=0)
+        given.needs(2 * padding <= window, "padding is over half of the window")
+        given.needs(all(n + 2 * padding >= window for n in self.shape[-2:]), "the window is larger than the input")
         sizes = None
         if round_up:
             last = [min(-(-(n + 2 * padding - window) // stride), (n + padding - 1) // stride) for n in self.shape[-2:]]
@@ -209,6 +232,7 @@ class Tensor(Lazy):
 
     def global_average_pool(self) -> Tensor:
         """(N, C, H, W) -> (N, C, 1, 1): the mean of each channel."""
+        Arguments("global_average_pool", self=self).needs(self.rank == 4, IMAGES)
         return self.mean([2, 3], keepdims=True)
 
     # Layers
@@ -219,9 +243,17 @@ class Tensor(Lazy):
     ) -> Tensor:
         """Convolution of (N, C, H, W) with weight (O, C/groups, KH, KW), plus bias (O).
 
-        (1, 3, 224, 224).conv2d of a weight (8, 3, 3, 3) with stride=2, padding=1 is (1, 8, 112, 112). That the channels
-        of both fit is not checked.
+        (1, 3, 224, 224).conv2d of a weight (8, 3, 3, 3) with stride=2, padding=1 is (1, 8, 112, 112).
         """
+        given = Arguments(
+            "conv2d", self=self, weight=weight, bias=bias, stride=stride, padding=padding, dilation=dilation,
+            groups=groups,
+        )
+        given.counts("stride", "dilation", "groups")
+        given.counts("padding", least=0)
+        _check_layer(given, self, weight, bias, groups)
+        reach = [(n - 1) * dilation + 1 - 2 * padding for n in weight.shape[2:]]
+        given.needs(all(n >= least for n, least in zip(self.shape[2:], reach)), "the window is larger than the input")
         result = convolution(self, weight, [stride] * 2, [padding] * 4, [dilation] * 2, groups)
         return result if bias is None else result + bias.reshape(-1, 1, 1)
 
@@ -232,6 +264,7 @@ class Tensor(Lazy):
 
         (1, 8, 4, 4).depthwise of a weight (8, 1, 3, 3) with padding=1 is (1, 8, 4, 4).
         """
+        Arguments("depthwise", self=self, weight=weight).needs(self.rank == 4, IMAGES)
         return self.conv2d(weight, bias, stride, padding, dilation, groups=self.shape[1])
 
     def conv_transpose2d(
@@ -241,15 +274,25 @@ class Tensor(Lazy):
 
         (1, 8, 4, 4).conv_transpose2d of a weight (8, 3, 2, 2) with stride=2 is (1, 3, 8, 8).
         """
+        given = Arguments(
+            "conv_transpose2d", self=self, weight=weight, bias=bias, stride=stride, padding=padding, groups=groups
+        )
+        given.counts("stride", "groups")
+        given.counts("padding", least=0)
+        _check_layer(given, self, weight, bias, groups, transposed=True)
         sizes = [(n - 1) * stride + k - 2 * padding for n, k in zip(self.shape[2:], weight.shape[2:], strict=True)]
+        given.needs(min(sizes) > 0, "padding leaves nothing of the output")
         result = convolution(self, weight, [stride] * 2, [padding] * 4, [1] * 2, groups, sizes, transposed=True)
         return result if bias is None else result + bias.reshape(-1, 1, 1)
 
     def linear(self, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """(..., C) times the transpose of weight (O, C), plus bias (O): (1, 8).linear of (10, 8) is (1, 10).
-
-        Raises ValueError if C differs.
-        """
+        """(..., C) times the transpose of weight (O, C), plus bias (O): (1, 8).linear of (10, 8) is (1, 10)."""
+        given = Arguments("linear", self=self, weight=weight, bias=bias)
+        given.tensors("self", "weight", *["bias"] * (bias is not None))
+        given.needs(self.rank > 0 and weight.rank == 2, "the weight has to be (O, C), the tensor (..., C)")
+        taken, features = weight.shape[1], self.shape[-1]
+        given.needs(taken == features, f"the weight takes {taken} features, the tensor has {features}")
+        _check_bias(given, bias, weight.shape[0])
         result = self.matmul(weight.transpose(1, 0))
         return result if bias is None else result + bias
 
@@ -258,14 +301,41 @@ class Tensor(Lazy):
     ) -> Tensor:
         """(x - mean) / sqrt(variance + epsilon) * scale + bias by channel of axis 1.
 
-        Ioffe and Szegedy, arXiv:1502.03167. The parameters, each (C), are combined in float64. Raises ValueError if
-        one of them depends on an input.
+        Ioffe and Szegedy, arXiv:1502.03167. The parameters, each (C), are combined in float64. None of them may depend
+        on an input.
         """
-        wide = [t.numpy().astype(numpy.float64) for t in (scale, bias, mean, variance)]
+        given = Arguments("batch_norm", self=self, scale=scale, bias=bias, mean=mean, variance=variance)
+        given.tensors("self", "scale", "bias", "mean", "variance")
+        given.needs(self.rank >= 2, "the tensor has to be (N, C, ...)")
+        parts, shape = (scale, bias, mean, variance), self.shape[1:2]
+        given.needs(all(t.shape == shape for t in parts), f"each parameter has to be {list(shape)}, one by channel")
+        given.needs(all(t.is_constant for t in parts), "a parameter depends on an input")
+        wide = [t.numpy().astype(numpy.float64) for t in parts]
         factor = wide[0] / numpy.sqrt(wide[3] + epsilon)
-        shape = (-1, *[1] * (self.rank - 2))
-        by, plus = (p.astype(numpy.float32).reshape(shape) for p in (factor, wide[1] - wide[2] * factor))
+        by_channel = (-1, *[1] * (self.rank - 2))
+        by, plus = (p.astype(self.dtype).reshape(by_channel) for p in (factor, wide[1] - wide[2] * factor))
         return self * Tensor.constant(by) + Tensor.constant(plus)
+
+
+def _check_layer(
+    given: Arguments, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int, transposed: bool = False
+) -> None:
+    """Raises InputError unless the tensors of a convolution of pictures fit."""
+    given.tensors("self", "weight", *["bias"] * (bias is not None))
+    given.needs(x.rank == 4, IMAGES)
+    given.needs(weight.rank == 4, "the weight has to have four axes, the last two of them its window")
+    _check_channels(given, x, weight, groups, transposed)
+    _check_bias(given, bias, weight.shape[1] * groups if transposed else weight.shape[0])
+
+
+def _check_channels(given: Arguments, x: Tensor, weight: Tensor, groups: int, transposed: bool) -> None:
+    taken = weight.shape[0] if transposed else weight.shape[1] * groups
+    given.needs(taken == x.shape[1], f"the weight takes {taken} channels, the tensor has {x.shape[1]}")
+    given.needs(weight.shape[0] % groups == 0, f"axis 0 of the weight is no multiple of {groups} groups")
+
+
+def _check_bias(given: Arguments, bias: Tensor | None, count: int) -> None:
+    given.needs(bias is None or bias.shape == (count,), f"the bias has to be [{count}], a number for each output")
 
 
 def is_progression(positions: Sequence[int]) -> bool:
@@ -281,20 +351,24 @@ def less(a: TensorLike, b: TensorLike) -> Tensor:
 
 def where(condition: Tensor, a: TensorLike, b: TensorLike) -> Tensor:
     """a if the condition holds, else b; at least one is a Tensor: where(less(x, 2), x, 0) is [1, 0] for x = [1, 2]."""
-    dtype = next(each.dtype for each in (a, b) if isinstance(each, Tensor))
-    return elementwise("where", condition, a, b, dtype=dtype)
+    given = Arguments("where", condition=condition, a=a, b=b)
+    given.tensors("condition")
+    given.needs(isinstance(a, Tensor) or isinstance(b, Tensor), "a or b has to be a Tensor, which gives the dtype")
+    return elementwise("where", condition, a, b)
 
 
 def concatenate(tensors: Sequence[Tensor], axis: int) -> Tensor:
-    """The tensors one after another along an axis: two of (1, 8, 4, 4) along axis 1 are (1, 16, 4, 4).
-
-    That their other axes are equal is not checked.
-    """
+    """The tensors one after another along an axis: two of (1, 8, 4, 4) along axis 1 are (1, 16, 4, 4)."""
+    given = Arguments("concatenate", tensors=tensors, axis=axis)
+    given.needs(bool(tensors) and all(isinstance(t, Tensor) for t in tensors), "tensors has to be a list of Tensors")
+    axis = given.axis("axis", tensors[0].rank)
+    given.needs(len({t.dtype for t in tensors}) == 1, "dtypes differ: cast() one of them")
+    around = {(*t.shape[:axis], *t.shape[axis + 1 :]) for t in tensors}
+    given.needs(len(around) == 1, "the sizes of the other axes differ")
     parts = [t for t in tensors if t.shape[axis]] or list(tensors[:1])
     if len(parts) == 1:
         return parts[0]
     first = parts[0].shape
-    axis %= len(first)
     shape = (*first[:axis], sum(t.shape[axis] for t in parts), *first[axis + 1 :])
     return parts[0].record(shape, parts[0].dtype, Concatenation(axis), tuple(map(whole, parts)))
 
@@ -304,7 +378,7 @@ def gather(table: Tensor, seen: View, indices: Sequence[Tensor], fill: float = 0
 
     seen: a view of the table of shape output + (K_1, .., K_k). indices: k tensors that broadcast to the output's
     shape, rounded to the nearest integer. fill: what is read if an index is not in 0 .. K-1 or seen has no element.
-    Raises ValueError if an axis is longer than 2**24: a device keeps indices as floats.
+    Raises InputError if an axis is longer than 2**24: a device keeps indices as floats.
 
     table, indices = Tensor.constant(numpy.float32([10, 20, 30])), Tensor.constant(numpy.float32([2, 0]))
     seen = View((2, 3), (3,), view.axis_variables((2, 3))[1:])
@@ -313,7 +387,7 @@ def gather(table: Tensor, seen: View, indices: Sequence[Tensor], fill: float = 0
     count = len(seen.shape) - len(indices)
     shape, sizes = seen.shape[:count], seen.shape[count:]
     if max(sizes) > EXACT:
-        raise ValueError(f"an axis of {max(sizes)} elements is longer than 2**24, and indices are floats on a device")
+        raise InputError(f"an axis of {max(sizes)} elements is longer than 2**24, and indices are floats on a device")
     reads = tuple(Read(i, view.expand(i.shape, shape)) for i in indices)
     return table.record(shape, table.dtype, Gather(), (Read(table, seen, fill), *reads))
 
@@ -360,13 +434,18 @@ def convolution(
     """ONNX's Conv or ConvTranspose without bias, for one, two or three spatial axes. pads: befores, then afters.
 
     x: (N, C, spatial...); weight: (O, C/groups, window...), or (C, O/groups, window...) if transposed. `output`:
-    the spatial sizes if they are not those of rounding down (needed if transposed). Raises ValueError if no window
-    meets the input in three axes.
+    the spatial sizes if they are not those of rounding down (needed if transposed). In three axes, at least one
+    window has to meet the input.
 
     (1, 4, 10) with weight (6, 4, 3): convolution(x, weight, [1], [1, 1], [1]) is (1, 6, 10).
     (1, 4, 6, 8, 8) with weight (6, 4, 3, 3, 3): convolution(x, weight, [1] * 3, [1] * 6, [1] * 3) is (1, 6, 6, 8, 8).
     """
+    given = Arguments(
+        "convolution", x=x, weight=weight, strides=strides, pads=pads, dilations=dilations, groups=groups
+    )
     d = x.rank - 2
+    given.needs(d in (1, 2, 3) and weight.rank == x.rank, "x and weight have to have one, two or three axes of space")
+    _check_channels(given, x, weight, groups, transposed)
     if d == 1:
         size = None if output is None else [1, *output]
         wide = (x.reshape(*x.shape[:2], 1, x.shape[2]), weight.reshape(*weight.shape[:2], 1, weight.shape[2]))
@@ -410,7 +489,7 @@ def _convolution_3d(
         part = convolution(flat, plane, strides[1:], sides, dilations[1:], groups, output[1:], transposed)
         total = part if total is None else total + part
     if total is None:
-        raise ValueError("a convolution whose window never meets its input")
+        raise InputError("convolution: no window meets the input")
     split = total.reshape(n, output[0], *total.shape[1:])
     return split.transpose(0, 2, 1, 3, 4)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -11,10 +12,11 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from imgconv.compiling.lower import lower
 from imgconv.config import Config
+from imgconv.errors import InputError
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
 from imgconv.passes import run_passes
-from imgconv.tensor import Tensor, build_graph
+from imgconv.tensor import Tensor, build_graph, concatenate, convolution, where
 from models import Weights
 from models.layers import Layers
 
@@ -125,3 +127,71 @@ def test_gated_recurrent_unit() -> None:
     reset, update = (1 / (1 + numpy.exp(-(one[i] + two[i]))) for i in range(2))
     new = numpy.tanh(one[2] + reset * two[2])
     assert_near(value_of(made, x=x, state=state), (1 - update) * new + update * state)
+
+
+X, WHOLE = Tensor.input("x", (1, 8, 6, 6)), Tensor.input("n", (1, 8, 6, 6), "int32")
+FILTERS, EIGHT = const(4, 8, 3, 3), const(8)
+# A call, and what its error says.
+WRONG: dict[str, tuple[Callable[[], Any], str]] = {
+    "no name": (lambda: Tensor.input("", (1,)), r"Tensor.input\(name='', shape=\(1,\), .*: name has to be a text"),
+    "a size by name": (lambda: Tensor.input("x", (1, "h")), "shape has to be a list of integers, each 0 or more"),
+    "a type": (lambda: Tensor.input("x", (1,), numpy.float32), "dtype has to be one of float32, "),
+    "texts": (lambda: Tensor.constant(["a"]), "array has to hold numbers, not <U1"),
+    "a tensor as an array": (lambda: Tensor.constant(X), "array is a Tensor already"),
+    "shapes": (lambda: X + const(1, 7, 6, 6), r"add\(a=x: float32\[1, 8, 6, 6\], b=float32.*: the shapes do"),
+    "dtypes": (lambda: X * WHOLE, r"multiply\(.*b=n: int32.*: dtypes differ: cast\(\) one of them"),
+    "a fraction": (lambda: WHOLE * 0.5, r"b=0.5\): a fraction and integers: cast\(\) the tensor to float32 first"),
+    "an array": (lambda: X - numpy.ones(6), r"b=numpy float64\[6\]\): b has to be a Tensor .*: Tensor.constant\(b\)"),
+    "an array first": (lambda: numpy.ones(6) * X, r"multiply\(a=numpy float64\[6\], .*: Tensor.constant\(a\)"),
+    "a list": (lambda: X.maximum([1, 2]), r"b=\[1, 2\]\): b has to be a Tensor or a number, not list"),
+    "clip": (lambda: X.clip(6, 0), "low=6, high=0.: low is above high"),
+    "cast": (lambda: X.cast("float"), "dtype='float'.: dtype has to be one of"),
+    "content": (lambda: X.numpy(), "has no content before a run: it depends on an input"),
+    "reshape": (lambda: X.reshape(1, 7, -1), r"reshape\(self=x: .*, shape=\(1, 7, -1\)\): the tensor has 288 elements"),
+    "two open sizes": (lambda: X.reshape(-1, -1), "one size at most can be -1"),
+    "transpose": (lambda: X.transpose(0, 2, 2, 1), r"permutation=\(0, 2, 2, 1\)\): each axis has to occur once"),
+    "expand": (lambda: X.expand(1, 9, 6, 6), "the tensor does not broadcast to that shape"),
+    "slice": (lambda: X.slice(1, 0, 9), "axis=1, start=0, stop=9, step=1.: the axis has the positions 0 to 7"),
+    "slice an axis": (lambda: X.slice(4, 0, 1), "there is no such axis: the tensor has 4"),
+    "pad": (lambda: X.pad([0, 1], [0, 1]), "the tensor has 4 axes, and each needs a size"),
+    "crop": (lambda: X.pad([0, 0, -4, 0], [0, 0, -3, 0]), "more is cropped than there is"),
+    "take": (lambda: X.take(1, [0, -1]), r"positions=\[0, -1\]\): the axis has the positions 0 to 7"),
+    "sum": (lambda: X.sum([2, 4]), r"sum\(self=.*, axes=\[2, 4\]\): there is no such axis: the tensor has 4"),
+    "mean": (lambda: X.mean(2), "mean.*axes=2.: there is no such axis"),
+    "softmax": (lambda: X.softmax(-5), "axis=-5.: there is no such axis"),
+    "matmul": (lambda: X @ const(5, 6), "cannot multiply rows of 6 by columns of 5"),
+    "matmul of an array": (lambda: X @ numpy.ones((6, 6), "f"), r"other has to be a Tensor, .*constant\(other\)"),
+    "pool": (lambda: X.pool("max", [2, 2], [2]), r"window=\[2, 2\], strides=\[2\]\): the window, strides and pads are"),
+    "max_pool": (lambda: X.max_pool(7, 1), "max_pool.*window=7, stride=1, padding=0.: the window is larger than"),
+    "upsample": (lambda: X.upsample(2.0), "factor=2.0.: factor has to be an integer, 1 or more"),
+    "depth_to_space": (lambda: X.depth_to_space(3), "block=3.: 8 channels are no multiple of 9"),
+    "global_average_pool": (lambda: EIGHT.global_average_pool(), r"float32\[8\].*the tensor has to be \(N, C, H, W\)"),
+    "channels": (lambda: X.conv2d(const(4, 3, 3, 3)), r"conv2d\(self=x: .*, weight=float32\[4, 3, 3, 3\], stride=1, "
+                 r"padding=0, dilation=1, groups=1\): the weight takes 3 channels, the tensor has 8"),
+    "groups": (lambda: X.conv2d(const(5, 2, 3, 3), groups=4), "axis 0 of the weight is no multiple of 4 groups"),
+    "strides": (lambda: X.conv2d(FILTERS, stride=(2, 2)), r"stride=\(2, 2\).*: stride has to be an integer, 1 or more"),
+    "padding": (lambda: X.conv2d(FILTERS, padding=-1), "padding has to be an integer, 0 or more"),
+    "bias": (lambda: X.conv2d(FILTERS, EIGHT), r"bias=float32\[8\], .*: the bias has to be \[4\]"),
+    "a large window": (lambda: X.conv2d(const(4, 8, 3, 3), dilation=3), "the window is larger than the input"),
+    "numpy weights": (lambda: X.conv2d(numbers(4, 8, 3, 3)), r"not ndarray: Tensor.constant\(weight\)"),
+    "float64 weights": (lambda: X.conv2d(Tensor.constant(numpy.ones((4, 8, 3, 3)))), "weight=float64.*: dtypes differ"),
+    "depthwise": (lambda: X.depthwise(const(8, 2, 3, 3)), "the weight takes 16 channels, the tensor has 8"),
+    "conv_transpose2d": (lambda: X.conv_transpose2d(FILTERS), "the weight takes 4 channels, the tensor has 8"),
+    "convolution": (lambda: convolution(X, const(4, 8, 3), [1], [0, 0], [1]), "one, two or three axes of space"),
+    "linear": (lambda: X.linear(const(3, 5)), "the weight takes 5 features, the tensor has 6"),
+    "batch_norm": (lambda: X.batch_norm(EIGHT, EIGHT, EIGHT, const(4)), r"variance=float32\[4\]\): each .* be \[8\]"),
+    "a variance that runs": (lambda: X.batch_norm(EIGHT, EIGHT, EIGHT, Tensor.input("v", (8,))), "depends on an input"),
+    "where": (lambda: where(X.cast("bool"), 1, 0), r"a=1, b=0\): a or b has to be a Tensor"),
+    "concatenate": (lambda: concatenate([X, const(1, 8, 6, 7)], 1), "axis=1.: the sizes of the other axes differ"),
+    "concatenate numbers": (lambda: concatenate([X, 1.0], 1), "tensors has to be a list of Tensors"),
+    "no outputs": (lambda: build_graph(X), "outputs has to be a dict of Tensors by name"),
+    "a made input": (lambda: build_graph({"y": X.relu()}, [X.relu()]), r"a list of Tensor.input\(...\)"),
+    "one name twice": (lambda: build_graph({"y": X + Tensor.input("x", (6,))}), "two inputs are called 'x'"),
+    "an output as an input": (lambda: build_graph({"x": X.relu()}), "output 'x' has the name of an input"),
+}
+
+
+@pytest.mark.parametrize("call, message", WRONG.values(), ids=WRONG)
+def test_a_wrong_call_is_refused_where_it_is_written(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        call()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from imgconv.arrays import Array
-from imgconv.graph.lazy import Lazy, node_of, operand_of, reads_of, whole
+from imgconv.errors import InputError
+from imgconv.graph.arguments import Arguments
+from imgconv.graph.lazy import Lazy, is_input, node_of, operand_of, reads_of, whole
 from imgconv.graph.nodes import Graph, Load, Node, Value
 
 
@@ -17,11 +19,22 @@ def build_graph(outputs: Mapping[str, Lazy], inputs: Sequence[Lazy] = (), name: 
 
         x = Tensor.input("x", (1, 3, 8, 8))
         graph = build_graph({"y": x * 2.0}, [x])
+
+    Raises InputError if two inputs, or an input and an output, share a name.
     """
+    _check_arguments(outputs, inputs)
     builder = _Builder([_as_input(t) for t in inputs], outputs)
     names = [builder.output(key, tensor) for key, tensor in outputs.items()]
     graph = Graph(tuple(builder.inputs), tuple(names), tuple(builder.nodes), builder.constants, name)
     return graph.validate()
+
+
+def _check_arguments(outputs: Mapping[str, Lazy], inputs: Sequence[Lazy]) -> None:
+    given = Arguments("build_graph", outputs=outputs, inputs=inputs)
+    listed = isinstance(outputs, Mapping) and all(isinstance(each, Lazy) for each in outputs.values())
+    given.needs(listed, "outputs has to be a dict of Tensors by name: {'y': tensor}")
+    made = all(isinstance(each, Lazy) and is_input(each) for each in inputs)
+    given.needs(made, "inputs has to be a list of Tensor.input(...)")
 
 
 def _as_input(tensor: Lazy) -> Value:
@@ -58,6 +71,8 @@ class _Builder:
         made = self.visit(tensor)
         if made == key:
             return made
+        if any(value.name == key for value in self.inputs):
+            raise InputError(f"build_graph: output {key!r} has the name of an input")
         self.nodes.append(Node(Value(key, tensor.shape, tensor.dtype), Load(), (operand_of(whole(tensor), made),)))
         self.used.add(key)
         return key
@@ -78,10 +93,12 @@ class _Builder:
 
     def add(self, tensor: Lazy) -> None:
         self.kept.append(tensor)  # ids stay valid while the tensors live
-        if tensor.array is None and tensor.recorded is None:
+        if is_input(tensor):
             value = _as_input(tensor)
             self.names[id(tensor)] = value.name
             if value not in self.inputs:
+                if value.name in {each.name for each in self.inputs}:
+                    raise InputError(f"build_graph: two inputs are called {value.name!r}")
                 self.inputs.append(value)
                 self.used.add(value.name)
             return

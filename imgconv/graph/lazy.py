@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike
 from imgconv.arrays import Array
 from imgconv.graph import expression
 from imgconv.graph import view
+from imgconv.graph.arguments import KINDS, Arguments, is_integer
 from imgconv.graph.check import check
 from imgconv.graph.evaluate import elements_held, evaluate_node
 from imgconv.graph.expression import Argument, Expression, Literal
@@ -69,6 +70,10 @@ class Recorded:
     epilogue_operands: tuple[Read, ...]
     origin: tuple[str, ...]
 
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        return self.operands + self.epilogue_operands
+
 
 @dataclass(eq=False)
 class Lazy:
@@ -82,20 +87,39 @@ class Lazy:
     computable: bool = False  # no operand depends on an input
     quantised: tuple[Self, Self] | None = None  # int8 constants and their scale; the content is their product
 
+    __array_ufunc__ = None  # array * tensor is the tensor's __rmul__, not an array of tensors
+
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {Value(self.name or 'unnamed', self.shape, self.dtype)}>"
+        return f"<{type(self).__name__} {self._value}>"
+
+    def __str__(self) -> str:
+        """The node that computes the tensor, on one line; of an input or a constant the name, dtype and shape."""
+        if self.recorded is None:
+            return str(self._value)
+        names = {id(read): read.tensor.name or f"t{number}" for number, read in enumerate(self.recorded.reads)}
+        return str(node_of(self.recorded, self._value, names))
+
+    @property
+    def _value(self) -> Value:
+        return Value(self.name or "unnamed", self.shape, self.dtype)
 
     # Making tensors
 
     @classmethod
     def input(cls, name: str, shape: Sequence[int], dtype: str = "float32") -> Self:
         """A tensor whose content is given at each run: ``Tensor.input("x", (1, 3, 224, 224))``."""
-        return cls(tuple(shape), dtype, name)
+        given = Arguments("Tensor.input", name=name, shape=shape, dtype=dtype)
+        given.needs(isinstance(name, str) and name != "", "name has to be a text")
+        given.dtype("dtype")
+        return cls(given.integers("shape", 0), dtype, name)
 
     @classmethod
     def constant(cls, array: ArrayLike, name: str | None = None) -> Self:
         """A tensor whose content is known: ``Tensor.constant(numpy.ones((2, 3), "float32"))``."""
+        given = Arguments("Tensor.constant", array=array, name=name)
+        given.needs(not isinstance(array, Lazy), "array is a Tensor already")
         array = numpy.asarray(array)
+        given.needs(array.dtype.kind in KINDS, f"array has to hold numbers, not {array.dtype}")
         return cls(array.shape, str(array.dtype), name, array=array)
 
     def record(
@@ -143,12 +167,12 @@ class Lazy:
         return self.array is not None or self.computable
 
     def numpy(self) -> Array:
-        """The content of a constant tensor. Raises ValueError if it depends on an input."""
+        """The content of a constant tensor. Raises InputError if it depends on an input."""
         if self.array is not None:
             return self.array
         if not self.is_constant or self.recorded is None:
-            raise ValueError(f"{self.name or 'a tensor'} of shape {list(self.shape)} depends on an input")
-        reads = self.recorded.operands + self.recorded.epilogue_operands
+            raise Arguments("numpy", self=self).wrong("the tensor has no content before a run: it depends on an input")
+        reads = self.recorded.reads
         arrays = {f"r{i}": r.tensor.numpy() for i, r in enumerate(reads)}
         node = node_of(self.recorded, Value("r", self.shape, self.dtype), {id(r): f"r{i}" for i, r in enumerate(reads)})
         self.array = evaluate_node(node, arrays)
@@ -159,7 +183,7 @@ class Lazy:
         found, seen, waiting = [], {id(self)}, [self]
         while waiting:
             tensor = waiting.pop()
-            if tensor.recorded is None and tensor.array is None:
+            if is_input(tensor):
                 found.append(tensor)
             new = [r.tensor for r in reads_of(tensor) if id(r.tensor) not in seen]
             seen |= {id(t) for t in new}
@@ -207,6 +231,7 @@ class Lazy:
 
     def cast(self, dtype: str) -> Self:
         """The tensor in another dtype. Floats are truncated to integers; bool is ``x != 0``."""
+        Arguments("cast", self=self, dtype=dtype).dtype("dtype")
         if dtype == self.dtype:
             return self
         steps: Expression = Argument(0)
@@ -224,13 +249,14 @@ class Lazy:
         return self if seen.is_identity else self.record(seen.shape, self.dtype, Load(), (Read(self, seen, fill),))
 
     def reshape(self, *shape: int) -> Self:
-        """The same elements in another shape. One size may be -1. Raises ValueError if the sizes differ."""
-        if -1 in shape:
-            rest = prod(n for n in shape if n != -1)
-            shape = tuple(self.size // rest if n == -1 else n for n in shape)
-        if prod(shape) != self.size:
-            raise ValueError(f"cannot reshape {list(self.shape)} to {list(shape)}")
-        return self.through(view.reshape(self.shape, shape))
+        """The same elements in another shape. One size may be -1: what the others leave."""
+        given = Arguments("reshape", self=self, shape=shape)
+        sizes = given.integers("shape", -1)
+        given.needs(sizes.count(-1) < 2, "one size at most can be -1")
+        rest = prod(n for n in sizes if n != -1)
+        sizes = tuple(self.size // max(rest, 1) if n == -1 else n for n in sizes)
+        given.needs(prod(sizes) == self.size, f"the tensor has {self.size} elements")
+        return self.through(view.reshape(self.shape, sizes))
 
     def flatten(self) -> Self:
         """(N, A, B, ...) to (N, A*B*...)."""
@@ -238,15 +264,29 @@ class Lazy:
 
     def transpose(self, *permutation: int) -> Self:
         """The axes in another order; reversed without arguments. ``x.transpose(0, 2, 3, 1)`` is NCHW to NHWC."""
-        return self.through(view.transpose(self.shape, permutation or tuple(reversed(range(self.rank)))))
+        order = permutation or tuple(reversed(range(self.rank)))
+        given = Arguments("transpose", self=self, permutation=order)
+        given.needs(sorted(given.integers("permutation")) == [*range(self.rank)], "each axis has to occur once")
+        return self.through(view.transpose(self.shape, order))
 
     def expand(self, *shape: int) -> Self:
         """The tensor broadcast to a shape."""
-        return self.through(view.expand(self.shape, shape))
+        given = Arguments("expand", self=self, shape=shape)
+        sizes = given.integers("shape", 0)
+        lead = len(sizes) - self.rank
+        fits = lead >= 0 and all(n in (1, wide) for n, wide in zip(self.shape, sizes[lead:]))
+        given.needs(fits, "the tensor does not broadcast to that shape")
+        return self.through(view.expand(self.shape, sizes))
 
     def slice(self, axis: int, start: int, stop: int, step: int = 1) -> Self:
         """The elements at ``range(start, stop, step)`` along one axis. Negative positions do not count from the end."""
-        count = len(range(start, stop, step))
+        given = Arguments("slice", self=self, axis=axis, start=start, stop=stop, step=step)
+        axis = given.axis("axis", self.rank)
+        given.needs(all(map(is_integer, (start, stop, step))) and step != 0, "positions are integers, and no step is 0")
+        taken = range(start, stop, step)
+        inside = not taken or 0 <= min(taken[0], taken[-1]) and max(taken[0], taken[-1]) < self.shape[axis]
+        given.needs(inside, f"the axis has the positions 0 to {self.shape[axis] - 1}")
+        count = len(taken)
         starts = [start if a == axis else 0 for a in range(self.rank)]
         sizes = [count if a == axis else n for a, n in enumerate(self.shape)]
         steps = [step if a == axis else 1 for a in range(self.rank)]
@@ -254,10 +294,19 @@ class Lazy:
 
     def pad(self, before: Sequence[int], after: Sequence[int], fill: float = 0.0) -> Self:
         """Adds `fill` before and after each axis. Negative amounts crop. before, after: one size for each axis."""
+        given = Arguments("pad", self=self, before=before, after=after)
+        sizes = [*zip(self.shape, given.integers("before"), given.integers("after"))]
+        given.needs(len(before) == len(after) == self.rank, f"the tensor has {self.rank} axes, and each needs a size")
+        given.needs(all(sum(each) >= 0 for each in sizes), "more is cropped than there is")
         return self.through(view.pad(self.shape, before, after), fill)
 
     def take(self, axis: int, positions: Sequence[int]) -> Self:
         """The elements at the given positions along an axis, in this order."""
+        given = Arguments("take", self=self, axis=axis, positions=positions)
+        axis = given.axis("axis", self.rank)
+        ends = (min(positions), max(positions)) if len(positions) else ()
+        inside = all(is_integer(n) and 0 <= n < self.shape[axis] for n in ends)
+        given.needs(inside, f"the axis has the positions 0 to {self.shape[axis] - 1}")
         if len(positions) == 0:
             return self.slice(axis, 0, 0)
         return self.through(view.take(self.shape, axis, positions))
@@ -272,7 +321,7 @@ class Lazy:
 
         `body` and the reduction are not rounded to the tensor's dtype; only the epilogue's result is.
         """
-        chosen = sorted({a % self.rank for a in (range(self.rank) if axes is None else axes)}) if self.rank else []
+        chosen = self._chosen(kind, axes)
         if not chosen:
             unreduced = expression.substitute(epilogue, {0: body})
             if unreduced == IDENTITY:
@@ -286,35 +335,44 @@ class Lazy:
             moved = view.reshape(moved.shape, (*shape, *(self.shape[a] for a in chosen))).over(moved)
         return self.record(shape, self.dtype, Reduction(kind, body), (Read(self, moved),), epilogue)
 
+    def _chosen(self, call: str, axes: Sequence[int] | None) -> list[int]:
+        """The axes to reduce over, counted from the front, each once and in order."""
+        if axes is None:
+            return [*range(self.rank)]
+        given = Arguments(call, self=self, axes=axes)
+        return sorted(set(given.axes("axes", self.rank)))
+
     def sum(self, axes: Sequence[int] | None = None, keepdims: bool = False) -> Self:
+        """The sum over axes (default: all)."""
         return self.reduce("sum", axes, keepdims)
 
     def argmax(self, axis: int) -> Self:
         """The position of the largest element along an axis, the first if several are equal. Drops the axis; int64."""
+        axis = Arguments("argmax", self=self, axis=axis).axis("axis", self.rank)
         last = view.transpose(self.shape, [*(a for a in range(self.rank) if a != axis), axis])
         return self.record(last.shape[:-1], "int64", Reduction("argmax", IDENTITY), (Read(self, last),))
 
     def mean(self, axes: Sequence[int] | None = None, keepdims: bool = False) -> Self:
         """The mean over axes (default: all). NaN if it is over no elements."""
-        count = prod(self.shape[a] for a in (range(self.rank) if axes is None else {a % self.rank for a in axes}))
+        count = prod(self.shape[a] for a in self._chosen("mean", axes))
         factor = 1 / count if count else math.nan
         return self.reduce("sum", axes, keepdims, epilogue=expression.apply("multiply", IDENTITY, factor))
 
     def max(self, axes: Sequence[int] | None = None, keepdims: bool = False) -> Self:
+        """The largest element over axes (default: all)."""
         return self.reduce("max", axes, keepdims)
 
     # Products
 
     def matmul(self, other: Self) -> Self:
-        """The matrix product as in numpy: batch axes broadcast, and a vector is a matrix of one row or column.
-
-        Raises ValueError if the inner sizes differ.
-        """
+        """The matrix product as in numpy: batch axes broadcast, and a vector is a matrix of one row or column."""
+        given = Arguments("matmul", self=self, other=other)
+        given.tensors("self", "other")
+        given.needs(self.rank > 0 and other.rank > 0, "a number has no rows: use *")
         a = self.reshape(1, *self.shape) if self.rank == 1 else self
         b = other.reshape(*other.shape, 1) if other.rank == 1 else other
-        if a.shape[-1] != b.shape[-2]:
-            raise ValueError(f"cannot multiply {list(self.shape)} by {list(other.shape)}")
-        batch = numpy.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        given.needs(a.shape[-1] == b.shape[-2], f"cannot multiply rows of {a.shape[-1]} by columns of {b.shape[-2]}")
+        batch = given.broadcast(a.shape[:-2], b.shape[:-2])
         m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
         operands = (
             Read(a, view.expand(a.shape, (*batch, m, k))), Read(b, view.expand(b.shape, (*batch, k, n))),
@@ -326,6 +384,11 @@ class Lazy:
         return product.reshape(*shape)
 
 
+def is_input(tensor: Lazy) -> bool:
+    """Returns whether the content of a tensor is given at each run."""
+    return tensor.recorded is None and tensor.array is None
+
+
 def whole(tensor: Lazy) -> Read:
     """A read of the whole tensor, through the identity view."""
     return Read(tensor, view.identity(tensor.shape))
@@ -334,11 +397,14 @@ def whole(tensor: Lazy) -> Read:
 def elementwise(operation: str, *operands: T | Number, dtype: str | None = None) -> T:
     """A scalar function (a key of expression.FUNCTIONS) of tensors and numbers, broadcast together.
 
-    The result has the dtype `dtype`, by default that of the first tensor (of the second for "where").
+    The result has the dtype `dtype`. Without it the operands are of one dtype, except those of "power", which gives
+    that of the base. Raises InputError if they are not, for a shape that does not broadcast, and for an array.
     """
     tensors = [o for o in operands if isinstance(o, Lazy)]
-    shape = tuple(numpy.broadcast_shapes(*(t.shape for t in tensors)))
-    result = dtype or (tensors[1] if operation == "where" and len(tensors) > 1 else tensors[0]).dtype
+    given = Arguments(operation, **dict(zip(("condition", "a", "b") if operation == "where" else ("a", "b"), operands)))
+    given.operands()
+    shape = given.broadcast(*(t.shape for t in tensors))
+    result = dtype or _common_dtype(given, operation, operands)
     if not all(t.is_constant for t in tensors):
         operands = tuple(_number(o) if isinstance(o, Lazy) else o for o in operands)
         tensors = [o for o in operands if isinstance(o, Lazy)]
@@ -346,6 +412,16 @@ def elementwise(operation: str, *operands: T | Number, dtype: str | None = None)
     arguments = [Argument(next(numbers)) if isinstance(o, Lazy) else Literal(float(o)) for o in operands]
     reads = tuple(Read(t, view.expand(t.shape, shape)) for t in tensors)
     return tensors[0].record(shape, result, Load(), reads[:1], expression.apply(operation, *arguments), reads[1:])
+
+
+def _common_dtype(given: Arguments, operation: str, operands: Sequence[Lazy | Number]) -> str:
+    """The dtype of the operands. Raises InputError if there are several, or if integers meet a fraction."""
+    chosen = operands[1:] if operation == "where" else operands
+    dtypes = [o.dtype for o in chosen if isinstance(o, Lazy)]
+    given.needs(operation == "power" or len(set(dtypes)) == 1, "dtypes differ: cast() one of them")
+    whole = all(isinstance(o, Lazy) or float(o).is_integer() for o in chosen)
+    given.needs(whole or dtypes[0].startswith("float"), "a fraction and integers: cast() the tensor to float32 first")
+    return dtypes[0]
 
 
 def _number(tensor: T) -> T | Number:

@@ -17,7 +17,7 @@ import onnx.numpy_helper
 
 from imgconv import ops
 from imgconv.arrays import Array
-from imgconv.errors import ModelError, UnsupportedError
+from imgconv.errors import InputError, ModelError, UnsupportedError
 from imgconv.limits import budget
 from imgconv.onnx_import.external import with_external_data
 from imgconv.onnx_import.file import said
@@ -35,7 +35,8 @@ NAMED_NODES = 6  # an error message names no more nodes of an operator
 _BLOCKED = "com.microsoft.nchwc"
 # What an operator's function raises for a node that it cannot take.
 WRONG = (
-    ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError,
+    ArithmeticError, AssertionError, AttributeError, InputError, LookupError, MemoryError, RecursionError, TypeError,
+    ValueError,
 )
 TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
 

@@ -32,7 +32,7 @@ def multiplied(a: Tensor, b: Tensor) -> Tensor:
         return wrapped(a * b)
     wide, other = (x.cast("int32").apply("modulo", 1 << 16) for x in (a, b))
     low = wide.apply("modulo", 256)
-    high = (wide - low) * (1 / 256)
+    high = (wide - low).apply("multiply", 1 / 256, dtype=wide.dtype)
     product = ((high * other).apply("modulo", 256) * 256 + low * other).apply("modulo", 1 << 16)
     return _signed(product, a.dtype).cast(a.dtype)
 

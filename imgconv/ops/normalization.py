@@ -245,8 +245,8 @@ def _checked(call: Call, x: Tensor, result: Tensor) -> Tensor:
 
 
 def _scaled(x: Tensor, centred: Tensor, inverse: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
-    product = centred * (inverse * scale)
-    return (product if bias is None else product + bias).cast(x.dtype)
+    product = centred * inverse.apply("multiply", scale, dtype=inverse.dtype)
+    return (product if bias is None else product.apply("add", bias, dtype=product.dtype)).cast(x.dtype)
 
 
 def _check_stash_type(call: Call) -> None:

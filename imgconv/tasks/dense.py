@@ -64,7 +64,7 @@ def _mean_distances(logits: Array) -> Array:
     """Left, top, right and bottom (n, 4) in strides, from the logits (n, 32) of 8 distances for each."""
     bins = logits.reshape(-1, 4, NANODET_BINS).astype(numpy.float64)
     weights = numpy.exp(bins - bins.max(axis=2, keepdims=True))
-    means: Array = (weights / weights.sum(axis=2, keepdims=True)) @ numpy.arange(NANODET_BINS)
+    means: Array = (weights / weights.sum(axis=2, keepdims=True)) @ numpy.arange(NANODET_BINS, dtype=bins.dtype)
     return means
 
 

@@ -64,7 +64,8 @@ def test_types_are_bounds() -> None:
 
 
 def test_an_order_gives_positions() -> None:
-    assert small(lambda x: order(x, 6).cast("float32"), largest=5) and not small(lambda x: order(x, 6), largest=4)
+    assert small(lambda x: order(x, 6).cast("float32"), largest=5)
+    assert not small(lambda x: order(x, 6).cast("float32"), largest=4)
 
 
 def test_a_gather_reads_its_fill() -> None:

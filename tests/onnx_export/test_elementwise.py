@@ -55,7 +55,8 @@ def test_a_whole_number_beside_a_float_is_one() -> None:
     x, n = Tensor.input("x", (4,)), Tensor.input("n", (4,), "int32")
     arrays = {"x": numbers(4), "n": numpy.array([-7, 3, 0, 8], "int32")}
     halves = elementwise("multiply", n, 0.5, dtype="float32")
-    outputs = {"sum": x + n, "halves": halves, "more": (n + 1).cast("float32"), "cut": (x * 9).cast("int32")}
+    added = elementwise("add", x, n, dtype="float32")
+    outputs = {"sum": added, "halves": halves, "more": (n + 1).cast("float32"), "cut": (x * 9).cast("int32")}
     check(build_graph(outputs, [x, n]), arrays)
 
 

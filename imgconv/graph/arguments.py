@@ -1,0 +1,124 @@
+"""The arguments of a call of the lazy front end, checked where the user writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from reprlib import Repr
+from typing import NoReturn, TypeGuard
+
+import numpy
+
+from imgconv.errors import InputError
+
+KINDS = "fiub"  # floats, integers and bool, as numpy's dtype.kind
+_DTYPES = (
+    "float32", "float64", "float16", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+)
+_SHORT = Repr()
+_SHORT.maxlist = _SHORT.maxtuple = 8
+
+
+class Arguments:
+    """A call's name and arguments by name. An InputError quotes both:
+
+        given = Arguments("conv2d", x=x, weight=weight, stride=0)
+        given.counts("stride")
+        # conv2d(x=float32[1, 3, 8, 8], weight=float32[8, 3, 3, 3], stride=0): stride has to be an integer, 1 or more
+    """
+
+    def __init__(self, call: str, /, **values: object) -> None:
+        self._call = call
+        self._values = values
+
+    def needs(self, holds: bool, problem: str) -> None:
+        """Raises InputError with the problem unless a condition holds."""
+        if not holds:
+            raise self.wrong(problem)
+
+    def wrong(self, problem: str) -> InputError:
+        listed = ", ".join(f"{name}={_described(value)}" for name, value in self._values.items() if value is not None)
+        return InputError(f"{self._call}({listed}): {problem}")
+
+    def tensors(self, *names: str) -> None:
+        """Raises InputError for an argument that is no Tensor, and for several dtypes that are not all integers."""
+        from imgconv.graph.lazy import Lazy
+
+        for name in names:
+            if not isinstance(self._values[name], Lazy):
+                self._no_tensor(name, "a Tensor")
+        dtypes = {value.dtype for name in names if isinstance(value := self._values[name], Lazy)}
+        fit = len(dtypes) < 2 or all(numpy.dtype(each).kind in "iu" for each in dtypes)
+        self.needs(fit, "dtypes differ: cast() one of them")
+
+    def operands(self) -> None:
+        """Raises InputError for an argument that is neither a Tensor nor a number."""
+        from imgconv.graph.lazy import Lazy
+
+        for name, value in self._values.items():
+            if not isinstance(value, (Lazy, int, float, numpy.number, numpy.bool_)):
+                self._no_tensor(name, "a Tensor or a number")
+
+    def _no_tensor(self, name: str, wanted: str) -> NoReturn:
+        value = self._values[name]
+        remedy = f": Tensor.constant({name})" if isinstance(value, numpy.ndarray) else ""
+        raise self.wrong(f"{name} has to be {wanted}, not {type(value).__name__}{remedy}")
+
+    def broadcast(self, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape that shapes broadcast to, as in numpy. Raises InputError if they do not."""
+        try:
+            return tuple(numpy.broadcast_shapes(*shapes))
+        except ValueError:
+            raise self.wrong("the shapes do not broadcast") from None
+
+    def counts(self, *names: str, least: int = 1) -> None:
+        """Raises InputError for an argument that is no integer, or less than `least`."""
+        for name in names:
+            value = self._values[name]
+            self.needs(is_integer(value) and value >= least, f"{name} has to be an integer, {least} or more")
+
+    def integers(self, name: str, least: int | None = None) -> tuple[int, ...]:
+        """An argument as a tuple of integers. Raises InputError if it is none, or if one is less than `least`."""
+        value = self._values[name]
+        listed = [*value] if isinstance(value, Iterable) else [value]
+        found = tuple(int(n) for n in listed if is_integer(n) and (least is None or n >= least))
+        fit = isinstance(value, Iterable) and len(found) == len(listed)
+        self.needs(fit, f"{name} has to be a list of integers{'' if least is None else f', each {least} or more'}")
+        return found
+
+    def dtype(self, name: str) -> None:
+        """Raises InputError for an argument that is no name of a numpy dtype of numbers."""
+        value = self._values[name]
+        fit = isinstance(value, str) and value in _DTYPES
+        self.needs(fit, f"{name} has to be one of {', '.join(_DTYPES)}")
+
+    def axis(self, name: str, rank: int) -> int:
+        """An axis, counted from the front: -1 is rank - 1. Raises InputError if there is none of that number."""
+        return self._axes([self._values[name]], rank)[0]
+
+    def axes(self, name: str, rank: int) -> list[int]:
+        """Does what `axis` does with a list."""
+        value = self._values[name]
+        return self._axes([*value] if isinstance(value, Iterable) else [None], rank)
+
+    def _axes(self, values: list[object], rank: int) -> list[int]:
+        found = [axis % rank for axis in values if is_integer(axis) and -rank <= axis < rank]
+        self.needs(len(found) == len(values), f"there is no such axis: the tensor has {rank}")
+        return found
+
+
+def is_integer(value: object) -> TypeGuard[int]:
+    """Returns whether a value is an integer of Python or numpy: 3 and numpy.int64(3) are, 3.0 and True are not."""
+    return isinstance(value, (int, numpy.integer)) and not isinstance(value, bool)
+
+
+def _described(value: object) -> str:
+    """One argument as text: "x: float32[1, 3, 8, 8]" for a tensor, "numpy float64[3]" for an array."""
+    from imgconv.graph.lazy import Lazy
+
+    if isinstance(value, Lazy):
+        return f"{f'{value.name}: ' if value.name else ''}{value.dtype}{list(value.shape)}"
+    if isinstance(value, numpy.ndarray):
+        return f"numpy {value.dtype}{list(value.shape)}"
+    if isinstance(value, (list, tuple)) and any(isinstance(each, Lazy) for each in value):
+        return f"[{', '.join(map(_described, value))}]"
+    return _SHORT.repr(value)
