@@ -77,6 +77,10 @@ class Predictor:
         self._description, self._settings = description, settings
         self._opened: _Opened | None = None
 
+    def __repr__(self) -> str:
+        given = {"column": self._column, "raw": self._raw, **self._settings}
+        return f"Predictor({self._model!r}, {', '.join(f'{name}={value!r}' for name, value in given.items())})"
+
     def __getstate__(self) -> dict[str, Any]:
         """Leaves out what belongs to the device of this process."""
         return {**vars(self), "_opened": None}

@@ -59,6 +59,7 @@ def test_rows_keep_their_order_and_bad_pictures_their_rows(folder: Path, device:
 
 def test_raw_outputs_are_arrays_and_arrays_are_pictures(folder: Path, device: DeviceInfo) -> None:
     predictor = Predictor("means.onnx", "image", raw=True, device=device)
+    assert repr(Predictor("means.onnx", device=1)) == "Predictor('means.onnx', column='bytes', raw=False, device=1)"
     pixels = numpy.zeros((3, 5, 6, 3), numpy.uint8)
     pixels[1] = (10, 20, 30)
     rows = predictor({"image": pixels})

@@ -37,6 +37,11 @@ class Stream:
             check_host(compiled.fallback.partition, compiled.plan)
         self.reset()
 
+    def __repr__(self) -> str:
+        inputs, outputs = (", ".join(map(str, values)) for values in (self.plan.inputs, self.plan.outputs))
+        states = ", ".join(f"{made} to {taken}" for made, taken in self._compiled.states.items())
+        return f"<imgconv Stream {self._source.name}: {inputs} -> {outputs}; on the device {states}>"
+
     @property
     def plan(self) -> Plan:
         """The plan that runs for each frame."""

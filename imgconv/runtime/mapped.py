@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from imgconv.arrays import Array
 from imgconv.cl.shutdown import shutdown_guard
-from imgconv.compiling.plan import Storage
+from imgconv.compiling.plan import Plan, Storage
 from imgconv.errors import InputError
 from imgconv.runtime.frame_memory import FrameMemory
 from imgconv.runtime.host_fallback import HostFallback
@@ -31,6 +31,14 @@ class Mapped:
         self._session = session
         self._made: FrameMemory | None = FrameMemory(session, True)
 
+    def __repr__(self) -> str:
+        inputs, outputs = (", ".join(map(str, values)) for values in (self._plan.inputs, self._plan.outputs))
+        return f"<imgconv Mapped: {inputs} -> {outputs}>"
+
+    @property
+    def _plan(self) -> Plan:
+        return self._session.plan
+
     @property
     def _memory(self) -> FrameMemory:
         if self._made is None:
@@ -40,13 +48,13 @@ class Mapped:
     @property
     def inputs(self) -> dict[str, Array]:
         """An array for each input, to fill. After a run they are invalid: get them anew for the next one."""
-        plan = self._session.plan
+        plan = self._plan
         return {v.name: self._array(plan.input_buffers[v.name]).reshape(v.shape) for v in plan.inputs}
 
     @property
     def outputs(self) -> dict[str, Array]:
         """An array for each output of the last run, valid until the next run. Constant outputs stay valid."""
-        plan = self._session.plan
+        plan = self._plan
         places = {v.name: plan.output_buffers.get(v.name) for v in plan.outputs}
         return {
             name: plan.constant_outputs[name] if place is None else self._array(place) for name, place in places.items()

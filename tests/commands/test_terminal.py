@@ -170,11 +170,13 @@ def test_a_tensor_says_what_it_is() -> None:
     for _ in range(20):
         y = y + y.relu()
     assert [repr(x), repr(y)] == ["<Tensor x: float32[1, 4]>", "<Tensor unnamed: float32[1, 4]>"]
+    assert str(x) == "x: float32[1, 4]" and str(x * 2) == "unnamed: float32[1, 4] = load(x) then multiply($0, 2)"
+    assert str(y).startswith("unnamed: float32[1, 4] = load(t0) then add(") and "\n" not in str(y)
 
 
 def test_the_package_lists_what_it_has() -> None:
     """Names that are imported at their first use too."""
-    assert {"load", "Model", "export_onnx"} <= set(dir(package)) and not {"Any", "annotations"} & set(dir(package))
+    assert {"load", "Model", "export_onnx", *package.__all__, "__version__"} == set(dir(package))
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

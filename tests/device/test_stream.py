@@ -97,6 +97,9 @@ def test_states_of_every_kind(device: DeviceInfo, shape: tuple[int, ...], settin
 def test_frames_in_flight_and_in_place(device: DeviceInfo) -> None:
     """Give what run gives: the states follow the order of the calls."""
     stream = imgconv.load(accumulator(), device=device).stream(STATES)
+    states = "total_out to total, before_out to before, count_out to count"
+    shown = "x: float32[1, 5, 3, 4] -> y: float32[1, 5, 3, 4]"
+    assert repr(stream) == f"<imgconv Stream model: {shown}; on the device {states}>"
     frames = numpy.random.default_rng(0).random((9, 1, 5, 3, 4), numpy.float32)
     expected = [stream.run({"x": frame})["y"] for frame in frames]
     stream.reset()
@@ -105,6 +108,7 @@ def test_frames_in_flight_and_in_place(device: DeviceInfo) -> None:
     found = [frame.result()["y"] for frame in waiting]
     stream.reset()
     mapped = stream.mapped()
+    assert repr(mapped) == f"<imgconv Mapped: {shown}>"
     for frame, made, wanted in zip(frames, found, expected, strict=True):
         mapped.inputs["x"][...] = frame
         assert made.tobytes() == wanted.tobytes() == mapped.run()["y"].tobytes()
