@@ -13,8 +13,10 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy
+from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from rich.text import Text
 
@@ -90,7 +92,7 @@ def read_original(path: str | Path) -> Image.Image:
     return original.crop((0, 0, original.width // 2 * 2, original.height // 2 * 2))
 
 
-def timed(model: imgconv.Model, array: object) -> float:
+def timed(model: imgconv.Model, array: NDArray[Any]) -> float:
     """The seconds of one run, including upload and download."""
     start = time.perf_counter()
     model(array)

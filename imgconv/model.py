@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, Union, overload
 
 import numpy
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from imgconv.cl.priority import Priority
     from imgconv.onnx_import import Model as OnnxModel
     from imgconv.preprocessing.preparation import Colors, Filter, Format, Order, Resize
-    from imgconv.runtime.io_binding import FrameInput, Inputs, Outputs
+    from imgconv.runtime.io_binding import FrameInput, Input, Inputs, Outputs
     from imgconv.runtime.mapped import Mapped
     from imgconv.runtime.pipeline import Frame
     from imgconv.runtime.programs import Progress
@@ -123,6 +123,12 @@ class Model:
     def outputs(self) -> dict[str, Value]:
         """Name, shape and dtype of every output, by name; a size that depends on data is -1. Raises as `graph` does."""
         return {value.name: value for value in self._last.outputs}
+
+    @overload
+    def run(self, inputs: Inputs, outputs: Mapping[str, Array] | None = None) -> dict[str, Array]: ...
+
+    @overload
+    def run(self, inputs: Inputs, outputs: Outputs) -> dict[str, Any]: ...
 
     def run(self, inputs: Inputs, outputs: Outputs | None = None) -> dict[str, Any]:
         """Returns every output by name, as a new numpy array. inputs: an array for every input.
@@ -268,17 +274,22 @@ class Model:
         """
         save_sized(path, self._last, self._source, targets, sizes, generic, player_only)
 
-    def __call__(self, array: Any) -> Any:
-        """The only output for the only input, model(array); a dict of the outputs if there are several.
+    def __call__(self, array: Input) -> Array:
+        """The only output for the only input: scores = model(array).
 
-        Raises InputError if the model has several inputs, and what `run` raises.
+        Raises InputError if the model has several inputs or outputs, and what `run` raises.
         """
+        if isinstance(array, Mapping):
+            raise InputError("a model is called with one array; inputs by name are for run: model.run({'x': array})")
         # Open sizes have no plan before a run; compiled content is no input of a plan.
         names = [*self.inputs, *self.needs_content] if self._plans else self._source.input_names()
         if len(names) != 1:
             raise InputError(f"the model has {len(names)} inputs ({', '.join(names)}): use run({{name: array}})")
         outputs = self.run(dict.fromkeys(names, array))
-        return next(iter(outputs.values())) if len(outputs) == 1 else outputs
+        if len(outputs) != 1:
+            said = f"the model has {len(outputs)} outputs ({', '.join(outputs)})"
+            raise InputError(f"{said}: use run({{{names[0]!r}: array}}), which returns them by name")
+        return next(iter(outputs.values()))
 
     def _prepared(
         self, inputs: Inputs, outputs: Outputs | None = None

@@ -7,6 +7,8 @@ import configparser
 import os
 import subprocess
 import sys
+import sysconfig
+import venv
 from pathlib import Path
 
 import numpy
@@ -114,6 +116,33 @@ for call in (lambda: imgconv.load("a.onnx", shapes={}).run({}), lambda: imgconv.
     (tmp_path / "a.onnx").write_bytes(b"\x08\x08")
     done = run_without(HIDDEN, code, tmp_path)
     assert done.stdout.split() == ["onnx", "onnx"], done.stderr
+
+
+def test_a_strict_type_checker_sees_the_types_from_outside(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    venv.create(tmp_path / "venv", with_pip=False)
+    site = next((tmp_path / "venv").glob("lib/python3*/site-packages"))
+    (site / "paths.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n")
+    (tmp_path / "use.py").write_text('''
+import numpy
+import imgconv
+from imgconv.tensor import Tensor, build_graph
+
+x = Tensor.input("x", (1, 3))
+model = imgconv.load(build_graph({"y": 1 - x.relu() * 2}), float16=1)
+array = numpy.zeros((1, 3), numpy.float32)
+reveal_type(model(array))
+reveal_type(model.run({"x": array})["y"])
+reveal_type(model.submit({"x": array}, outputs={"y": array}).result()["y"])
+model.run([array])
+''')
+    line = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--python-executable"]
+    done = subprocess.run(
+        [*line, tmp_path / "venv" / "bin" / "python", "use.py"], cwd=tmp_path, capture_output=True, text=True
+    )
+    said = done.stdout.splitlines()
+    assert len([each for each in said if "Revealed type" in each and "numpy.ndarray" in each]) == 3, done.stdout
+    assert [each.split()[0] for each in said if "error:" in each] == ["use.py:12:"], done.stdout
 
 
 def setup() -> configparser.ConfigParser:

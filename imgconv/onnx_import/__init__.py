@@ -84,7 +84,7 @@ def _file_of(model: Model) -> str:
     if isinstance(model, (str, os.PathLike)):
         return os.fspath(model)
     if not isinstance(model, (bytes, onnx.ModelProto)):
-        kinds = "a path, the bytes of an ONNX file, an onnx ModelProto or a Graph"
+        kinds = "a path, the bytes of an ONNX file, an onnx ModelProto or a Graph of build_graph"
         raise ModelError(f"a model is {kinds}, not a {type(model).__name__}")
     return ""
 

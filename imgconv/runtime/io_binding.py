@@ -178,7 +178,9 @@ def as_given(inputs: Inputs, format: Format | None) -> dict[str, FrameInput | Me
     Raises InputError if they are not given by name, and for a VideoFrame that does not fit the format.
     """
     if not isinstance(inputs, Mapping):
-        raise InputError(f"inputs are given by name, as in run({{'x': array}}), not as a {type(inputs).__name__}")
+        said = f"inputs are given by name, as in run({{'x': array}})['y'], not as a {type(inputs).__name__}"
+        names = inputs is None or (isinstance(inputs, (list, tuple)) and all(isinstance(each, str) for each in inputs))
+        raise InputError(f"{said}; run takes no names of outputs: it returns all" if names else said)
     return {
         name: each if type(each) is numpy.ndarray else _as_given(name, each, format) for name, each in inputs.items()
     }
