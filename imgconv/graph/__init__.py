@@ -10,6 +10,7 @@ value_ranges.py   range analysis: how large values can be; intervals.py: the sam
 growth.py         how values grow with the inputs: squares, sums
 moved.py          integers that are moved and not computed with
 lazy.py           lazy tensors that record operations; users import imgconv/tensor.py
+arguments.py      the arguments of calls of the lazy front end, checked where they are written
 builder.py        from recorded operations to a Graph
 check.py          the check of all that a file may say wrongly
 """

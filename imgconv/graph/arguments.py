@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from reprlib import Repr
 from typing import NoReturn, TypeGuard
 
 import numpy
 
 from imgconv.errors import InputError
+from imgconv.graph.view import Shape
 
 KINDS = "fiub"  # floats, integers and bool, as numpy's dtype.kind
 _DTYPES = (
@@ -16,6 +18,15 @@ _DTYPES = (
 )
 _SHORT = Repr()
 _SHORT.maxlist = _SHORT.maxtuple = 8
+
+
+@dataclass(eq=False)
+class Shaped:
+    """What a call says of a tensor: its shape, the name of its numpy dtype, and its name."""
+
+    shape: Shape
+    dtype: str
+    name: str | None = None
 
 
 class Arguments:
@@ -41,21 +52,17 @@ class Arguments:
 
     def tensors(self, *names: str) -> None:
         """Raises InputError for an argument that is no Tensor, and for several dtypes that are not all integers."""
-        from imgconv.graph.lazy import Lazy
-
         for name in names:
-            if not isinstance(self._values[name], Lazy):
+            if not isinstance(self._values[name], Shaped):
                 self._no_tensor(name, "a Tensor")
-        dtypes = {value.dtype for name in names if isinstance(value := self._values[name], Lazy)}
+        dtypes = {value.dtype for name in names if isinstance(value := self._values[name], Shaped)}
         fit = len(dtypes) < 2 or all(numpy.dtype(each).kind in "iu" for each in dtypes)
         self.needs(fit, "dtypes differ: cast() one of them")
 
     def operands(self) -> None:
         """Raises InputError for an argument that is neither a Tensor nor a number."""
-        from imgconv.graph.lazy import Lazy
-
         for name, value in self._values.items():
-            if not isinstance(value, (Lazy, int, float, numpy.number, numpy.bool_)):
+            if not isinstance(value, (Shaped, int, float, numpy.number, numpy.bool_)):
                 self._no_tensor(name, "a Tensor or a number")
 
     def _no_tensor(self, name: str, wanted: str) -> NoReturn:
@@ -113,12 +120,10 @@ def is_integer(value: object) -> TypeGuard[int]:
 
 def _described(value: object) -> str:
     """One argument as text: "x: float32[1, 3, 8, 8]" for a tensor, "numpy float64[3]" for an array."""
-    from imgconv.graph.lazy import Lazy
-
-    if isinstance(value, Lazy):
+    if isinstance(value, Shaped):
         return f"{f'{value.name}: ' if value.name else ''}{value.dtype}{list(value.shape)}"
     if isinstance(value, numpy.ndarray):
         return f"numpy {value.dtype}{list(value.shape)}"
-    if isinstance(value, (list, tuple)) and any(isinstance(each, Lazy) for each in value):
+    if isinstance(value, (list, tuple)) and any(isinstance(each, Shaped) for each in value):
         return f"[{', '.join(map(_described, value))}]"
     return _SHORT.repr(value)

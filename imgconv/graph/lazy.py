@@ -21,12 +21,12 @@ from numpy.typing import ArrayLike
 from imgconv.arrays import Array
 from imgconv.graph import expression
 from imgconv.graph import view
-from imgconv.graph.arguments import KINDS, Arguments, is_integer
+from imgconv.graph.arguments import KINDS, Arguments, Shaped, is_integer
 from imgconv.graph.check import check
 from imgconv.graph.evaluate import elements_held, evaluate_node
 from imgconv.graph.expression import Argument, Expression, Literal
 from imgconv.graph.nodes import IDENTITY, Load, Node, Operand, Operation, Product, Reduction, ReductionKind, Value
-from imgconv.graph.view import Shape, View
+from imgconv.graph.view import View
 from imgconv.limits import budget
 
 if TYPE_CHECKING:
@@ -76,12 +76,9 @@ class Recorded:
 
 
 @dataclass(eq=False)
-class Lazy:
+class Lazy(Shaped):
     """A lazy n-dimensional array. dtype: the name of a numpy dtype. Operators broadcast as in numpy."""
 
-    shape: Shape
-    dtype: str
-    name: str | None = None
     recorded: Recorded | None = None
     array: Array | None = None
     computable: bool = False  # no operand depends on an input
