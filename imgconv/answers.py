@@ -10,10 +10,13 @@ detect, pose of people   boxes (most, 4) left, top, right, bottom, scores (most)
 pose                     points (k, 3)
 classify                 classes (top), scores (top)
 segment                  mask (height, width), the class of each pixel; -1 is what a crop leaves out
+depth                    map (height, width); NaN is what a crop leaves out
+image                    image (height, width, 1 or 3) of bytes, grey or RGB, of the size that the network makes
 text                     classes (steps), scores (steps), count (1): by the best path
 
-Coordinates and masks are of the picture: of the frame, or of the model's input if the model takes no frames. Floats are
-float32 and integers int32. After the first `count` rows boxes and scores are 0, and classes -1.
+Coordinates, masks and maps are of the picture: of the frame as it is shown, after region, rotation and mirroring, or of
+the model's input if the model takes no frames. Floats are float32, an image uint8, other integers int32. After the
+first `count` rows boxes and scores are 0, and classes -1.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from imgconv.graph.joined import join, renamed
 from imgconv.graph.nodes import Graph
 from imgconv.loading.compiled import Source
 from imgconv.model import Model
+from imgconv.pictures.host import LARGEST_OF_ONE
 from imgconv.preprocessing.preparation import Size, picture_inputs, taps
 from imgconv.preprocessing.stage import PICTURE, PictureStage, size_of_array
 from imgconv.tasks import classification, text
@@ -40,7 +44,7 @@ from imgconv.tasks.description import Description, read_description
 from imgconv.tasks.detection import Boxes, Candidates, count_classes, only
 from imgconv.tasks.graph_array import GraphArray, taken, tensor_of
 from imgconv.tasks.heads import HEADS, Task, find_task
-from imgconv.tasks.maps import Points, Segments, least_of, on_picture
+from imgconv.tasks.maps import Points, Segments, depth_plane, is_image, least_of, on_picture
 from imgconv.tasks.values import PicturePlacement
 from imgconv.tensor import Tensor, build_graph, order, origin, suppression
 
@@ -51,7 +55,6 @@ ORIGIN = "answers"
 REFUSED: Mapping[str, str] = {
     "yolov8-seg": "a mask for each box is as large as the picture",
     "dbnet": "lines are regions of pixels that touch each other, which take a walk over the picture",
-    "map": "its output is the answer", "image": "its output is the answer",
 }
 
 
@@ -80,7 +83,7 @@ class AnswerStage:
             arrays = {name: GraphArray(each) for name, each in inputs.items()}
             found = self._answers(arrays, self.placement(model, shapes))
             tensors = {name: array.tensor for name, array in found.items()}
-            made = {name: each.cast("float32" if each.is_float else "int32") for name, each in tensors.items()}
+            made = {name: each.cast(_dtype(each)) for name, each in tensors.items()}
             model, names = _without(model, made)
             # Inputs of the second graph have the names that the model's outputs have now.
             for name, tensor in inputs.items():
@@ -116,7 +119,7 @@ class AnswerStage:
                 return {"points": numpy.concatenate([places, found.scores[:, None]], axis=1)}
             if isinstance(decode, Segments):
                 return {"mask": _mask(decode, given, description, placement)}
-            return OTHERS[self.task.head](given, description)
+            return OTHERS[self.task.head](given, description, placement)
 
 
 def with_answers(model: Model, description: Description | None = None, most: int = MOST) -> Model:
@@ -241,22 +244,19 @@ def _marks(points: Any, row: Any, found: Any, placement: PicturePlacement) -> An
     return numpy.where(found[:, None, None], numpy.concatenate([places, mine[:, :, 2:]], axis=2), 0.0)
 
 
+def _dtype(answer: Tensor) -> str:
+    """The dtype of an answer."""
+    return "float32" if answer.is_float else "uint8" if answer.dtype == "uint8" else "int32"
+
+
 def _mask(decode: Segments, given: Arrays, description: Description, placement: PicturePlacement) -> GraphArray:
     """The mask of `maps.on_picture`, as operations of a graph."""
     made = decode.formula(given, placement.model)
     plane: Any = made.plane
+    if made.is_probability:
+        return GraphArray((_enlarged(plane, placement, 0.0) > least_of(description)).tensor.cast("int64"))
     rows, columns = plane.shape
     left, top, right, bottom = (round(edge) for edge in placement.box)
-    width, height = placement.picture
-    margins = [top, left], [height - bottom, width - right]
-    seen = placement.inner[0] * columns / placement.model[0], placement.inner[1] * rows / placement.model[1]
-    if made.is_probability:
-        weights = {
-            axis: taps(n, size, 0, stop, "antialias")
-            for axis, n, size, stop in ((0, rows, bottom - top, seen[1]), (1, columns, right - left, seen[0]))
-        }
-        resized = tensor_of(plane).resample(weights).pad(*margins)
-        return GraphArray((GraphArray(resized) > least_of(description)).tensor.cast("int64"))
     # Pillow says which row and column of the map a pixel of the picture is of.
     grid = numpy.indices((rows, columns))
     whole = replace(placement, picture=(right - left, bottom - top), box=(0, 0, right - left, bottom - top))
@@ -264,10 +264,45 @@ def _mask(decode: Segments, given: Arrays, description: Description, placement: 
         on_picture(grid[axis], whole, Image.Resampling.NEAREST, -1).astype(int) for axis in (1, 0)
     )
     nearest = tensor_of(plane).take(0, down[:, 0].tolist()).take(1, across[0].tolist())
-    return GraphArray(nearest.pad(*margins, -1))
+    return GraphArray(nearest.pad(*_margins(placement), -1))
 
 
-def _scores(outputs: Arrays, description: Description) -> dict[str, Any]:
+def _enlarged(plane: Any, placement: PicturePlacement, outside: float) -> GraphArray:
+    """The map of `maps.on_picture` by Pillow's BILINEAR, as operations of a graph."""
+    left, top, right, bottom = (round(edge) for edge in placement.box)
+    weights = {
+        axis: taps(n, size, 0, placement.inner[1 - axis] * n / placement.model[1 - axis], "antialias")
+        for axis, n, size in ((0, plane.shape[0], bottom - top), (1, plane.shape[1], right - left))
+    }
+    return GraphArray(tensor_of(plane).resample(weights).pad(*_margins(placement), outside))
+
+
+def _margins(placement: PicturePlacement) -> tuple[list[int], list[int]]:
+    """The rows and columns of the picture before the part that the model saw, and after it."""
+    left, top, right, bottom = (round(edge) for edge in placement.box)
+    width, height = placement.picture
+    return [top, left], [height - bottom, width - right]
+
+
+def _map(outputs: Arrays, description: Description, placement: PicturePlacement) -> dict[str, Any]:
+    """The map of `maps.depth`, as operations of a graph."""
+    return {"map": _enlarged(depth_plane(outputs, placement.model)[1], placement, numpy.nan)}
+
+
+def _image(outputs: Arrays, description: Description, placement: PicturePlacement) -> dict[str, Any]:
+    """The bytes that `pictures.host.to_picture` makes of an image, as operations of a graph."""
+    planes: Any = next((array[0] for array in outputs.values() if is_image(array.shape, str(array.dtype))), None)
+    if planes is None:
+        raise InputError("no output of the model is an image, (1, 1 or 3, height, width)")
+    if planes.dtype.kind == "f":
+        white = numpy.where(planes.max() > LARGEST_OF_ONE, 255.0, 1.0)
+        planes = (planes * (255 / white)).clip(0, 255).round()
+    if description.preparation.get("order") == "bgr":
+        planes = planes[[*range(len(planes))][::-1]]
+    return {"image": GraphArray(planes.transpose(1, 2, 0).tensor.cast("uint8"))}
+
+
+def _scores(outputs: Arrays, description: Description, placement: PicturePlacement) -> dict[str, Any]:
     """The classes of `classification.scores`, as operations of a graph."""
     each = classification.outputs_of_scores(outputs)
     if len(each) != 1:
@@ -280,7 +315,7 @@ def _scores(outputs: Arrays, description: Description) -> dict[str, Any]:
     return {"classes": classes, "scores": taken(values, classes)}
 
 
-def _line(outputs: Arrays, description: Description) -> dict[str, Any]:
+def _line(outputs: Arrays, description: Description, placement: PicturePlacement) -> dict[str, Any]:
     """The classes of the steps that count, which the characters are of."""
     rows: Any = only(outputs)[1]
     best, counts = text.best_path(rows)
@@ -295,4 +330,6 @@ def _line(outputs: Arrays, description: Description) -> dict[str, Any]:
     }
 
 
-OTHERS: Mapping[str, Callable[[Arrays, Description], dict[str, Any]]] = {"scores": _scores, "ctc": _line}
+OTHERS: Mapping[str, Callable[[Arrays, Description, PicturePlacement], dict[str, Any]]] = {
+    "scores": _scores, "ctc": _line, "map": _map, "image": _image,
+}

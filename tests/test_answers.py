@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,9 @@ from imgconv.pictures.frames import frame_of
 from imgconv.preprocess import Preparation
 from imgconv.preprocessing.preparation import PictureInput
 from imgconv.preprocessing.stage import PictureStage
-from imgconv.tasks import HEADS, Description, Detections, PicturePlacement, Pose, Segmentation, Task, Texts, find_task
+from imgconv.tasks import (
+    HEADS, Depth, Description, Detections, Picture, PicturePlacement, Pose, Segmentation, Task, Texts, draw, find_task,
+)
 from imgconv.tasks.answer_outputs import read_answers
 from imgconv.tasks.detection import MOST_DETECTIONS, Boxes
 from imgconv.answers import OTHERS, REFUSED, AnswerStage, answer_stage, with_answers
@@ -30,6 +33,7 @@ SIZE = (96, 64)
 FRAME = (120, 120)
 CELLS = 12 * 8 + 6 * 4 + 3 * 2
 ANCHORS = ({"stride": 16, "sizes": [[16, 16], [40, 24]]},)
+GREY = Image.new("L", SIZE)
 CLOSE = 2e-5  # of a coordinate up to 500: some roundings of float, and a device's exp is off by three units
 
 
@@ -124,6 +128,8 @@ CASES: dict[str, Callable[[], Arrays]] = {
     "indices": lambda: {"y": numpy.random.default_rng(0).integers(0, 5, (1, 64, 96))},
     "logits": lambda: {"y": drawn(1, 5, 16, 24)},
     "mask": lambda: {"y": drawn(1, 1, 16, 24)},
+    "map": lambda: {"y": drawn(1, 16, 24, high=9)},
+    "image": lambda: {"y": drawn(1, 3, 32, 48, low=-20, high=300)},
     "scores": lambda: {"y": drawn(1, 50)},
     "ctc": text,
 }
@@ -186,6 +192,13 @@ def check(head: str, answer: Any, wanted: Any) -> None:
     elif isinstance(wanted, Segmentation):
         assert len(numpy.unique(wanted.mask)) > 1
         numpy.testing.assert_array_equal(answer.mask, wanted.mask)
+    elif isinstance(wanted, Depth):
+        assert numpy.isnan(wanted.values).mean() < 0.7
+        numpy.testing.assert_allclose(answer.values, wanted.values, rtol=CLOSE, atol=CLOSE)
+    elif isinstance(wanted, Picture):
+        pair = numpy.array([numpy.asarray(draw(GREY, each, "bgr"), int) for each in (answer, wanted)])
+        # A byte that is rounded from half a step away may differ: by the device's order of a product.
+        assert abs(pair[0] - pair[1]).max() <= 1 and (pair[0] != pair[1]).mean() < 1e-3 and len(numpy.unique(pair)) > 99
     elif isinstance(wanted, Texts):
         assert answer.found[0].text == wanted.found[0].text and len(wanted.found[0].text) > 3
         assert answer.found[0].score == pytest.approx(wanted.found[0].score, rel=CLOSE)
@@ -199,7 +212,7 @@ def test_the_graph_decodes_as_numpy(head: str, device: DeviceInfo) -> None:
 
 
 @pytest.mark.parametrize("resize", ["letterbox", "crop", "stretch"])
-@pytest.mark.parametrize("head", ["yolox", "yunet", "heatmaps", "logits", "mask"])
+@pytest.mark.parametrize("head", ["yolox", "yunet", "heatmaps", "logits", "mask", "map"])
 def test_answers_are_on_the_picture(head: str, resize: Any, device: DeviceInfo) -> None:
     how = Preparation(resize, crop=0.8 if resize == "crop" else 1.0)
     check(head, *both(head, CASES[head](), device, how=how, score=0.4)[:2])
@@ -283,6 +296,28 @@ def test_after_the_count_there_is_nothing(device: DeviceInfo) -> None:
     }
     _, _, nothing = both("yolov10", CASES["yolov10"](), device, score=1.5)
     assert nothing["count"].tolist() == [0]
+
+
+def test_answers_are_on_the_frame_as_it_is_shown(device: DeviceInfo) -> None:
+    """A bright pixel in memory, back from its place in the picture by the table of docs/native.md."""
+    x = Tensor.input("x", (1, 3, SIZE[1], SIZE[0]))
+    model = imgconv.load(build_graph({"y": x * 1}, [x]), device).preprocess(SIZE[::-1])
+    seen = with_answers(model, Description(head="heatmaps"))
+    for rotation, mirror in itertools.product((0, 90, 180, 270), (False, True)):
+        width, height = SIZE[::-1] if rotation % 180 else SIZE
+        left, top, column, row = 4, 6, 24, 17
+        memory = numpy.zeros((height + 10, width + 8, 3), numpy.uint8)
+        memory[row, column] = 255
+        region = left, top, width, height
+        frame = imgconv.VideoFrame([imgconv.Plane(memory)], width + 8, height + 10, rotation, mirror, region)
+        across, down = seen.run({"picture": frame})["points"][0, :2] + 0.5  # the middle of the pixel
+        if mirror:
+            across = SIZE[0] - across
+        back = {
+            0: (left + across, top + down), 90: (left + down, top + height - across),
+            180: (left + width - across, top + height - down), 270: (left + width - down, top + across),
+        }
+        assert back[rotation] == (column + 0.5, row + 0.5), (rotation, mirror)
 
 
 def test_labels_are_by_the_number_of_the_class() -> None:

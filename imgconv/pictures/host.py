@@ -165,12 +165,14 @@ def _scaled(band: Image.Image, size: Size, box: tuple[float, float, float, float
     return wide
 
 
-def guess_range(array: Array) -> tuple[float, float]:
-    """(black, white): (0, 255) if the array is uint8 or its largest value is above 4, else (0, 1).
+# Not 1, because networks overshoot; a picture in 0 .. 255 without a value above it would be black.
+LARGEST_OF_ONE = 4
 
-    The limit is 4, not 1, because networks overshoot; a picture in 0 .. 255 without a value above 4 would be black.
-    """
-    return (0.0, 255.0) if array.dtype == numpy.uint8 or numpy.nanmax(array, initial=0) > 4 else (0.0, 1.0)
+
+def guess_range(array: Array) -> tuple[float, float]:
+    """(black, white): (0, 255) if the array is uint8 or its largest value is above LARGEST_OF_ONE, else (0, 1)."""
+    is_bytes = array.dtype == numpy.uint8 or numpy.nanmax(array, initial=0) > LARGEST_OF_ONE
+    return (0.0, 255.0) if is_bytes else (0.0, 1.0)
 
 
 def to_picture(array: Array, order: Order = "rgb", value_range: tuple[float, float] | None = None) -> Image.Image:

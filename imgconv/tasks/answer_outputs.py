@@ -12,7 +12,8 @@ from imgconv.tasks.description import Description
 from imgconv.tasks.maps import on_picture
 from imgconv.tasks.text import text_of
 from imgconv.tasks.values import (
-    Answer, Answers, Classes, Detection, Detections, Label, PicturePlacement, Pose, Segmentation, Texts, name_of,
+    Answer, Answers, Classes, Depth, Detection, Detections, Label, Picture, PicturePlacement, Pose, Segmentation, Texts,
+    name_of,
 )
 
 
@@ -65,6 +66,15 @@ def _segments(outputs: Arrays, description: Description, placement: PicturePlace
     return Segmentation(mask.astype(numpy.int32), description.labels)
 
 
+def _depth(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answer:
+    return Depth(on_picture(outputs["map"], placement, Image.Resampling.BILINEAR, numpy.nan))
+
+
+def _image(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answer:
+    is_bgr = description.preparation.get("order") == "bgr"  # then Picture is
+    return Picture(outputs["image"].transpose(2, 0, 1)[:: -1 if is_bgr else 1])
+
+
 def _texts(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answer:
     count = int(outputs["count"][0])
     return Texts((text_of(outputs["classes"][:count], outputs["scores"][:count], description.labels[1:]),))
@@ -72,4 +82,5 @@ def _texts(outputs: Arrays, description: Description, placement: PicturePlacemen
 
 READERS: Mapping[str, Callable[[Arrays, Description, PicturePlacement], Answer]] = {
     "pose": _pose, "classify": _classes, "segment": _segments, "text": _texts,
+    "depth": _depth, "image": _image,
 }

@@ -138,8 +138,14 @@ def _inside(mask: Array, found: Detection) -> Array:
 
 def depth(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """A number for each pixel: (1, height, width) or (1, 1, height, width). What a crop leaves out is NaN."""
-    name, planes = _plane(outputs, placement.model, 1)
-    return {name: Depth(on_picture(planes[0], placement, Image.Resampling.BILINEAR, numpy.nan))}
+    name, plane = depth_plane(outputs, placement.model)
+    return {name: Depth(on_picture(plane, placement, Image.Resampling.BILINEAR, numpy.nan))}
+
+
+def depth_plane(outputs: Arrays, size: Size) -> tuple[str, Array]:
+    """The name of the output, and its numbers (height, width). size: of the model's input."""
+    name, planes = _plane(outputs, size, 1)
+    return name, planes[0]
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,8 @@ typedef struct imgconv_plane {
 } imgconv_plane;
 
 /* A frame of a camera or a video, as it is in memory, for the picture of a model of `imgconv compile --picture`. Nothing
- * of it is copied on the host, except by imgconv_submit: the device reads it by its strides.
+ * of it is copied on the host, except by imgconv_submit: the device reads it by its strides. Boxes, points and masks of a
+ * file with answers are in pixels of the picture that results, upright as a preview shows it.
  *
  *     imgconv_video_frame frame = {{{y, y_bytes, 0, 704}, {uv, uv_bytes, 0, 704}}, 2, 640, 480, 90};
  *     imgconv_array input = {NULL, 0, NULL, &frame};
