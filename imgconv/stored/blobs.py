@@ -14,6 +14,7 @@ from imgconv.errors import ModelError
 from imgconv.files.disk_cache import digest
 
 ZERO = -(1 << 62)
+LEAST = -(1 << 48)  # of a place; sums with a ZERO are less
 MOST_PADS = 64  # elements of a view for each of its blob
 # The content of a blob by its number, checked.
 ReadBlob = Callable[[int], bytes]
@@ -32,15 +33,11 @@ class View:
     counts: Sequence[Sequence[Array]]
 
     def places(self) -> Array:
-        """The places of all elements; -1 for those that are 0, -2 for those that lie before the first."""
-        is_zero = numpy.zeros((), bool)
-        for axis, table in enumerate(self.tables):
-            is_zero = is_zero | _along(table == ZERO, axis, len(self.tables))
+        """The places of all elements; less than LEAST for those that are 0."""
+        places = _sums([numpy.maximum(table, 2 * LEAST) for table in self.tables])
         for limit, counts in zip(self.limits, self.counts, strict=True):
-            is_zero = is_zero | (_sums(counts) >= limit)
-        places = _sums([numpy.where(each == ZERO, 0, each) for each in self.tables])
-        made: Array = numpy.where(is_zero, -1, numpy.where(places < 0, -2, places))
-        return made
+            places = numpy.where(_sums(counts) >= limit, 2 * LEAST, places)
+        return places
 
 
 def _sums(tables: Sequence[Array]) -> Array:
@@ -138,9 +135,10 @@ def read_array(table: Any, blob: ReadBlob) -> Array:
     counts = numpy.reshape(numpy.asarray(table.counts, numpy.int64), (len(table.limits), length))
     view = View(_split(table.tables, table.shape), table.limits, [_split(each, table.shape) for each in counts])
     places = view.places()
-    if places.min(initial=0) < -1 or places.max(initial=0) >= elements.size:
+    is_zero = places < LEAST
+    if not numpy.array_equal(places < 0, is_zero) or places.max(initial=0) >= elements.size:
         raise ModelError(f"{misfit} leads out of it")
-    made: Array = numpy.where(places < 0, 0, elements[places]).astype(dtype)
+    made: Array = numpy.append(elements, elements.dtype.type(0))[numpy.where(is_zero, -1, places)].astype(dtype)
     return made
 
 

@@ -113,4 +113,4 @@ def view_of(places: Array, shape: Sequence[int]) -> View | None:
             limits.append(size)
             counts.append(along)
     view = View(tables, limits, counts)
-    return view if numpy.array_equal(view.places(), places) else None
+    return view if numpy.array_equal(numpy.maximum(view.places(), -1), places) else None
