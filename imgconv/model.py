@@ -15,10 +15,11 @@ import numpy
 
 from imgconv.arrays import Array, Arrays, Shapes
 from imgconv.checking.comparing import Finding
+from imgconv.checking.frames import check_frames, frame_launch
 from imgconv.checking.proving import Running, check_session
 from imgconv.cl.device import DeviceInfo, open_device, select
 from imgconv.cl.shutdown import shutdown_guard
-from imgconv.compiling.plan import Plan
+from imgconv.compiling.plan import Launch, Plan
 from imgconv.config import Config, read_config, read_device
 from imgconv.errors import ConfigError, ContentError, Error, InputError, ShapeError
 from imgconv.files.container import is_container
@@ -29,6 +30,7 @@ from imgconv.loading.progress import shown
 from imgconv.loading.stream import Stream, check_states
 from imgconv.runtime.host_fallback import strict_error
 from imgconv.stored.compiled_file import SavedModel
+from imgconv.stored.frame_table import takes_frames
 from imgconv.stored.precision_file import PrecisionFile, read_precision_file
 from imgconv.stored.tuning import Database, open_beside
 
@@ -350,6 +352,14 @@ def checked(model: Model) -> dict[int, Finding]:
     """The verdict on each launch of the last run's plan, by number: see docs/check.md. Raises DeviceError."""
     last = model._last
     return check_session(Running(last.session, last.graph, last.config))
+
+
+def checked_frames(model: Model) -> tuple[Launch, Finding] | None:
+    """The launch that reads frames, which is in no plan, and the verdict on it; None if the model takes none."""
+    session, format = model._last.session, model._source.format
+    if format is None or not takes_frames(session.plan, format):
+        return None
+    return frame_launch(session, format), check_frames(session, format)
 
 
 def prepares_pictures(model: Model, name: str) -> bool:

@@ -5,6 +5,7 @@
     positions.py      the positions of an output that are compared
     subjects.py       what each launch of a plan computes, by the graph
     comparing.py      what a launch wrote next to what it should have written
+    frames.py         the kernel that reads a camera's frames, which is in no plan
     launch_checks.py  samples of what launches make of drawn numbers, for the player
     replacements.py   launches in their plainest form, for the player
     shrinking.py      a wrong convolution or product alone, at the smallest sizes that are wrong

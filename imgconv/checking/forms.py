@@ -9,6 +9,8 @@ import numpy
 from imgconv.graph.expression import Argument, apply
 from imgconv.graph.joined import renamed
 from imgconv.graph.nodes import Graph
+from imgconv.preprocessing.preparation import Format
+from imgconv.preprocessing.stage import PICTURE, array_dtype, array_shape
 from imgconv.tensor import Tensor, build_graph, concatenate, convolution, order, recurrence, suppression
 
 RANDOM_SEED = 0
@@ -35,6 +37,12 @@ def all_forms() -> Graph:
         tuple(node for each in made for node in each.nodes),
         {name: array for each in made for name, array in each.constants.items()}, "every form of kernel",
     ).validate()
+
+
+def frame_form(format: Format) -> Graph:
+    """A graph that takes frames of a format."""
+    picture = Tensor.input(PICTURE, array_shape(format, (12, 8)), array_dtype(format))
+    return build_graph({"y": picture.cast("float32") * 2.0}, [picture], f"frames of {format}")
 
 
 def _constant(*shape: int) -> Tensor:

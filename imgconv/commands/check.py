@@ -6,12 +6,14 @@ import argparse
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from imgconv.checking.comparing import Finding
-from imgconv.checking.forms import all_forms, forms
+from imgconv.checking.forms import all_forms, forms, frame_form
+from imgconv.checking.frames import check_frames, frame_launch
 from imgconv.checking.proving import Running, check_session
 from imgconv.checking.shrinking import smallest_failing
 from imgconv.cl.building.crashes import wrong_kernels_tried_again
@@ -27,8 +29,9 @@ from imgconv.files.disk import check_folder, written_whole
 from imgconv.loading.compiled import plans_for, prepare_for, with_generic
 from imgconv.loading.description import read_description
 from imgconv.loading.native_functions import native_functions_fit
-from imgconv.model import checked, load
+from imgconv.model import checked, checked_frames, load
 from imgconv.passes import run_passes
+from imgconv.preprocessing.preparation import FORMATS, Format
 from imgconv.reports import terminal
 from imgconv.reports.table import Column, print_table
 from imgconv.runtime.device import Device
@@ -106,7 +109,8 @@ def execute(options: argparse.Namespace) -> None:
     if options.json:
         terminal.print_json(as_json(info, plans, left))
     elif options.model:
-        print_launches(info, plans[0])
+        for each in plans:
+            print_launches(info, each)
     else:
         print_forms(info, plans, left)
     wrong = sum(len(each.wrong) for each in plans)
@@ -144,7 +148,11 @@ def _model(options: argparse.Namespace, progress: terminal.Progress) -> tuple[De
     findings = checked(model)
     seconds = loaded - begun, time.perf_counter() - loaded
     name = Path(options.model).name
-    return model.device, [Checked(name, model.graph, model.config, findings, model.plan, *seconds)]
+    made, frames = Checked(name, model.graph, model.config, findings, model.plan, *seconds), checked_frames(model)
+    if frames is None:
+        return model.device, [made]
+    launch, found = frames
+    return model.device, [made, replace(made, findings={0: found}, plan=replace(made.plan, launches=(launch,)))]
 
 
 def checked_forms(info: DeviceInfo, context: Device, progress: terminal.Progress) -> tuple[list[Checked], int]:
@@ -152,15 +160,26 @@ def checked_forms(info: DeviceInfo, context: Device, progress: terminal.Progress
     configs = [Config()]
     configs += [Config(float16=1)] if info.half_images else []
     configs += [Config(float16=2)] if info.half_images and info.fp16_arithmetic else []
-    wanted = [(graph, config) for config in configs for graph in forms()]
+    wanted = [(graph.name, partial(_checked, info, context, graph, config)) for config in configs for graph in forms()]
+    wanted += [(f"frames of {format}", partial(_checked_frames, info, context, format)) for format in FORMATS]
     end = time.perf_counter() + SECONDS
     made: list[Checked] = []
-    for number, (graph, config) in enumerate(wanted):
+    for number, (about, check) in enumerate(wanted):
         if time.perf_counter() > end:
             return made, len(wanted) - number
-        progress(number, len(wanted), graph.name)
-        made.append(_checked(info, context, graph, config))
+        progress(number, len(wanted), about)
+        made.append(check())
     return made, 0
+
+
+def _checked_frames(info: DeviceInfo, context: Device, format: Format) -> Checked:
+    """Checks the kernel that reads frames of a format, which is in no plan."""
+    begun, graph = time.perf_counter(), frame_form(format)
+    session = Session(prepare_for(info, graph, Config()).plan(), context)
+    loaded, launch = time.perf_counter(), frame_launch(session, format)
+    found = check_frames(session, format)
+    seconds = loaded - begun, time.perf_counter() - loaded
+    return Checked(launch.name, graph, Config(), {0: found}, replace(session.plan, launches=(launch,)), *seconds)
 
 
 def _checked(info: DeviceInfo, context: Device, graph: Graph, config: Config) -> Checked:

@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from imgconv.arrays import Arrays, Declared, Shapes
+from imgconv.checking.frames import prove_frames
 from imgconv.checking.launch_checks import with_checks
 from imgconv.checking.proving import Running, is_proved, prove
 from imgconv.cl.bad_compilers import bad_forms
@@ -358,6 +359,7 @@ class Source:
             session = Session(prepared.plan(config, states), self.context, self.progress, share_with)
         if self.check:
             prove(Running(session, prepared.graph, config, states or {}), started)
+            prove_frames(session, self.format)
         self._keep(precision, measured)  # not before the kernels are proved by which it was measured
         return prepared, config, session
 
@@ -474,6 +476,8 @@ class SavedSource:
             session = Session(plan, self.context, self.progress, share_with, found.binaries if found else ())
             if self.check and not is_proved(session):
                 prove(Running(session, saved.read_graph(), saved.config, kept), started)
+            if self.check:
+                prove_frames(session, saved.format)
             on_device = subgraphs_on(self.info, self.context, saved.config, self.tuning, self.limits, self.check)
             fallback = HostFallback.of(saved.host_partition, plan.inputs, [v.name for v in plan.outputs], on_device)
             compiled = Compiled(saved.read_graph, plan, saved.config, session, fallback, kept)

@@ -81,7 +81,7 @@ class Session:
         # Dropping an event before its copy is over waits for the copy.
         events = [memory.upload(place, array) for place, array in binding.uploads.items()]
         events += [context.copy(memory[place], given) for place, given in binding.copies_in.items()]
-        events += [event for place, frame in binding.frames.items() for event in self._read_frame(place, frame)]
+        events += [event for place, frame in binding.frames.items() for event in self.read_frame(place, frame)]
         if binding.instead:
             self._launching.enqueue_with(binding.instead)
         else:
@@ -89,7 +89,7 @@ class Session:
         events += [context.copy(given, memory[place]) for place, given in binding.copies_out.items()]
         memory.read(binding.downloads)
 
-    def _read_frame(self, place: Storage, frame: PackedFrame) -> list[Event]:
+    def read_frame(self, place: Storage, frame: PackedFrame) -> list[Event]:
         """Enqueues what makes an input of a frame; the uploads' events."""
         if place not in self._frame_uploads:
             launches = self.frame_launches(place, frame)

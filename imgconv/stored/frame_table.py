@@ -19,12 +19,17 @@ def frame_kernel(format: Format, shape: tuple[int, ...], place: Storage) -> Fram
     return FrameKernel(format, shape, texels, place.dtype == FLOAT32)
 
 
+def takes_frames(plan: Plan, format: Format | None) -> bool:
+    """Returns whether a plan has a picture of a format, and the host does not read it."""
+    on_host = {value.name for value in plan.moved.inputs} if plan.moved else set[str]()
+    return format is not None and PICTURE in {value.name for value in plan.inputs} - on_host
+
+
 def frame_values(plan: Plan, format: Format | None) -> dict[str, Any] | None:
-    """The values of the table. format: of the picture. None if the model takes none, or if the host reads it."""
-    names = [value.name for value in plan.inputs]
-    if format is None or PICTURE not in names or plan.moved and PICTURE in {v.name for v in plan.moved.inputs}:
+    """The values of the table; None if the plan takes no frames. format: of the picture."""
+    if format is None or not takes_frames(plan, format):
         return None
-    number = names.index(PICTURE)
+    number = [value.name for value in plan.inputs].index(PICTURE)
     width, height = size_of_array(format, plan.inputs[number].shape)
     shared, kernel = shared_pixels(format), frame_kernel(format, plan.inputs[number].shape, plan.input_buffers[PICTURE])
     return {

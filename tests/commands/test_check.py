@@ -86,9 +86,11 @@ def test_forms(imgconv: Command, device: DeviceInfo, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(check, "SECONDS", 600.0)
     forms = list(check.forms())[::6]
     monkeypatch.setattr(check, "forms", lambda: iter(forms))
+    monkeypatch.setattr(check, "FORMATS", ("nv12", "p010"))
     status, out, err = imgconv("check", "--device", device.index)
     widths = 1 + device.half_images + (device.half_images and device.fp16_arithmetic)
-    assert status == 0 and f"trusted with {widths * len(forms)} of {widths * len(forms)} forms" in out, out + err
+    count = widths * len(forms) + 2
+    assert status == 0 and f"trusted with {count} of {count} forms" in out and "frames of p010" in out, out + err
 
 
 def test_forms_that_take_too_long(imgconv: Command, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,90 @@
+"""The check of the kernel that reads frames: right as it is, wrong if a part of it is changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy
+import pytest
+
+import imgconv
+from imgconv.checking import frames, proving
+from imgconv.checking.comparing import Finding
+from imgconv.checking.forms import frame_form
+from imgconv.checking.frames import check_frames, prove_frames
+from imgconv.cl.device import DeviceInfo, open_device
+from imgconv.config import Config
+from imgconv.errors import DeviceError
+from imgconv.files.disk_cache import DiskCache
+from imgconv.loading.compiled import prepare_for
+from imgconv.preprocessing import video_frame
+from imgconv.preprocessing.preparation import FORMATS, Format
+from imgconv.runtime.session import Session
+
+CHANGES: list[tuple[Format, str, str]] = [
+    ("nv12", "n[1] * x", "n[2] * x"),  # not turned
+    ("grey", "n[5] * y", "(n[5] - 1) * y"),
+    ("i420", "+ SHARED_X * SHARED_Y / 2", "+ 0"),  # rounded down
+    ("nv21", "1 + number % 2", "2 - number % 2"),
+    ("yuyv", "2 * pair + place / 2", "2 * pair"),
+    ("rgb", "min(first + 3, last)", "min(first + 2, last)"),
+]
+
+
+def session_of(format: Format, device: DeviceInfo) -> Session:
+    return Session(prepare_for(device, frame_form(format), Config()).plan(), open_device(device))
+
+
+def changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
+    text = video_frame.FILE.read_text()
+    assert old in text
+    path = tmp_path / "frame.cl"
+    path.write_text(text.replace(old, new))
+    monkeypatch.setattr(video_frame, "FILE", path)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_format_is_right(format: Format, device: DeviceInfo) -> None:
+    found = check_frames(session_of(format, device), format)
+    assert found.verdict == "right" and found.samples > 0, found
+
+
+@pytest.mark.parametrize(("format", "old", "new"), CHANGES, ids=lambda text: text)
+def test_a_changed_kernel_is_wrong(
+    format: Format, old: str, new: str, device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed(tmp_path, monkeypatch, old, new)
+    found = check_frames(session_of(format, device), format)
+    assert found.verdict == "wrong" and "rotation" in found.text
+
+
+def test_a_lost_launch_is_wrong(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = session_of("rgb", device)
+    monkeypatch.setattr(session, "read_frame", lambda place, frame: [])
+    assert check_frames(session, "rgb").verdict == "wrong"
+
+
+def test_a_load_proves_it_once(device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And refuses a driver that computes it wrongly."""
+    monkeypatch.setattr(proving, "TESTED", ())
+    for module in (proving, frames):
+        monkeypatch.setattr(module, "PROVED", DiskCache(str(tmp_path / "proved"), 2**20))
+    seen: list[Finding] = []
+
+    def noting(session: Session, format: Format) -> Finding:
+        seen.append(check_frames(session, format))
+        return seen[-1]
+
+    monkeypatch.setattr(frames, "check_frames", noting)
+    graph = frame_form("rgb")
+    for _ in range(2):
+        prove_frames(Session(prepare_for(device, graph, Config()).plan(), open_device(device)), "rgb")
+    assert len(seen) == 1
+    x = imgconv.tensor.Tensor.input("x", (1, 3, 8, 12))
+    model = imgconv.load(imgconv.tensor.build_graph({"y": x * 1.0}, [x]), device)
+    assert len(seen) == 1
+    model.preprocess((8, 12), "nv12").run({"picture": numpy.zeros((12, 12), numpy.uint8)})
+    assert len(seen) == 2
+    changed(tmp_path, monkeypatch, "n[1] * x", "n[2] * x")
+    with pytest.raises(DeviceError, match="frames of nv12, kernel frame.cl: .* there is no other kernel"):
+        model.preprocess((8, 12), "nv12")
