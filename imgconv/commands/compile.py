@@ -14,7 +14,7 @@ from imgconv.cl.device import DeviceInfo
 from imgconv.commands.arguments import add_model_arguments, add_precision_argument, add_strict_argument
 from imgconv.commands.arguments import add_picture_arguments, add_target_argument, check_sizes, count, named, number
 from imgconv.commands.arguments import read_sizes
-from imgconv.commands.inputs import description_of, find_target, read_preparation, with_guessed_pixels
+from imgconv.commands.inputs import description_of, find_target, found_preparation, read_preparation
 from imgconv.commands.run import describe
 from imgconv.commands.tune import chosen_precision
 from imgconv.errors import ConfigError, DeviceError, InputError
@@ -30,7 +30,7 @@ from imgconv.preprocessing.stage import PICTURE, PictureStage, array_shape
 from imgconv.reports import terminal
 from imgconv.stored.compiled_file import SavedModel
 from imgconv.stored.description_file import description_beside
-from imgconv.tasks import HEADS, TASKS, Description, find_task, read_description
+from imgconv.tasks import HEADS, TASKS, Description, read_description
 from imgconv.answers import MOST, AnswerStage, answer_stage, described
 
 SUFFIX = ".imgconv"
@@ -191,12 +191,9 @@ def read_frames(
     network = target.picture_size(size)
     channels = target.channels or 3
     shown = {**shapes, target.name: target.shape(size, channels)}
-    graph = import_onnx(options.model, shown, outputs=options.outputs)
-    made = {name: (graph.values[name].dtype, graph.values[name].shape) for name in graph.outputs}
-    task = find_task(made, network, found)
-    settings = {**(task.description if task else found).preparation, "format": format}
-    passed = run_passes(graph)
-    settings = dict(with_guessed_pixels(options, settings, passed, passed.values[target.name], task))
+    graph = run_passes(import_onnx(options.model, shown, outputs=options.outputs))
+    task, prepared = found_preparation(options, target, graph, found)
+    settings = {**prepared, "format": format}
     if options.colors:
         settings["colors"] = options.colors
     how = read_preparation(options, target, settings)

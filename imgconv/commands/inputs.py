@@ -17,6 +17,7 @@ from imgconv.errors import InputError
 from imgconv.files.container import is_container
 from imgconv.graph.nodes import Graph, Value
 from imgconv.model import Model, load
+from imgconv.passes import run_passes
 from imgconv.precision.inputs import BYTES, picture_range
 from imgconv.preprocessing.preparation import RANGE, PictureInput, Preparation, Size, over, picture_inputs
 from imgconv.preprocess import input_array, read_picture
@@ -25,7 +26,7 @@ from imgconv.pictures.frames import frame_of
 from imgconv.runtime.programs import Progress
 from imgconv.stored.compiled_file import SavedModel
 from imgconv.stored.description_file import description_beside, description_path
-from imgconv.tasks import Description, Task, read_description
+from imgconv.tasks import Description, Task, find_task, read_description
 from imgconv.tasks.heads import IMAGENET
 
 ASKED = ("resize", "crop", "filter", "order", "scale", "mean", "std", "pad")  # options that are fields of a Preparation
@@ -156,11 +157,42 @@ def read_cases(options: argparse.Namespace, case: str | None = None) -> tuple[li
     cases: list[dict[str, Array]] = []
     shapes = given.shapes
     for path in options.pictures or [""]:
-        arrays, found = given.with_picture(read_picture(path) if path else None)
+        picture = read_picture(path) if path else None
+        if picture and not cases:
+            given = prepared_as_run(options, given, picture.size)
+        arrays, found = given.with_picture(picture)
         if cases and found != shapes:
             raise InputError(f"{path!r} has another size than {options.pictures[0]!r}: choose one with --shape")
         cases, shapes = [*cases, arrays], found
     return cases, shapes
+
+
+def prepared_as_run(options: argparse.Namespace, given: GivenInputs, size: Size) -> GivenInputs:
+    """Returns the inputs with the preparation that `imgconv run` finds for pictures of an ONNX file.
+
+    size: of the first picture.
+    """
+    from imgconv.onnx_import import import_onnx
+
+    target = given.target
+    if target is None or given.frame:
+        return given
+    shapes = {**given.shapes, target.name: target.shape(size, given.preparation.channels)}
+    graph = run_passes(import_onnx(options.model, shapes))
+    _, settings = found_preparation(options, target, graph, given.description)
+    return replace(given, preparation=read_preparation(options, target, settings))
+
+
+def found_preparation(
+    options: argparse.Namespace, target: PictureInput, graph: Graph, description: Description
+) -> tuple[Task | None, Mapping[str, Any]]:
+    """The task of a graph, if its outputs show it, and its settings of a Preparation. graph: after the passes."""
+    value = graph.values[target.name]
+    made = {name: (graph.values[name].dtype, graph.values[name].shape) for name in graph.outputs}
+    shape = value.shape[1:3] if target.channels_last else value.shape[2:4]
+    task = find_task(made, (shape[1], shape[0]), description)
+    described = task.description if task else description
+    return task, with_guessed_pixels(options, described.preparation, graph, value, task)
 
 
 def check_complete(options: argparse.Namespace, given: GivenInputs) -> None:

@@ -23,7 +23,8 @@ from support import HANG_TIMEOUT
 
 import imgconv.loading.compiled as compiled_module
 from imgconv.cl.device import DeviceInfo
-from imgconv.commands.inputs import ASKED, read_preparation
+from imgconv import cli
+from imgconv.commands.inputs import ASKED, read_cases, read_preparation
 from imgconv.commands.threads import in_order
 from imgconv.reports import counting
 from imgconv.reports.counting import Counting, summary
@@ -124,12 +125,13 @@ def test_a_model_of_any_size_is_compiled_once(
         return made
 
     monkeypatch.setattr(compiled_module.Source, "compile", noted)
-    status, out, err = imgconv("run", "open.onnx", ".", "--device", device.index, "--json", "--pad", 0)
+    command = ("--task", "classify", "--device", device.index, "--json")
+    status, out, err = imgconv("run", "open.onnx", ".", *command, "--pad", 0)
     assert status == 0 and shapes == [(1, 3, 32, 64)], err
     assert "any size, and all pictures as 64x32" in err and "--shape x=1,3,HEIGHT,WIDTH" in err
     # Letterboxed: 20x33 covers 19 of 64 columns, and 20 of those that are doubled.
     assert [means_of(out)[f"{n}.png"][0] for n in (2, 1)] == pytest.approx([20 + 20, 10 * (19 + 20) / 64])
-    status, out, err = imgconv("run", "open.onnx", "0.png", "--device", device.index, "--json", "--shape", "x=1,3,8,8")
+    status, out, err = imgconv("run", "open.onnx", "0.png", *command, "--shape", "x=1,3,8,8")
     assert status == 0 and shapes[1:] == [(1, 3, 8, 8)] and "any size" not in err
 
 
@@ -428,6 +430,8 @@ def test_the_graph_tells_the_range_of_pixels(
     status, out, err = imgconv("run", "net.onnx", "a.png", "--device", device.index, "--save", "o.npz")
     assert status == 0 and f"pictures: rgb, in tiles of 16x16, {text}\n" in out, out + err
     assert numpy.load("o.npz")["y"].max() == pytest.approx(largest, abs=1e-3)
+    (case,), _ = read_cases(cli.parse(["tune", "--precision", "net.onnx", "a.png"]))
+    assert case["x"].max() == pytest.approx(largest - bias + subtract, abs=1e-3), "what tune and verify measure on"
 
 
 def test_what_the_user_says_of_pixels_is_whole() -> None:
