@@ -54,7 +54,8 @@ def write_model(
 
 
 def write_classifier(name: str = "means.onnx", height: Any = 8, width: Any = 8) -> None:
-    """Three scores: the means of the channels."""
+    """Three scores: the means of the channels, which are no probabilities: a description says that they are scores."""
+    Path(name).with_suffix(".task.json").write_text('{"task": "classify"}')
     write_model(name, [make_node("GlobalAveragePool", ["x"], ["y"], name="pool")], {"x": [1, 3, height, width]})
 
 

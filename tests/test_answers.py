@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy
@@ -68,6 +68,13 @@ def by_stride(kinds: dict[str, int], strides: tuple[int, ...], **limits: float) 
     return made
 
 
+def by_two(highs: Mapping[int, float]) -> Arrays:
+    """Outputs of so many columns for each stride, with the highest number in them, of two anchors a cell."""
+    counts = [2 * -(-SIZE[0] // stride) * -(-SIZE[1] // stride) for stride in (8, 16, 32)]
+    kinds = [(n, high, count) for n, high in highs.items() for count in counts]
+    return {f"{n}_{count}": drawn(1, count, n, high=high, seed=n + count) for n, high, count in kinds}
+
+
 def fcos() -> Arrays:
     made = {}
     for level in range(3, 8):
@@ -118,6 +125,9 @@ CASES: dict[str, Callable[[], Arrays]] = {
     "yunet": lambda: by_stride({"cls_{}": 1, "obj_{}": 1, "bbox_{}": 4, "kps_{}": 10}, (8, 16, 32)),
     "nanodet": lambda: {"y": drawn(1, CELLS + 2, 36, low=-2)},
     "nanodet-m": lambda: by_stride({"cls_pred_stride_{}": 3, "dis_pred_stride_{}": 32}, (8, 16, 32)),
+    "scrfd": lambda: by_two({1: 1, 4: 2, 10: 4}),
+    "fastestdet": lambda: {"y": drawn(1, 8, 4, 6, low=0.01)},
+    "faceboxes": lambda: {"b": drawn(1, 129, 4, low=-2, high=2), "s": drawn(1, 129, 2)},
     "fcos": fcos,
     "tensorflow": tensorflow,
     "centernet": centernet,

@@ -75,9 +75,8 @@ def results(
         runner = Runner.load(line, size, progress)
         first, seconds = _first_outcomes(runner, items)
         if first:
-            yield DeviceSummary.of(
-                runner.model, seconds, runner.size, runner.task is not None, runner.preparation_text
-            )
+            has_task = runner.task is not None and bool(first[-1].answers or first[-1].error)
+            yield DeviceSummary.of(runner.model, seconds, runner.size, has_task, runner.preparation_text)
         yield from (Result.of(add(outcome), with_lines) for outcome in first)
         if loader.begin(runner, with_lines):
             yield from loader.through(items)

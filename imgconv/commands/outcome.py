@@ -25,6 +25,7 @@ from imgconv.reports.terminal import to_json
 from imgconv.tasks import Answer, Answers, Classes, Depth, Detections, Picture, Pose, Segmentation, Texts, draw
 
 SHOWN_TEXTS = 5  # strings of an output on its line
+SHOWN_NUMBERS = 9  # of an output of no more
 # An image of this many numbers is saturated if that many of them are within 1 % of its least or its largest.
 MANY, NEARLY, MOST_AT_ENDS = 16, 0.98, 0.8
 
@@ -171,6 +172,8 @@ def _spread(array: Any) -> str:
         return ", ".join(shown + ["..."] * bool(array.size > SHOWN_TEXTS))
     if array.size == 0:
         return "empty"
+    if array.size <= SHOWN_NUMBERS:
+        return ", ".join(f"{v:.4g}" if isinstance(v, float) else str(v) for v in array.reshape(-1).tolist())
     found = summarize(array)
     return f"{found.minimum:.4g} .. {found.maximum:.4g}, mean {found.mean:.4g}"
 

@@ -243,7 +243,7 @@ def print_head(line: CommandLine, head: DeviceSummary, is_first: bool) -> None:
             terminal.say(f"pictures: {head.preparation}")
     if is_first and line.paths and not head.has_task:
         what = f"give --task {'|'.join(TASKS)} and --head, see imgconv run --help"
-        print(f"imgconv: the shapes of the outputs do not show the task: {what}", file=sys.stderr)
+        print(f"imgconv: the outputs do not show the task: {what}", file=sys.stderr)
 
 
 def report(result: Result, several: bool, state: RunState) -> None:

@@ -235,7 +235,7 @@ class Pictures:
         answers = self._read(sample.picture, self.task.decode(outputs, placement) if self.task else {})
         made = Outcome(
             sample.item.name, sample.item.position, sample.picture.size if sample.picture else (0, 0),
-            self.task.name if self.task else "", outputs, answers,
+            self.task.name if self.task and answers else "", outputs, answers,
         )
         images = self._images(sample, made) if self.line.options.output else {}
         if self.line.writes_video:

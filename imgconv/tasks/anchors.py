@@ -24,6 +24,11 @@ ULTRAFACE = tuple(
     {"stride": stride, "sizes": [[side, side] for side in sides]}
     for stride, sides in ((8, (10, 16, 24)), (16, (32, 48)), (32, (64, 96)), (64, (128, 192, 256)))
 )
+# The anchors of FaceBoxes (Zhang et al., arXiv:1708.05234), as github.com/zisianw/FaceBoxes.PyTorch has them.
+FACEBOXES = (
+    {"stride": 32, "sizes": [[32, 32], [64, 64], [128, 128]], "density": [4, 2, 1]},
+    {"stride": 64, "sizes": [[256, 256]]}, {"stride": 128, "sizes": [[512, 512]]},
+)
 # The least part of boxes whose right and bottom are not before left and top, if they are corners. Of distances from
 # anchors and logarithms of sizes, whose signs vary, about a quarter would be.
 ORDERED = 0.95
@@ -36,11 +41,19 @@ def anchors_of(size: Size, levels: Sequence[Mapping[str, Any]]) -> tuple[Array, 
     """
     centres, sizes = [], []
     for level in levels:
-        places, strides = cells(size, (level["stride"],))
+        places, _ = cells(size, (level["stride"],))
         shapes = numpy.array(level["sizes"], numpy.float64).reshape(-1, 2)
-        centres.append(numpy.repeat((places + 0.5) * strides, len(shapes), axis=0))
-        sizes.append(numpy.tile(shapes, (len(places), 1)))
+        density = level.get("density", [1] * len(shapes))
+        inside = numpy.concatenate([_centres(n) for n in density])
+        centres.append((places[:, None] + inside).reshape(-1, 2) * level["stride"])
+        sizes.append(numpy.tile(numpy.repeat(shapes, [n * n for n in density], axis=0), (len(places), 1)))
     return numpy.concatenate(centres), numpy.concatenate(sizes)
+
+
+def _centres(density: int) -> Array:
+    """The centres of density**2 anchors of one size in a cell, as parts of it, row by row: one is in its middle."""
+    rows, columns = numpy.mgrid[:density, :density] / density
+    return numpy.stack([columns.ravel(), rows.ravel()], axis=1) + (0.5 if density == 1 else 0)
 
 
 def output_of(outputs: Arrays, last: int) -> str:

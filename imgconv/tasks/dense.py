@@ -1,4 +1,4 @@
-"""Boxes from the outputs of anchor-free detectors other than YOLO: YuNet, NanoDet, CenterNet and FCOS."""
+"""Boxes from the outputs of anchor-free detectors other than YOLO."""
 
 from __future__ import annotations
 
@@ -48,16 +48,52 @@ def nanodet(outputs: Arrays, description: Description, size: Size) -> Candidates
 
 
 def nanodet_m(outputs: Arrays, description: Description, size: Size) -> Candidates:
-    """Boxes of the first NanoDet: cls_pred_stride_8 (1, cells, classes), dis_pred_stride_8 (1, cells, 32), 16 and 32.
+    """Boxes of the first NanoDet: (cells, classes) and (cells, 32) for each of the strides 8, 16 and 32.
 
     As NanoDet-Plus's, but in outputs of their own, and distances are from the cell's middle.
     """
-    scores, logits = (
-        numpy.concatenate([outputs[f"{kind}_pred_stride_{stride}"][0] for stride in STRIDES]) for kind in ("cls", "dis")
-    )
+    bins = 4 * NANODET_BINS
+    classes = next(array.shape[-1] for array in outputs.values() if array.shape[-1] != bins)
+    scores, logits = _by_stride(outputs, classes), _by_stride(outputs, bins)
     places, strides = cells(size)
     corners = _around((places + 0.5) * strides, _mean_distances(logits) * strides)
-    return Candidates(f"cls_pred_stride_{STRIDES[0]}", corners, scores)
+    return Candidates(next(iter(outputs)), corners, scores)
+
+
+def scrfd(outputs: Arrays, description: Description, size: Size) -> Candidates:
+    """Faces of SCRFD (Guo et al., arXiv:2105.04714): (2 * cells, 1), (2 * cells, 4) and five landmarks (2 * cells, 10).
+
+    For each of the strides 8, 16 and 32, two anchors a cell. Distances of sides and landmarks are from the cell's
+    corner, in strides.
+    """
+    scores, sides = _by_stride(outputs, 1), _by_stride(outputs, 4)
+    places, strides = (numpy.repeat(each, 2, axis=0) for each in cells(size))
+    points = None
+    if any(array.shape[-1] == 10 for array in outputs.values()):
+        marks = (_by_stride(outputs, 10).reshape(-1, 5, 2) + places[:, None]) * strides[:, None]
+        points = numpy.concatenate([marks, numpy.repeat(scores[:, None], 5, axis=1)], axis=2)
+    return Candidates(next(iter(outputs)), _around(places * strides, sides * strides), scores, points=points)
+
+
+def _by_stride(outputs: Arrays, columns: int) -> Array:
+    """The rows of all outputs of this many columns, the smallest stride's first, which has most."""
+    found = [array.reshape(-1, columns) for array in outputs.values() if array.shape[-1] == columns]
+    return numpy.concatenate(sorted(found, key=len, reverse=True))
+
+
+def fastestdet(outputs: Arrays, description: Description, size: Size) -> Candidates:
+    """Boxes of FastestDet (github.com/dog-qiuqiu/FastestDet): (1, 5 + classes, height, width), a cell every 16 pixels.
+
+    A cell has the score that there is an object, the centre before tanh, in cells, width and height before a sigmoid,
+    as parts of the input, and the scores of the classes. The score is object**0.6 * class**0.4.
+    """
+    name, maps = only(outputs)
+    _, height, width = maps.shape
+    cell_rows, columns = numpy.mgrid[:height, :width]
+    places, numbers = numpy.stack([columns.ravel(), cell_rows.ravel()], axis=1), maps.reshape(len(maps), -1).T
+    offsets, sizes = 2 * sigmoid(2 * numbers[:, 1:3]) - 1, sigmoid(numbers[:, 3:5]) * numpy.array(size)
+    centres = (places + offsets) * numpy.array([size[0] / width, size[1] / height])
+    return Candidates(name, corners_of(centres, sizes), numbers[:, :1] ** 0.6 * numbers[:, 5:] ** 0.4)
 
 
 def _mean_distances(logits: Array) -> Array:

@@ -28,9 +28,10 @@ class Description:
     task: one of TASKS; head: how the outputs are laid out, see imgconv.tasks.HEADS; labels: the names of the classes;
     preparation: fields of a Preparation; score: the least of a detection; overlap: the most of two detections, as
     intersection over union; top: how many classes. anchors: those of an anchor head, for each level {"stride": pixels,
-    "sizes": [[width, height], ...]}; variances: of anchor heads, of centres and of sizes. picture: of a file that takes
-    frames, see `imgconv compile --picture`: "size", the frame's width and height, and "model", the network's. answers:
-    whether the outputs are the answers, see `imgconv.answers`; then labels are by the number of the class.
+    "sizes": [[width, height], ...]}, perhaps with "density": [anchors in a row, ...], see anchors.FACEBOXES; variances:
+    of anchor heads, of centres and of sizes. picture: of a file that takes frames, see `imgconv compile --picture`:
+    "size", the frame's width and height, and "model", the network's. answers: whether the outputs are the answers, see
+    `imgconv.answers`; then labels are by the number of the class.
     """
 
     task: str = ""

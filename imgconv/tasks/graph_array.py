@@ -24,6 +24,7 @@ UFUNCS: Mapping[Any, str] = {
     numpy.add: "add", numpy.subtract: "subtract", numpy.multiply: "multiply", numpy.true_divide: "divide",
     numpy.negative: "negative", numpy.exp: "exp", numpy.sqrt: "sqrt", numpy.maximum: "maximum", numpy.sign: "sign",
     numpy.minimum: "minimum", numpy.rint: "round", numpy.floor_divide: "quotient", numpy.remainder: "modulo",
+    numpy.power: "power",
 }
 COMPARISONS: Mapping[Any, str] = {
     numpy.less: "less", numpy.equal: "equal", numpy.logical_and: "and", numpy.bitwise_and: "and",

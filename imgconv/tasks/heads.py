@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -85,6 +86,28 @@ def _is_nanodet(outputs: Declared, size: Size) -> bool:
     return len(shapes) == 1 and shapes[0][:-1] == (1, count_cells(size, NANODET_STRIDES)) and shapes[0][-1] > 32
 
 
+def _has_levels(outputs: Declared, size: Size, anchors: int, lasts: Sequence[int]) -> bool:
+    """Returns whether the outputs are (anchors of the cells, last) for each stride and each of `lasts`."""
+    counts = [anchors * count_cells(size, (stride,)) for stride in STRIDES]
+    found = sorted((math.prod(shape[:-1]), shape[-1]) for shape in _shapes(outputs) if shape)
+    return found == sorted((count, last) for count in counts for last in lasts)
+
+
+def _is_nanodet_m(outputs: Declared, size: Size) -> bool:
+    bins = 4 * dense.NANODET_BINS
+    classes = {shape[-1] for shape in _shapes(outputs) if shape} - {bins}
+    return len(classes) == 1 and _has_levels(outputs, size, 1, [bins, *classes])
+
+
+def _is_scrfd(outputs: Declared, size: Size) -> bool:
+    return _has_levels(outputs, size, 2, [1, 4, 10]) or _has_levels(outputs, size, 2, [1, 4])
+
+
+def _is_fastestdet(outputs: Declared, size: Size) -> bool:
+    shapes = _shapes(outputs)
+    return len(shapes) == 1 and shapes[0] == (1, 5 + len(NAMES), size[1] // 16, size[0] // 16)
+
+
 def _is_yunet(outputs: Declared, size: Size) -> bool:
     return set(outputs) == {f"{kind}_{stride}" for kind in ("cls", "obj", "bbox", "kps") for stride in STRIDES}
 
@@ -126,10 +149,6 @@ def _is_simcc(outputs: Declared, size: Size) -> bool:
 
 def _is_movenet(outputs: Declared, size: Size) -> bool:
     return _shapes(outputs) == [(1, 1, len(KEYPOINTS), 3)]
-
-
-def _any_is(check: Callable[..., bool]) -> Callable[[Declared, Size], bool]:
-    return lambda outputs, size: any(check(tuple(shape or ()), dtype) for dtype, shape in outputs.values())
 
 
 def _all_are(check: Callable[..., bool]) -> Callable[[Declared, Size], bool]:
@@ -177,6 +196,14 @@ HEADS: Mapping[str, Head] = {
             "preparation": {"order": "bgr", "mean": (104.0, 117.0, 123.0), "resize": "letterbox"},
         },
     ),
+    "faceboxes": Head(
+        "detect", "(1, n, 4), (1, n, 2), relative to FaceBoxes' anchors", Boxes(anchors.anchors),
+        lambda outputs, size: _has_anchors(outputs, (2, 4), len(anchors.anchors_of(size, anchors.FACEBOXES)[0])),
+        {
+            "score": 0.5, "overlap": 0.3, "anchors": anchors.FACEBOXES, "labels": ("face",),
+            "preparation": {"order": "bgr", "mean": (104.0, 117.0, 123.0)},
+        },
+    ),
     "ssd": Head(
         "detect", "boxes (1, n, 4), corners as parts of the input; scores (1, n, classes), background first",
         Boxes(anchors.ssd), _is_ssd,
@@ -195,9 +222,21 @@ HEADS: Mapping[str, Head] = {
         "detect", "(1, cells, classes + 32), NanoDet-Plus", Boxes(dense.nanodet), _is_nanodet, NANODET
     ),
     "nanodet-m": Head(
-        "detect", "cls_pred_stride_8 (1, cells, classes) and dis_pred_stride_8 (1, cells, 32), and of strides 16, 32",
+        "detect", "(1, cells, classes) and (1, cells, 32) for each of the strides 8, 16 and 32",
         Boxes(dense.nanodet_m),
-        lambda outputs, size: {"cls_pred_stride_8", "dis_pred_stride_32"} <= set(outputs), NANODET,
+        _is_nanodet_m, NANODET,
+    ),
+    "scrfd": Head(
+        "detect", "(1, 2 * cells, 1), (1, 2 * cells, 4), (1, 2 * cells, 10) for each of the strides 8, 16 and 32",
+        Boxes(dense.scrfd), _is_scrfd,
+        {
+            "score": 0.5, "overlap": 0.4, "labels": ("face",),
+            "preparation": {**LETTERBOX, "order": "rgb", "mean": (127.5,), "std": (128.0,), "pad": 0},
+        },
+    ),
+    "fastestdet": Head(
+        "detect", "(1, 5 + classes, height / 16, width / 16)", Boxes(dense.fastestdet), _is_fastestdet,
+        {"score": 0.65, "overlap": 0.45, "preparation": {"order": "bgr", "scale": 1 / 255}},
     ),
     "fcos": Head(
         "detect", "P3logits (1, classes, h, w), P3bbox_reg (1, 4, h, w), P3centerness (1, 1, h, w), to P7",
@@ -239,7 +278,7 @@ HEADS: Mapping[str, Head] = {
     "logits": Head("segment", "(1, classes, height, width)", Segments(maps.segment_logits), _is_segment_logits),
     "mask": Head("segment", "(1, 1, height, width)", Segments(maps.segment_mask)),
     "map": Head("depth", "(1, height, width) or (1, 1, height, width)", maps.depth),
-    "scores": Head("classify", "one for each class", classification.scores, _any_is(classification.is_likely_scores)),
+    "scores": Head("classify", "one for each class", classification.scores, classification.may_be_classes),
     "dbnet": Head(
         "text", "(1, 1, height, width), the probability of text", text.dbnet, None,
         {
@@ -331,7 +370,7 @@ def _matching_head(outputs: Declared, size: Size, task: str) -> str:
 # By head: the axis of the first output that has the classes, and what else is on it.
 _BESIDE_CLASSES = {
     "yolox": (-1, 5), "yolov5": (-1, 5), "yolov8": (1, 4), "yolov8-seg": (1, 4), "nanodet": (-1, 32),
-    "nanodet-m": (-1, 0), "centernet": (1, 0), "fcos": (1, 0),
+    "nanodet-m": (-1, 0), "fastestdet": (1, 5), "centernet": (1, 0), "fcos": (1, 0),
 }
 
 

@@ -73,7 +73,8 @@ def test_an_input_may_be_called_picture(imgconv: Command, device: DeviceInfo) ->
     write_model("named.onnx", [pool], {"picture": [1, 3, "h", "w"]})
     write_picture("a.png", (10, 20, 30))
     for shape in ((), ("--shape", "picture=1,3,5,9")):
-        _, out, err = imgconv("run", "named.onnx", "a.png", "--device", device.index, "--json", *shape)
+        command = ("run", "named.onnx", "a.png", "--task", "classify", "--device", device.index)
+        _, out, err = imgconv(*command, "--json", *shape)
         assert scores_of(json.loads(out)["results"][0]) == pytest.approx({0: 10, 1: 20, 2: 30}, abs=1e-3), err
 
 
@@ -134,8 +135,7 @@ def test_bytes_with_the_channels_last(imgconv: Command, device: DeviceInfo) -> N
     write_picture("a.png", (10, 20, 255))
     status, out, err = imgconv("run", "bytes.onnx", "a.png", "--device", device.index, "--scale", 2)
     assert status == 0, err
-    scores = re.findall(r"^ +(\d) +([\d.]+)$", out, re.MULTILINE)
-    assert scores == [("2", "255.0000"), ("1", "40.0000"), ("0", "20.0000")]
+    assert "y float32 1x3: 20, 40, 255\n" in out
 
 
 def test_luma_gets_its_color_back(imgconv: Command, device: DeviceInfo) -> None:

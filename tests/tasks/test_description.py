@@ -9,6 +9,7 @@ import numpy
 import pytest
 from PIL import Image
 
+from imgconv.arrays import Array
 from imgconv.errors import InputError
 from imgconv.tasks import Classes, Depth, Description, Detection, Detections, Label, Picture, PicturePlacement, Pose
 from imgconv.tasks import Segmentation, coco_json, description_beside, draw, find_task, read_description, read_labels
@@ -55,7 +56,7 @@ def test_the_description_wins_over_the_head() -> None:
 
 def test_embeddings_are_scores_only_if_they_are_said_to_be() -> None:
     """An output of 512 floats next to one of 5 is none; alone it is, with task classify."""
-    arrays = {"f": numpy.zeros((1, 512), numpy.float32), "y": numpy.ones((1, 5), numpy.float32)}
+    arrays = {"f": numpy.zeros((1, 512), numpy.float32), "y": numpy.full((1, 5), 0.2, numpy.float32)}
     shapes = {name: ("float32", array.shape) for name, array in arrays.items()}
     task = find_task(shapes, (8, 8), Description())
     assert task and list(task.decode(arrays, NOWHERE)) == ["y"]
@@ -63,6 +64,33 @@ def test_embeddings_are_scores_only_if_they_are_said_to_be() -> None:
     assert find_task(shapes, (8, 8), Description()) is None
     said = find_task(shapes, (8, 8), Description(task="classify"))
     assert said and list(said.decode(arrays, NOWHERE)) == ["f"]
+
+
+SOFTMAX, ANGLES = numpy.array([[0.7, 0.2, 0.1]]), numpy.array([[-12.5, 3.0, 40.0]])
+LOGITS, MARKS = numpy.arange(10.0)[None], numpy.full((1, 10), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "classes"),
+    [
+        ({"y": SOFTMAX}, ["y"]), ({"y": LOGITS}, ["y"]), ({"y": ANGLES}, []), ({"y": ANGLES / 100 + 0.5}, []),
+        ({"y": ANGLES, "gender": SOFTMAX}, ["gender"]), ({"marks": MARKS, "face": SOFTMAX}, ["face"]),
+        ({"age": SOFTMAX, "gender": SOFTMAX[:, ::-1]}, ["age", "gender"]),
+    ],
+)
+def test_a_few_numbers_are_scores_if_they_are_probabilities(arrays: dict[str, Array], classes: list[str]) -> None:
+    """Others may be angles, landmarks or a box, unless the task is said."""
+    arrays = {name: array.astype(numpy.float32) for name, array in arrays.items()}
+    shapes = {name: ("float32", array.shape) for name, array in arrays.items()}
+    task = find_task(shapes, (8, 8), Description())
+    assert task and list(task.decode(arrays, NOWHERE)) == classes
+    said = find_task(shapes, (8, 8), Description(task="classify"))
+    assert said and list(said.decode(arrays, NOWHERE)) == list(arrays)
+
+
+@pytest.mark.parametrize("shapes", [{"y": (1, 512, 1)}, {"y": (1, 77), "boxes": (1, 77, 16)}, {"eyes": (1, 213)}])
+def test_anchors_and_landmarks_are_no_classes(shapes: dict[str, tuple[int, ...]]) -> None:
+    assert find_task({name: ("float32", shape) for name, shape in shapes.items()}, (8, 8), Description()) is None
 
 
 @pytest.mark.parametrize("shape", [(5,), (1, 5), (1, 5, 1, 1)])

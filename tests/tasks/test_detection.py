@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 from typing import Any
 
 import numpy
@@ -338,6 +339,73 @@ def test_the_first_nanodet() -> None:
     task = find_task({n: ("float32", a.shape) for n, a in arrays.items()}, SIZE, Description(score=0.7))
     assert task and task.head == "nanodet-m"
     check(task.decode(arrays, SAME)["cls_pred_stride_8"], expected(rows, 0.7, 0.6))
+
+
+def test_the_first_nanodet_by_its_shapes() -> None:
+    """Other names, and no batch, as some exports have them."""
+    shapes = {n: (SIZE[0] // s * (SIZE[1] // s), last) for n, (s, last) in enumerate(product((16, 8, 32), (32, 6)))}
+    task = find_task({str(n): ("float32", shape) for n, shape in shapes.items()}, SIZE, Description())
+    assert task and task.head == "nanodet-m"
+
+
+def test_scrfd() -> None:
+    """By SCRFD.detect of insightface: distances from the cell's corner in strides, two anchors of a cell in turn."""
+    arrays, rows, marks = {}, [], []
+    for stride in (8, 16, 32):
+        across, down = SIZE[0] // stride, SIZE[1] // stride
+        count = 2 * across * down
+        score, sides, points = (draw(n + stride, count, n) for n in (1, 4, 10))
+        for n in range(count):
+            x, y = n // 2 % across * stride, n // 2 // across * stride
+            left, top, right, bottom = (float(each) * stride for each in sides[n])
+            rows.append(([x - left, y - top, x + right, y + bottom], score[n]))
+            marks.append([(x + float(a) * stride, y + float(b) * stride) for a, b in points[n].reshape(5, 2)])
+        arrays |= {f"kps{stride}": points, f"bbox{stride}": sides, f"score{stride}": score}
+    task = find_task({n: ("float32", a.shape) for n, a in arrays.items()}, SIZE, Description(score=0.9))
+    assert task and task.head == "scrfd"
+    answer = task.decode(arrays, SAME)["kps8"]
+    check(answer, expected(rows, 0.9, 0.4))
+    first = max(range(len(rows)), key=lambda n: rows[n][1][0])
+    assert [each[:2] for each in answer.found[0].points] == [pytest.approx(point, abs=1e-3) for point in marks[first]]
+
+
+def test_fastestdet() -> None:
+    """By detection() of its example/onnx-runtime/runtime.py."""
+    wide, high = 352 // 16, 288 // 16
+    maps = draw(80, 85, high, wide)
+    maps[1:5] = maps[1:5] * 2 - 1
+    rows = []
+    for y, x in product(range(high), range(wide)):
+        numbers = [float(n) for n in maps[:, y, x]]
+        middle = (x + math.tanh(numbers[1])) / wide * 352, (y + math.tanh(numbers[2])) / high * 288
+        half = 352 / (1 + math.exp(-numbers[3])) / 2, 288 / (1 + math.exp(-numbers[4])) / 2
+        corners = [middle[0] - half[0], middle[1] - half[1], middle[0] + half[0], middle[1] + half[1]]
+        rows.append((corners, [numbers[0] ** 0.6 * n**0.4 for n in numbers[5:]]))
+    size = (352, 288)
+    task = find_task({"y": ("float32", (1, *maps.shape))}, size, Description(score=0.95))
+    assert task and task.head == "fastestdet" and task.description.labels[0] == "person"
+    answer = task.decode({"y": maps[None]}, PicturePlacement(size, size, size, (0, 0, *size)))["y"]
+    check(answer, expected(rows, 0.95, 0.45), size)
+
+
+def test_faceboxes() -> None:
+    """By its PriorBox: of the two smallest sizes, 16 and 4 anchors a cell."""
+    anchors = []
+    for stride, sizes in ((32, (32, 64, 128)), (64, (256,)), (128, (512,))):
+        for y, x in product(range(math.ceil(SIZE[1] / stride)), range(math.ceil(SIZE[0] / stride))):
+            for side in sizes:
+                shifts = {32: (0, 0.25, 0.5, 0.75), 64: (0, 0.5)}.get(side, (0.5,))
+                anchors += [
+                    ((x + dx) * stride / SIZE[0], (y + dy) * stride / SIZE[1], side / SIZE[0], side / SIZE[1])
+                    for dy, dx in product(shifts, shifts)
+                ]
+    loc, conf = draw(90, len(anchors), 4) - 0.5, draw(91, len(anchors), 2)
+    rows = [(decoded(row, anchor), scores[1:]) for row, anchor, scores in zip(loc.astype(float), anchors, conf)]
+    wanted = [(kind + 1, score, corners) for kind, score, corners in expected(rows, 0.5, 0.3)]
+    arrays = {"loc": loc[None], "conf": conf[None]}
+    task = find_task({name: ("float32", array.shape) for name, array in arrays.items()}, SIZE, Description())
+    assert task and task.head == "faceboxes"
+    check(task.decode(arrays, SAME)["loc"], wanted)
 
 
 def test_fcos() -> None:
