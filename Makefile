@@ -12,6 +12,7 @@
 # make native-models   the player on every model: minutes
 # make native-check    the player under sanitizers, and 100,000 damaged files: minutes
 # make native-arm64    the player on emulated 64-bit ARM; installs a cross compiler and qemu by apt-get
+# make android   the sample app's Java, resources and boxes, without Android; needs aapt and a JDK; see docs/android.md
 #
 # PYTHON: the interpreter to set up .venv with. PYTEST: further arguments for pytest; '-m models' runs the tests on whole
 # models, which are left out otherwise because they take minutes.
@@ -31,7 +32,8 @@ ALONE = $(PYTHON) -c 'import fcntl, subprocess, sys; file = open("setup.cfg", "r
 # With it set, each of the hundred processes that the tests start compiles imgconv's modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test bench fuzz adreno oclgrind faults docs package native demo-native native-models native-check native-arm64 lint clean
+.PHONY: demo test bench fuzz adreno oclgrind faults docs package native demo-native native-models native-check native-arm64 \
+  android lint clean
 
 demo: $(VENV)/installed-cpu
 	$(BIN)/python -m examples.demo
@@ -89,6 +91,11 @@ native-check: $(VENV)/installed-cpu $(VENV)/installed-test
 
 native-arm64: $(VENV)/installed-cpu
 	$(BIN)/python -m tests.native.check_arm64 --install
+
+# Android's classes of API level 23: Debian has them in unstable only. Without them, tests are skipped and say so.
+android: $(VENV)/installed-cpu $(VENV)/installed-test
+	-test -e build/android/root || $(BIN)/python -m tests.tools.debian build/android/root sid amd64 libandroid-23-java
+	$(BIN)/python -m pytest -rs tests/native/test_android.py $(PYTEST)
 
 # By flatc 2.0.8, Debian's flatbuffers-compiler. The header works with later versions of FlatBuffers too, so that what
 # demands the same one is left out.
