@@ -17,10 +17,13 @@ from imgconv.kernels.layout import LANES
 
 # What Mesa's compiler for Adreno does, counted in 240 kernels. UNROLLED: multiply-adds and reads of all rounds of a
 # loop over a window's columns, above which it does not unroll it; UNROLLED_DEPTHWISE: of one over a depthwise window's
-# rows. UNROLLED_ROWS: of other loops over rows, multiply-adds of texels, and reads. AHEAD: registers for each texel of
-# such a window, its weights and sums.
-UNROLLED, UNROLLED_DEPTHWISE = 1000, 800
-UNROLLED_ROWS, AHEAD = 320, 0.58
+# rows. UNROLLED_ROWS: of other loops over rows, multiply-adds of texels, and reads. AHEAD, AHEAD_IN_HALF: registers for
+# each texel of such a window, its weights and sums.
+UNROLLED, UNROLLED_DEPTHWISE = 1080, 800
+UNROLLED_ROWS, AHEAD, AHEAD_IN_HALF = 340, 0.58, 0.46
+# Registers in float: for each further quad of a block if the loop over a window's columns is unrolled, and those that
+# are saved if it stays.
+NEXT_QUAD, LOOP_SAVES = 2, 3
 ONE_OUTPUT = 2  # registers that are saved if items that share sums make their outputs one after another
 LOOPED = 2.5  # times as many instructions of a loop over the rows of a depthwise window in half that stays
 BESIDE, BESIDE_IN_HALF = 3, 6  # registers besides those of texels, if so a core holds more waves
@@ -106,12 +109,16 @@ def _registers(problem: Problem, chosen: Specialisation) -> float:
     if taps > 1 and not problem.depthwise:
         window = prod(tile_size(problem, replace(chosen, keep="window")))
         if taps * (problem.input_lanes * sums + weights) + window <= UNROLLED_ROWS:
-            return AHEAD * (window + sums + taps * weights)
+            ahead = AHEAD_IN_HALF if problem.accumulator == FLOAT16 else AHEAD
+            return ahead * (window + sums + taps * weights)
+        unrolled = is_unrolled(problem, chosen)
         texels += 1
-        if problem.accumulator == FLOAT16 and is_unrolled(problem, chosen):
-            weights *= problem.window[1]
+        if problem.accumulator == FLOAT16:
+            weights *= problem.window[1] if unrolled else 1
         elif _reads_ahead(problem, chosen):
             weights *= 2
+        else:
+            texels += NEXT_QUAD * (chosen.block_quads - 1) if unrolled else -LOOP_SAVES
     elif chosen.parts > 1 and problem.products != FLOAT16:
         texels -= ONE_OUTPUT
     held = sums + texels + weights
