@@ -89,14 +89,6 @@ def clip(call: HostCall, x: Array, low: Array | None = None, high: Array | None 
     return made if high is None else numpy.minimum(made, numpy.asarray(high, x.dtype))
 
 
-@host("IsInf")
-def is_inf(call: HostCall, x: Array) -> Any:
-    """Returns whether an element is infinite, of the signs that are asked for."""
-    found = numpy.isinf(x)
-    found = found & (x > 0) if not call.flag("detect_negative", True) else found
-    return found & (x < 0) if not call.flag("detect_positive", True) else found
-
-
 @host("Relu")
 def relu(call: HostCall, x: Array) -> Any:
     """max(x, 0)."""
@@ -108,21 +100,3 @@ def sigmoid(call: HostCall, x: Array) -> Any:
     """1 / (1 + exp(-x)), by tanh, which does not overflow."""
     half = x.dtype.type(0.5)
     return half * numpy.tanh(half * x) + half
-
-
-@host("LeakyRelu")
-def leaky_relu(call: HostCall, x: Array) -> Any:
-    """x if x > 0, else alpha * x."""
-    return numpy.where(x < 0, x * x.dtype.type(call.attribute("alpha", 0.01)), x)
-
-
-@host("Softplus")
-def softplus(call: HostCall, x: Array) -> Any:
-    """log(exp(x) + 1)."""
-    return numpy.logaddexp(x, x.dtype.type(0))
-
-
-@host("BitCast")
-def bit_cast(call: HostCall, x: Array) -> Any:
-    """The same bits as another type of the same size."""
-    return numpy.ascontiguousarray(x).view(call.attribute("to")).reshape(x.shape)

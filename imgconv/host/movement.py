@@ -213,13 +213,3 @@ def constant_of_shape(call: HostCall, sizes: Array) -> Any:
     if not any(value.tobytes()):
         return numpy.zeros(wanted, value.dtype)  # from the system, which gives empty memory
     return numpy.full(wanted, value.reshape(()), value.dtype)
-
-
-@host("ReverseSequence")
-def reverse_sequence(call: HostCall, x: Array, lengths: Array) -> Any:
-    """The first lengths[b] elements along the time axis in reverse order, for each b of the batch axis."""
-    batch, time = call.attribute("batch_axis", 1), call.attribute("time_axis", 0)
-    moved = numpy.moveaxis(x, (batch, time), (0, 1)).copy()
-    for row, length in zip(moved, lengths):
-        row[: int(length)] = row[: int(length)][::-1].copy()
-    return numpy.moveaxis(moved, (0, 1), (batch, time))

@@ -55,10 +55,3 @@ def one_hot(call: HostCall, indices: Array, depth: Array, values: Array) -> Any:
     whole = indices.astype(numpy.int64)
     hot = numpy.where(whole < 0, whole + size, whole)[..., None] == numpy.arange(size)
     return numpy.where(hot if axis == -1 else numpy.moveaxis(hot, -1, axis), values[1], values[0])
-
-
-@host("Trilu")
-def triangle(call: HostCall, x: Array, k: Array | None = None) -> Any:
-    """The upper or lower triangle of each matrix, bounded by the k-th diagonal; zeros elsewhere."""
-    offset = 0 if k is None else int(k.item())
-    return numpy.triu(x, offset) if call.flag("upper", True) else numpy.tril(x, offset)
