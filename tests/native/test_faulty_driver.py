@@ -41,13 +41,11 @@ ONLY_IN_ONE = "tanh("
 
 @pytest.fixture(scope="module")
 def model() -> imgconv.Model:
-    """A model of 17 launches, each of its own kernel."""
+    """A model of 9 launches, each of its own kernel."""
     x = Tensor.input("x", X.shape)
-    y = x
-    for channels in range(8, 32, 4):
-        y = y.conv2d(const(channels + 4, channels, 3, 3), padding=1).relu()
-        y = y.max_pool(2, 1) if channels < 20 else y.max_pool(3, 1)
-    y = y.conv2d(const(4, 32, 1, 1)).tanh()
+    y = x.conv2d(const(12, 8, 3, 3), padding=1).relu().max_pool(2, 1)
+    y = y.conv2d(const(16, 12, 3, 3), padding=1).relu().max_pool(3, 1)
+    y = y.conv2d(const(4, 16, 1, 1)).tanh()
     return imgconv.load(build_graph({"y": y.global_average_pool().flatten(), "map": y}, [x]))
 
 
@@ -73,10 +71,18 @@ def adreno(built: Path, variables: Any, tmp_path_factory: pytest.TempPathFactory
     return read_description(folder / "phone.json")
 
 
+@pytest.fixture(scope="module")
+def planned(model: imgconv.Model, adreno: DeviceInfo, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model's file for the adreno."""
+    path = tmp_path_factory.mktemp("planned") / "model.imgconv"
+    model.save(path, targets=[adreno])
+    return path
+
+
 @pytest.fixture
-def run(built: Path, variables: Any, model: imgconv.Model, adreno: DeviceInfo, tmp_path: Path) -> Run:
+def run(built: Path, variables: Any, model: imgconv.Model, planned: Path, tmp_path: Path) -> Run:
     """Runs imgconv-run on model.imgconv, which is planned for the adreno, and compares its outputs with Python's."""
-    model.save(tmp_path / "model.imgconv", targets=[adreno])
+    (tmp_path / "model.imgconv").symlink_to(planned)
     numpy.save(tmp_path / "x.npy", X)
     references = []
     for name, array in model.run({"x": X}).items():
@@ -191,7 +197,7 @@ def test_real_models_under_faults(
 
 # Replays
 
-@pytest.mark.parametrize("kept", [0, 1, 4, 10, 13])
+@pytest.mark.parametrize("kept", [0, 1, 7])
 def test_a_replay_that_is_cut_off_is_not_used(run: Run, tmp_path: Path, kept: int) -> None:
     done = run(f"adreno;recordable;replay={kept}", "--bench", "--json", "--seconds", 0)
     assert_right(done)
