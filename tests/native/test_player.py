@@ -48,8 +48,7 @@ def network() -> Graph:
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [*(("squeezenet", each) for each in SETTINGS if each != {"float16": 2}), ("mobilenet_v3_small", {}),
-     ("conv_gru", {"float16": 1})],
+    [("squeezenet", {"max_image": 64}), ("mobilenet_v3_small", {}), ("conv_gru", {"float16": 1})],
 )
 def test_the_same_bits_as_python(
     device: DeviceInfo, play: Play, tmp_path: Path, name: str, settings: dict[str, Any]
