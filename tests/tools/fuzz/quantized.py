@@ -280,16 +280,22 @@ def dynamic(random: random.Random, network: Quantized) -> None:
     steps = network.add("Mul", [outs[1], network.constant(scale)])
     floats = network.add("Mul", [network.add("Cast", [whole], to=onnx.TensorProto.FLOAT), steps])
 
-    def exact(numbers: Any) -> Any:
+    def quantised(numbers: Any) -> tuple[Any, Any]:
+        """(numbers in steps before they are rounded, the step)."""
         low, high = min(numbers.min(), 0.0), max(numbers.max(), 0.0)
         step = (high - low) / 255 or 1.0
-        zero = numpy.rint(numpy.clip(-low / step, 0, 255))
-        return (numpy.clip(numpy.rint(numbers / step) + zero, 0, 255) - zero) @ b.astype(float) * step * float(scale)
+        return numbers / step, step
 
-    # A tie between two of its levels, which are no output, moves a product by a level's step.
+    def exact(numbers: Any) -> Any:
+        steps, step = quantised(numbers)
+        zero = numpy.rint(numpy.clip(-min(steps.min(), 0.0), 0, 255))
+        return (numpy.clip(numpy.rint(steps) + zero, 0, 255) - zero) @ b.astype(float) * step * float(scale)
+
+    # Its levels are no output: a tie between two of them moves a product by a step.
     def magnitudes(numbers: Any) -> Any:
-        ties = (max(numbers.max(), 0.0) - min(numbers.min(), 0.0)) / 255 * abs(b * float(scale)).max() / LOST
-        return abs(numbers) @ abs(b * float(scale)) + ties
+        steps, step = quantised(numbers)
+        ties = abs(abs(steps - numpy.floor(steps)) - 0.5) < abs(steps) * LOST
+        return (abs(numbers) + ties * step / LOST) @ abs(b * float(scale))
 
     network.quantize(random, floats, (*x.shape[:-1], outputs), (x,), exact, magnitudes)
 
