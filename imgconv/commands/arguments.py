@@ -45,14 +45,14 @@ def add_device_argument(parser: argparse.ArgumentParser) -> None:
 def add_precision_argument(parser: argparse.ArgumentParser) -> None:
     """--precision, the file with the values that stay float."""
     parser.add_argument(
-        "--precision", metavar="FILE", help="what is half and what is float, as imgconv tune --precision found it"
+        "--precision", metavar="FILE", help="a file of imgconv tune --precision: what is half and what is float"
     )
 
 
 def add_strict_argument(parser: argparse.ArgumentParser) -> None:
     """--strict, which refuses a model that needs the host."""
     parser.add_argument(
-        "--strict", action="store_true", help="refuse a model that needs the host to compute a part"
+        "--strict", action="store_true", help="refuse a model of which the host would compute a part"
     )
 
 
@@ -60,7 +60,7 @@ def add_target_argument(parser: argparse.ArgumentParser) -> None:
     """--target, descriptions of devices that need not be at hand."""
     parser.add_argument(
         "--target", action="append", default=[], metavar="FILE",
-        help="plan for the device that this file describes, which `imgconv devices --json` wrote there, or for one of "
+        help="plan for the device described in this file, made by `imgconv devices --json` there, or for one of "
         f"{', '.join(known_devices())}; several times for several devices",
     )
 
@@ -165,11 +165,11 @@ def add_picture_arguments(parser: argparse.ArgumentParser) -> None:
     )
     before.add_argument(
         "--crop", type=number, metavar="PART",
-        help="the part of each side that --resize crop keeps: 0.875 resizes to 256 and keeps 224 (default: 1)",
+        help="the fraction of each side that --resize crop keeps: 0.875 resizes to 256 and keeps 224 (default: 1)",
     )
     before.add_argument(
         "--filter", choices=FILTERS,
-        help="antialias: weigh all pixels that fall into one with a triangle (default), area: with equal weights, "
+        help="antialias: average all pixels that fall into one, with a triangle (default); area: with equal weights; "
         "bicubic: with a cubic; bilinear: the four nearest only, as OpenCV does",
     )
     before.add_argument("--pad", type=int, metavar="PIXEL", help="fills a letterbox (default: 114)")

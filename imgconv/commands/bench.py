@@ -1,4 +1,4 @@
-"""imgconv bench: how fast a model runs, sustained too, and how soon the first result is there."""
+"""imgconv bench: measure how fast a model runs, also over time, and how soon it gives the first result."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from imgconv.precision.inputs import synthetic_inputs
 from imgconv.precision.loss import relative_error
 
 DESCRIPTION = """\
-Measure a model, after warming up: the time of a run from arrays to arrays, with percentiles; frames a second with
-several frames in flight, for --seconds, because phones slow down when they get hot; the time to the first result in a
+Measure a model after warming up: the time of a run from arrays to arrays, with percentiles; frames per second with
+several frames in flight, for --seconds, because phones slow down when they get hot; the time to the first result of a
 new process, cold (nothing compiled before) and warm; and memory.
 
-An input without a picture or an array gets synthetic values: from 0 to 1, with the spectrum of pictures. The
-preparation of pictures is not part of the times: imgconv run prints its own rate."""
+An input without a picture or an array gets synthetic values: from 0 to 1, with the spectrum of pictures. The times do
+not include the preparation of pictures: imgconv run prints its own rate."""
 
 LATENCY_SECONDS = 2.0
 SETTINGS = "float16", "native_explog", "max_image", "precision", "strict"  # of load, that options have too
@@ -51,10 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--depth", type=positive, default=DEPTH, metavar="N", help="frames in flight (default: %(default)s)"
     )
     parser.add_argument(
-        "--batch", type=positive, metavar="N", help="pictures in one run, of a model that leaves their number open"
+        "--batch", type=positive, metavar="N", help="pictures in one run, if the model leaves their number open"
     )
     parser.add_argument("--compare", choices=("onnxruntime",), help="measure this engine too, on the CPU")
-    parser.add_argument("--no-first", action="store_true", help="leave out the first result, which starts processes")
+    parser.add_argument("--no-first", action="store_true", help="skip the first result, which needs new processes")
     add_picture_arguments(parser)
 
 

@@ -40,13 +40,13 @@ from imgconv.stored.compiled_file import Sized, save_sizes
 from imgconv.version import VERSION
 
 DESCRIPTION = """\
-Run a model launch by launch on drawn inputs, and compare what each launch wrote with float64 at some dozens of
+Run a model launch by launch on random inputs, and compare the results of each launch with float64 at some dozens of
 positions: right, wrong, or not covered. A compiled file needs neither onnx nor onnxruntime for this. If a launch is
-wrong, the exit status is 1, and --report FILE writes a text to send us.
+wrong, the exit status is 1, and --report FILE writes a report to send us.
 
 Without a model: every form of kernel at small sizes, for a minute at most, in float, then with FLOAT16=1 and 2 where
-the device can. --save writes a file of these kernels instead, in float, which imgconv-run --check tries on a device
-without Python."""
+the device supports it. --save writes a file of these kernels in float instead, which imgconv-run --check runs on a
+device without Python."""
 
 SECONDS = 60.0
 VERDICTS = ("right", "wrong", "not covered")
@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--float16", action=argparse.BooleanOptionalAction, help="keep textures in half precision (default: FLOAT16)"
     )
-    parser.add_argument("--report", metavar="FILE", help="write a text with the kernels that are wrong, to send us")
+    parser.add_argument("--report", metavar="FILE", help="write a report of the wrong kernels, to send us")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -37,22 +37,21 @@ SUFFIX = ".imgconv"
 ANSWERS = ("labels", "score", "overlap", "top", "most")  # options that are of answers
 WITHOUT = "without one, give --precision FILE, which imgconv tune --precision makes where there is a device"
 
-DESCRIPTION = f"""\
-Compile a model and write its plan, its packed weights and the driver's programs to one file, by default the model's
-name with the suffix {SUFFIX}. imgconv.load, run, inspect and profile take that file as a model. On the same device
-and driver it loads without reading ONNX, planning, packing or compiling; another device plans and compiles it
-again. With --target it is planned for a device that is not at hand; this machine then needs no OpenCL driver, except to
-measure what can be half for --float16. --pictures measures that on pictures of yours and to the end, as imgconv tune
---precision does; without them a load measures it on synthetic pictures in little time.
+DESCRIPTION = """\
+Compile a model and write its plan, its packed weights and the driver's programs to one file, by default MODEL with the
+suffix .imgconv. imgconv.load, run, inspect and profile take that file as a model. On the same device and driver it
+loads without reading ONNX, planning, packing or compiling; any other device plans and compiles it again. --target plans
+for a device that is not at hand. This machine then needs no OpenCL driver, except to measure what can be half for
+--float16: on synthetic pictures within the time of a load, or with --pictures on yours and to the end, as imgconv tune
+--precision does.
 
-The file ends with a plan for any phone, as --target generic makes it: a device that is not among the targets takes the
-first plan that keeps its limits.
+The file ends with a plan for any phone, that of --target generic: a device that is not among the targets takes the
+first plan whose limits it meets.
 
 With --picture the file takes a camera's frames: its input "picture" is an array of their bytes, and the device resizes,
-converts and normalises them. The settings are those that imgconv run would take of MODEL.task.json, the outputs'
-shapes and the command line.
+converts and normalises them. The settings are those of imgconv run: of the command line, MODEL.task.json and the head.
 
-With --task or --head the file gives answers: the device decodes the outputs and suppresses boxes. What is found are
+With --task or --head the file gives answers: the device decodes the outputs and suppresses boxes. The answers are
 outputs of a fixed size: boxes in pixels of the frame, scores, classes and their count; classes and scores; a mask; or
 points."""
 
@@ -70,26 +69,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"put the preparation of such frames into the file: nv12 640x480; formats: {', '.join(FORMATS)}",
     )
     meaning = parser.add_argument_group("answers in place of outputs")
-    meaning.add_argument("--task", choices=TASKS, help="put the decoding of such answers into the file, for apps")
+    meaning.add_argument("--task", choices=TASKS, help="put the decoding of these answers into the file, for apps")
     meaning.add_argument("--head", choices=HEADS, metavar="HEAD", help="how the outputs are laid out: see imgconv run")
     meaning.add_argument("--labels", metavar="FILE", help="names of the classes, one per line")
-    meaning.add_argument("--score", type=number, metavar="SCORE", help="the least score of a detection")
+    meaning.add_argument("--score", type=number, metavar="SCORE", help="the lowest score of a detection")
     meaning.add_argument(
-        "--overlap", "--iou", type=number, metavar="PART", help="the most that two detections may overlap"
+        "--overlap", "--iou", type=number, metavar="PART", help="the largest overlap of two detections"
     )
     meaning.add_argument("--top", type=count, metavar="N", help="how many classes (default: 5)")
     meaning.add_argument("--most", type=count, metavar="N", help=f"how many boxes (default: {MOST})")
     parser.add_argument("--colors", choices=COLORS, help="the standard of a frame's colors (default: bt601)")
     parser.add_argument(
         "--outputs", nargs="+", default=[], metavar="NAME",
-        help="cut the model at these tensors, which need not be its outputs",
+        help="cut the model at these tensors; any tensor will do",
     )
     parser.add_argument(
         "--state", type=named, action="append", default=[], metavar="OUTPUT=INPUT",
         help="keep this output on the device as that input of the next run; zero at first",
     )
     parser.add_argument(
-        "--player-only", action="store_true", help="leave out what only Python needs: load refuses the file then"
+        "--player-only", action="store_true", help="leave out the graph, which only Python needs: load refuses the file"
     )
     add_strict_argument(parser)
     add_target_argument(parser)

@@ -18,8 +18,8 @@ from imgconv.errors import DeviceError
 from imgconv.reports import terminal
 
 DESCRIPTION = """\
-List every OpenCL device with what imgconv needs to know of it; * marks the one that is used by default. Then the
-drivers, where each was found, and why its devices are missing, if they are."""
+List every OpenCL device with what imgconv uses of it; * marks the default. Then list the drivers, where each was found
+and, if it gives no devices, why."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -29,14 +29,14 @@ from imgconv.runtime.host_fallback import boundary_bytes, strict_error
 from imgconv.stored.tuning import open_beside
 
 DESCRIPTION = """\
-Show what would run on the device: every launch with the operations fused into it, the ONNX nodes it came from, the
-texture it writes and its multiply-adds, and the sums; with --graph the graph after the passes. Nothing is compiled or
-run, except with --float16, where the model itself is asked which of its textures must stay float. A table is as wide as
-the terminal, in a file or a pipe 200 columns at most; --all shows every column.
+Show what would run on the device: every launch with its fused operations, its ONNX nodes, the texture it writes and its
+multiply-adds, and the totals; with --graph the graph after the passes. Nothing is compiled or run, except with
+--float16, which measures on the model which textures must stay float. A table that is wider than the terminal, or than
+200 columns in a file or a pipe, loses its least important columns; --all shows them.
 
-Of a file of imgconv compile, and of a model with --target, it shows every plan: for which device, its memory, what is
-half, the time that the cost model predicts. That needs no device; --all shows the launches of each plan too. With
---device it shows what that device would run of a file."""
+For a compiled file, and for a model with --target, every plan is shown: its device, its memory, what is half, and the
+time that the cost model predicts. That needs no device; --all shows the launches of each plan too. --device shows what
+that device would run of the file."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,11 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     parser.add_argument("--all", action="store_true", help="every column")
     parser.add_argument("--graph", action="store_true", help="also print the graph after the passes")
-    parser.add_argument("--constants", action="store_true", help="the same with the constants of the graph")
+    parser.add_argument("--constants", action="store_true", help="also print the graph with its constants")
     add_strict_argument(parser)
     add_target_argument(parser)
     parser.add_argument(
-        "--why", action="store_true", help="also say what was recomputed or kept, and where specialisations come from"
+        "--why", action="store_true", help="also print what is recomputed, and why each specialisation was chosen"
     )
 
 

@@ -21,12 +21,12 @@ from imgconv.reports.trace import trace
 from imgconv.precision.inputs import synthetic_inputs
 
 DESCRIPTION = """\
-Run a model with the driver's events and show, for the slowest launches: time (the median of the runs) and share,
-multiply-adds, the bytes that must move (each value that is read, once, and what is written), and how much of the
-device's peak that is. The peaks are measured before and after, with a multiply-add kernel and a copy that no cache
-holds; "of peak" is the larger of rate / peak rate and bandwidth / peak bandwidth, ">110%" where a cache
-holds the textures, or Winograd's filtering does fewer multiply-adds. A figure that varies by more than 10 % between
-runs, or between the two peak measurements, is printed as a range.
+Time each launch with the driver's events, and show the slowest: time (the median of the runs) and share, multiply-adds,
+the bytes that must move (each value read, once, and the value written), and the fraction of the device's peak. That
+fraction is the larger of rate / peak rate and bandwidth / peak bandwidth. The peaks are measured before and after, by a
+multiply-add kernel and a copy that no cache holds. The fraction may be ">110%" where a cache holds the textures, or
+where Winograd needs fewer multiply-adds. A figure that varies by more than 10 % between runs, or between the two peak
+measurements, is printed as a range.
 
 An input without a picture or an array gets synthetic values: from 0 to 1, with the spectrum of pictures."""
 

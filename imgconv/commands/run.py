@@ -37,23 +37,23 @@ PICTURE is a file, a folder, a pattern such as 'photos/*.jpg', a video, a camera
 rtsp://host/stream, or - for a picture on standard input. Videos need PyAV: pip install 'imgconv[video]'.
 
 A picture becomes the model's input as x = (pixel * scale - mean) / std, with pixels from 0 to 255, resized to the size
-that the model takes. A model of any size takes the first picture's for all, and letterboxes the others; --shape chooses
-another one.
+that the model takes. If the model leaves its size open, the first picture sets it, and later ones are letterboxed;
+--shape sets another size.
 
-What the outputs mean is state by their shapes if that is plain. Else say it: with --task and --head, or in MODEL's name
-with the suffix .task.json, a file such as {"task": "detect", "head": "yolox", "labels": "labels.txt", "preparation":
-{"resize": "letterbox"}}. Heads of each task:
+The task is inferred from the shapes of the outputs if they are unambiguous. Otherwise give --task and --head, or a file
+with the model's name and the suffix .task.json, such as {"task": "detect", "head": "yolox", "labels": "labels.txt",
+"preparation": {"resize": "letterbox"}}. Heads of each task:
 """ + "\n".join(
     f"  {task}: " + ", ".join(name for name, head in HEADS.items() if head.task == task) for task in TASKS
 ) + """
 
-An image network runs a picture of another size in overlapping tiles, at the picture's own size, unless --resize is
-given. In an output image of bytes black and white are 0 and 255; in one of floats too, if its largest value
-is above 4, else 0 and 1. With --order y it gets the colors of the picture, enlarged with bicubic interpolation.
+An image network takes a picture of another size than its own in overlapping tiles, unless --resize is given. Black and
+white are 0 and 255 in an output image of bytes, and in one of floats whose largest value is above 4; otherwise they are
+0 and 1. With --order y the colors of the picture are enlarged with bicubic interpolation.
 
-Files for several pictures get the picture's number: out-1.png, out-2.png; in a folder, --output boxes/, the pictures'
-names; frames of videos are numbered from 000000. A picture that cannot be read is named, the others go on, and the exit
-status is 1."""
+With several pictures, --output out.png writes out-1.png, out-2.png ..., and --output boxes/ uses the pictures' names;
+frames of videos are numbered from 000000. If a picture cannot be read, the error names it, the run goes on, and the
+exit status is 1."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,33 +64,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pictures", metavar="PICTURE", nargs="*", help="a picture, folder, pattern, video, camera or -")
     add_picture_arguments(parser)
     parser.add_argument(
-        "--devices", metavar="all|0,1", help="several devices at once, each in a process; results come as they are done"
+        "--devices", metavar="all|0,1", help="several devices at once, a process each; results come as they are done"
     )
     parser.add_argument(
         "--every", type=positive, default=1, metavar="N", help="take every Nth frame of videos and cameras (default: 1)"
     )
     parser.add_argument(
         "--tile", type=count, nargs="?", const=-1, metavar="OVERLAP",
-        help="take the picture in tiles of the model's size that overlap by this number of pixels (default: an eighth)",
+        help="run the picture in tiles of the model's size that overlap by this many pixels (default: an eighth)",
     )
     meaning = parser.add_argument_group("what the outputs mean")
-    meaning.add_argument("--task", choices=TASKS, help="what the model is for (default: what the outputs show)")
+    meaning.add_argument("--task", choices=TASKS, help="what the model is for (default: inferred from the outputs)")
     meaning.add_argument("--head", choices=HEADS, metavar="HEAD", help="how the outputs are laid out: see above")
     meaning.add_argument("--labels", metavar="FILE", help="names of the classes, one per line")
     meaning.add_argument("--top", type=count, metavar="N", help="classes to print (default: 5)")
-    meaning.add_argument("--score", type=number, metavar="SCORE", help="the least score of a detection")
-    meaning.add_argument("--overlap", type=number, metavar="PART", help="the most that two detections may overlap")
+    meaning.add_argument("--score", type=number, metavar="SCORE", help="the lowest score of a detection")
+    meaning.add_argument("--overlap", type=number, metavar="PART", help="the largest overlap of two detections")
     meaning.add_argument(
         "--recognizer", metavar="MODEL", help="a model that reads the lines which --task text finds, such as PP-OCR's"
     )
     after = parser.add_argument_group("results")
     after.add_argument(
         "--output", metavar="FILE.png",
-        help="where to write the drawing, or the output image; FILE.mp4 is a video of all of them"
+        help="where to write the drawing or the output image; FILE.mp4: a video of all of them"
     )
     after.add_argument("--save", metavar="FILE.npz", help="where to write the arrays of all outputs")
     after.add_argument(
-        "--jsonl", metavar="FILE", help="add a line for each picture as it is done; skip those that have one"
+        "--jsonl", metavar="FILE", help="append a line for each picture as it is done; skip pictures that have one"
     )
     after.add_argument("--coco", metavar="FILE", help="write the detections of all pictures as COCO's JSON")
 

@@ -34,12 +34,13 @@ MOST = 16
 DESCRIPTION = """\
 Measure a model on this device, and keep the results in a file next to it.
 
-Without --precision: the specialisations of its convolutions and products. The candidates that the cost model ranks
-first are timed in turn, faster ones more often, most work first, until --budget seconds have passed; MODEL.tuning keeps
-every measurement. imgconv.load and every command use that file if it lies next to the model and was made on the same
-device and driver; imgconv.load(..., tuning=FILE) takes another. --merge FILE adds what others measured.
+Without --precision: choose the fastest specialisations of its convolutions and products. The candidates that the cost
+model ranks first are timed in turn, faster ones more often, layers with most work first, until --budget seconds have
+passed. MODEL.tuning keeps every measurement. imgconv.load and every command use that file if it lies next to the model
+and has measurements of the same device and driver; imgconv.load(..., tuning=FILE) takes another. --merge FILE adds the
+measurements of others.
 
---precision chooses float or half for each layer: as much half as leaves the outputs within --tolerance of float on all
+--precision chooses float or half for each layer: as much half as keeps the outputs within --tolerance of float on all
 pictures given, or on synthetic ones. MODEL.precision.json keeps the choice; imgconv run --precision FILE and
 imgconv.load(..., precision=FILE) use it. FLOAT16=2 also chooses how each layer sums."""
 
@@ -51,13 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--precision", action="store_true", help="choose float or half for each layer")
     parser.add_argument(
         "--tolerance", type=number, default=BOUND, metavar="ERROR",
-        help=f"how far outputs may be from float, in parts of their largest value (default: {BOUND:g})",
+        help=f"largest error of the outputs, relative to their largest value (default: {BOUND:g})",
     )
     parser.add_argument(
         "--budget", type=number, default=BUDGET, metavar="SECONDS", help=f"when to stop measuring (default: {BUDGET:g})"
     )
     parser.add_argument(
-        "--candidates", type=positive, default=MOST, metavar="N", help=f"most for one problem (default: {MOST})"
+        "--candidates", type=positive, default=MOST, metavar="N", help=f"candidates for one problem (default: {MOST})"
     )
     parser.add_argument("--all", action="store_true", help="every column of the table")
     parser.add_argument("--merge", metavar="FILE", action="append", default=[], help="another file of measurements")

@@ -27,15 +27,15 @@ from imgconv.stored.precision_file import read_precision_file
 from imgconv.stored.tuning import open_beside
 
 DESCRIPTION = f"""\
-Run a model here and with onnxruntime, and print for each output how far it is off. If an output is over a bound, the
-exit status is 1. The layers show where a difference begins: the first one that is over a bound is named. A
-layer over a bound is no fault by itself, if the outputs are right. A quantised network may round a number to the one or
-the other of two levels: what onnxruntime itself gives as differently if its input moves by 1e-7 is no fault.
+Run a model here and with onnxruntime, and print the difference of each output. If one is over its bound, the exit
+status is 1. The table of layers shows where a difference begins, and names the first layer over a bound; that alone is
+no fault if the outputs are right. In a quantised network a number may round to either of two levels: a difference
+counts as right if onnxruntime's own results change as much when its input moves by 1e-7.
 
-With --float16, FLOAT16 or --precision FILE, half is judged too: what imgconv run with these would compute. Without, one
-line says how far off the outputs would be with everything in half. A relative error is a difference in parts of the
-layer's largest value. Half rounds each value to 5e-4, so that a network that amplifies no error stays below
-{HALF_BOUND:g}, and float below {FLOAT_BOUND:g}.
+With --float16, FLOAT16 or --precision FILE, half is judged too: what imgconv run computes with these settings. Without
+them one line says how far off the outputs would be with everything in half. A relative error is a difference divided by
+the layer's largest value. Half rounds each value to 5e-4, so a network that amplifies no error stays below
+{HALF_BOUND:g}, and in float below {FLOAT_BOUND:g}.
 
 Without a picture or a case the input is synthetic: values from 0 to 1 with the spectrum of pictures."""
 
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_picture_arguments(parser)
     parser.add_argument(
         "--bound", type=number, default=HALF_BOUND, metavar="ERROR",
-        help=f"the relative error in half that is too much (default: {HALF_BOUND:g}); a tenth of it is in float",
+        help=f"largest relative error in half (default: {HALF_BOUND:g}); in float a tenth of it",
     )
     parser.add_argument("--all", action="store_true", help="every layer, and every column")
     parser.add_argument("--html", metavar="FILE", help="also write a page with a bar for each layer")
