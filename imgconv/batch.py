@@ -4,7 +4,7 @@
     rows = dataset.map_batches(Predictor, fn_constructor_args=("squeezenet.onnx",), batch_size=16, concurrency=4)
     rows.write_parquet("results")
 
-examples/ray_folder.py is the whole of it, with resources by device and a second start after a failure.
+examples/ray_folder.py is a complete program, which chooses devices and resumes after a failure.
 """
 
 from __future__ import annotations
@@ -50,28 +50,28 @@ class _Opened:
 
 
 class Predictor:
-    """Runs a model on each picture of a batch. It is picklable, and opens its device at the first batch.
+    """Runs a model on each picture of a batch. It can be pickled, and opens its device at the first batch.
 
         predictor = Predictor("yolox_nano.onnx")
         rows = predictor({"path": ["a.jpg"], "bytes": [Path("a.jpg").read_bytes()]})
         rows["answers"][0]          # '{"output": {"detections": [{"label": "person", "score": 0.88, ...}]}}'
         rows["error"][0]            # "" or why this picture gave nothing
 
-    A batch is a column of pictures, as the bytes of files or as uint8 arrays (height, width, 3), and any other columns,
-    which stay. In place of the pictures there are: `answers`, JSON for each row as `imgconv run --json` has it; or the
-    outputs, an array for each, if the task is unknown, or with raw=True. If an output's size depends on data,
-    each row has an array of its own. A picture that cannot be read keeps its row: `error` says why, its answers are "",
-    its numbers 0.
+    A batch has a column of pictures, as bytes of files or uint8 arrays (height, width, 3). Its other columns are kept.
+    The column of pictures is replaced by `answers`, the JSON of `imgconv run --json` for each row; or, if the task is
+    unknown or with raw=True, by a column for each output. An output whose size depends on data is an array of its own
+    for each row. A picture that cannot be read keeps its row: `error` says why, its answers are "", its numbers 0.
     """
 
     def __init__(
         self, model: str | os.PathLike[str], column: str = "bytes", raw: bool = False,
         description: Description | None = None, **settings: Any,
     ) -> None:
-        """column: that of the pictures. description: see imgconv.tasks (default: the model's).
+        """column: the name of the column of pictures. description: see imgconv.tasks (default: the model's).
 
-        settings: arguments of imgconv.load: device="Adreno", float16=1, shapes={"height": 480} ... Sizes that the model
-        leaves open must be given. device: by default the one that the process finds, which Ray's resources choose.
+        settings: arguments of imgconv.load, such as device="Adreno", float16=1, shapes={"height": 480}. Sizes that the
+        model leaves open must be given. By default the device is the one that the process finds; with Ray, that is the
+        one of its resources.
         """
         self._model, self._column, self._raw = os.fspath(model), column, raw
         self._description, self._settings = description, settings

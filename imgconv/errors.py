@@ -70,7 +70,7 @@ class ModelError(Error):
 
 
 class UnsupportedError(ModelError):
-    """The model is fine, but uses something that imgconv does not do.
+    """The model is valid, but uses something that imgconv does not do.
 
     Example: StringNormalizer, which works on text; ``node`` is the name of that node.
     """

@@ -1,4 +1,4 @@
-"""Bounds on what a model may ask of `load`, for programs that take models from strangers."""
+"""Limits on what a model may ask of `load`, for programs that take models from strangers."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ MADE_ELEMENTS = 2**26  # that an operator lists: a range, the positions of a res
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds on a model: what passes one at load raises UnsupportedError, which names the node and the bound.
+    """Limits on a model. A load that exceeds one raises UnsupportedError, which names the node and the limit.
 
-    bytes: of any one tensor. seconds: of reading and planning the model; it is looked at between two nodes and between
-    two passes, so that a driver which builds a kernel may take longer. nodes: with functions put in place of their
-    calls and with loops unrolled. run_seconds: of each wait for the device, at load and in runs; then it is abandoned
-    with a DeviceError. An honest run takes less than the default on slow devices too.
+    bytes: of any one tensor.
+    seconds: of reading and planning, checked between nodes and between passes; a driver's builds are not counted.
+    nodes: after functions are inlined and loops unrolled.
+    run_seconds: of each wait for the device, at load and in runs; after that the device is abandoned with a
+        DeviceError. Runs of real models take less than the default, on slow devices too.
 
         imgconv.load("upload.onnx", limits=imgconv.Limits(bytes=2**28, seconds=20, nodes=5000), trusted=False)
     """

@@ -56,9 +56,9 @@ class Model:
         model = imgconv.load("squeezenet.onnx")
         model.inputs    # {'data_0': Value(name='data_0', shape=(1, 3, 224, 224), dtype='float32')}
 
-    A file may leave sizes open, or take shapes, pads or a trip count as an input. `run` compiles such a model again for
-    other shapes, and for other content of the inputs in `needs_content`. The last eight plans are kept and share the
-    weights. `graph`, `plan`, `inputs` and `outputs` are those of the last run, or of the sizes that `load` was given.
+    A model may leave sizes open, or take shapes, pads or a trip count as inputs. `run` then compiles a plan for each
+    new shape, and for each new content of the inputs in `needs_content`. The last eight plans are kept and share the
+    weights. `graph`, `plan`, `inputs` and `outputs` belong to the last run, or to the sizes given to `load`.
     """
 
     def __init__(self, source: Union[Source, SavedSource], share_with: Sequence[Session] = ()) -> None:
@@ -138,14 +138,13 @@ class Model:
             model.run({"x": array})["y"]                    # array: float32 (1, 3, 32, 32)
             model.run({"x": array}, {"y": mine})            # fills the array `mine`
 
-        An input may also be an OpenCL buffer or image of `queue.context`: it is copied on the device, and has the shape
-        that the input had in the last run. The picture of `preprocess` may be a VideoFrame. outputs: an array, a buffer
-        or an image for some of the outputs; it is filled and returned under the output's name. A buffer holds the
-        row-major tensor, in `plan.input_buffers[name].dtype` or `plan.output_buffers[name].dtype`;
-        `plan.placements[name]` is the layout of an image. Work of other queues on either must be over.
+        outputs: arrays, OpenCL buffers or images to fill, for some of the outputs; they are returned by name too.
+        An input may also be a buffer or an image of `queue.context`, with the shape that it had in the last run: it is
+        copied on the device. A buffer holds the row-major tensor in the dtype of `plan.input_buffers[name]` or
+        `plan.output_buffers[name]`; `plan.placements[name]` is an image's layout. Other queues must have finished with
+        them. The picture of `preprocess` may be a VideoFrame.
 
-        Compiles a further plan for new shapes, or new content of `needs_content`. Several threads may call it: they
-        take turns. Raises InputError, RangeError, DeviceError, and what `load` raises.
+        Threads that call it take turns. Raises InputError, RangeError, DeviceError, and what `load` raises.
         """
         compiled, given = self._prepared(inputs, outputs)
         return compiled.run(given, outputs)
@@ -162,19 +161,19 @@ class Model:
             frames = [model.submit({"x": array}) for array in arrays]
             results = [frame.result()["y"] for frame in frames]
 
-        Upload, compute and download of successive frames overlap. With `depth` frames under way it waits for the first
-        of them. The inputs may be changed once it returns. outputs: arrays for result() to fill. tag: any object, as
-        a timestamp, that `frame.tag` gives back, in callbacks too. A frame takes `plan.buffer_bytes` on the device, and
-        the same of pinned memory. Raises as `run`, result() as the device.
+        Upload, compute and download of frames overlap. With `depth` of them in flight it waits for the first.
+        The inputs may be changed once it returns. outputs: arrays for result() to fill. tag: any object, such as a
+        timestamp, kept as `frame.tag`, for callbacks. A frame takes `plan.buffer_bytes` on the device, and as much
+        pinned memory. Raises what `run` raises; result() raises what fails on the device.
         """
         compiled, given = self._prepared(inputs, outputs)
         return compiled.pipeline.submit(given, depth, outputs, tag)
 
     def mapped(self) -> Mapped:
-        """Memory for one run's inputs and outputs that is filled and read in place, for the sizes of the last run.
+        """Returns memory for inputs and outputs that is filled and read in place, for the sizes of the last run.
 
         `mapped.inputs["x"][...] = picture`, then `mapped.run()["y"]`. If host and device share their memory, as on
-        phones, nothing is copied; else the device copies from and to pinned memory. It takes `plan.buffer_bytes`.
+        phones, nothing is copied; otherwise the device copies from and to pinned memory. It takes `plan.buffer_bytes`.
         See Mapped. Raises ResourceError, and what `graph` raises.
         """
         from imgconv.runtime.mapped import Mapped
@@ -183,7 +182,7 @@ class Model:
 
     @property
     def queue(self) -> Queue:
-        """The pyopencl queue, in order, of all runs; buffers and images for `run` belong to its context."""
+        """The in-order pyopencl queue of all runs. Buffers and images for `run` must belong to its context."""
         return self._source.context.queue
 
     @property
@@ -197,21 +196,23 @@ class Model:
         mean: float | Sequence[float] = 0.0, std: float | Sequence[float] = 1.0, pad: int = 114,
         colors: Colors = "bt601", input: str | None = None, crop: float = 1.0,
     ) -> Model:
-        """The model with an input "picture" of bytes, from which the device makes the model's own input.
+        """Returns the model with an input "picture" of bytes, from which the device makes the model's own input.
 
             seen = model.preprocess((1080, 1920), "nv12", scale=1 / 255)
             seen.run({"picture": frame})                    # frame: uint8 (1620, 1920); the outputs of the model
 
-        x = (pixel * scale - mean) / std, with pixels from 0 to 255; see imgconv.preprocess.Preparation for crop,
-        resize, filter, order, mean, std and pad. The picture is a uint8 array: (height, width, 3) for format 'rgb' and
-        'bgr', (height, width, 4) for 'rgba' (alpha is ignored), (height, width) for 'grey', (height * 3/2, width) for
-        'nv12', 'nv21', 'i420' and, of uint16, 'p010', (height, width, 2) for 'yuyv'; see preprocessing.stage,
-        array_shape. colors: the standard of the last five, 'bt601', 'bt601-full', 'bt709' or 'bt709-full'; full: black
-        is 0 and white 255, not 16 and 235.
+        x = (pixel * scale - mean) / std, with pixels from 0 to 255. The picture is a uint8 array, by format: 'rgb' and
+        'bgr' (height, width, 3), 'rgba' (height, width, 4) with alpha ignored, 'grey' (height, width), 'nv12', 'nv21',
+        'i420' and, of uint16, 'p010' (height * 3/2, width), 'yuyv' (height, width, 2).
 
-        size: height and width of the picture; for any other size the model is compiled at the first run with it. order:
-        by default 'rgb', or 'y' if the model takes one channel. input: the name of the input, if several can take a
-        picture. An open size of the model is the picture's own. Shares the weights.
+        size: height and width of the picture; another size is compiled at its first run.
+        resize, filter, crop, pad, mean, std: see imgconv.preprocess.Preparation.
+        order: 'rgb', 'bgr' or 'y' (default: 'rgb', or 'y' if the model takes one channel).
+        colors: the standard of the last five formats, 'bt601', 'bt601-full', 'bt709' or 'bt709-full'. With full, black
+            is 0 and white 255, otherwise 16 and 235.
+        input: the name of the input, if several can take a picture.
+
+        A size that the model leaves open becomes the picture's. Shares the weights with this model.
         Raises InputError for a setting that does not fit, ConfigError for a compiled file, and what `load` raises.
         """
         from imgconv.preprocessing.stage import PICTURE, array_shape, picture_stage
@@ -233,12 +234,12 @@ class Model:
         return Model(source, self._sessions)
 
     def stream(self, states: Mapping[str, str]) -> Stream:
-        """The model with outputs that feed inputs at the next frame; see Stream.
+        """Returns the model as a Stream: states, from outputs to inputs, stay on the device from frame to frame.
 
             stream = model.stream({"state_out": "state_in"})
             mask = stream.run({"frame": frame})["mask"]     # the state stays on the device
 
-        It has images of its own for the sizes of the last run, and shares the weights. Raises InputError if a name,
+        It has its own activations, for the sizes of the last run, and shares the weights. Raises InputError if a name,
         shape or dtype does not match.
         """
         last = self._last
@@ -252,7 +253,7 @@ class Model:
         return Stream(compiled, self._source)
 
     def reset(self) -> None:
-        """Sets to zero what a file of `Stream.save` or `imgconv compile --state` keeps from run to run."""
+        """Sets the states to zero that a file of `Stream.save` or `imgconv compile --state` keeps from run to run."""
         self._last.reset()
 
     def save(
@@ -266,13 +267,16 @@ class Model:
             model.save("both.imgconv", sizes=[{"x": (1, 3, 480, 640)}])
 
         Loading it needs no onnx package. On the same device and driver it compiles nothing; on another one it plans
-        again. sizes: further shapes, as `load` takes them, for which the file has plans too. They share the weights,
-        and a run, or an open of the native player, takes the plan of its shapes; others need the ONNX file.
-        generic: end the file with a plan for any phone, so that no device is refused that could run it. player_only:
-        leave out the graph, by which Python plans anew: then only the native player runs the file.
-        targets: devices to plan for instead, which need not be here: files of `imgconv devices --json`, names of
-        running.description.known_devices(), or DeviceInfos. Raises InputError for a wrong description or a file that
-        cannot be written, and what `run` raises.
+        again.
+
+        targets: other devices to plan for, which need not be here: files of `imgconv devices --json`, names of
+            loading.description.known_devices(), or DeviceInfos.
+        sizes: further shapes, as `load` takes them, for which the file gets plans too, with the weights shared. A run,
+            or opening the file in the native player, takes the plan of its shapes.
+        generic: also write a plan for any phone, so that no device is refused that could run it.
+        player_only: leave out the graph, which only Python needs, to plan for other devices; `load` refuses the file.
+
+        Raises InputError for a wrong description or a file that cannot be written, and what `run` raises.
         """
         save_sized(path, self._last, self._source, targets, sizes, generic, player_only)
 
@@ -310,7 +314,7 @@ class Model:
             return compiled, {n: a for n, a in given.items() if n not in contents} if contents else given
 
     def _stand_in(self, name: str) -> Array:
-        """An array, which takes no memory, of the shape that an input had in the last run."""
+        """An array without memory of its own, of the shape that an input had in the last run."""
         if name not in self.inputs:
             raise InputError(f"input {name!r} has to be an array; on the device it can be {', '.join(self.inputs)}")
         return numpy.broadcast_to(numpy.float32(0), self.inputs[name].shape)
@@ -349,7 +353,7 @@ class Model:
 
 
 def checked(model: Model) -> dict[int, Finding]:
-    """The verdict on each launch of the last run's plan, by number: see docs/check.md. Raises DeviceError."""
+    """Checks each launch of the last run's plan: verdicts by number, see docs/check.md. Raises DeviceError."""
     last = model._last
     return check_session(Running(last.session, last.graph, last.config))
 
@@ -370,7 +374,7 @@ def prepares_pictures(model: Model, name: str) -> bool:
 
 
 def pinned(model: Model, array: Array) -> Array:
-    """The same memory, from which the model's device copies Pixels that stay there. array: of bytes, a whole mmap."""
+    """Pins the memory of an array of bytes, a whole mmap, for copies of Pixels; returns the array in it."""
     from imgconv.cl import staging
 
     with shutdown_guard, model._source.context.lock:
@@ -395,7 +399,7 @@ def _check_given(names: Sequence[str], arrays: Mapping[str, Any]) -> None:
 
 
 def _key(arrays: Mapping[str, Any], contents: frozenset[str]) -> frozenset[PlanKey]:
-    """The inputs for which a plan is made. arrays: Values do if there are no `contents`."""
+    """The key of a plan: shapes of the inputs, and content of `contents`. arrays: Values do without contents."""
     return frozenset([
         (name, array.shape, (array.dtype.str, array.tobytes()) if name in contents else ())
         for name, array in arrays.items()
@@ -415,22 +419,24 @@ def load(
         load("model.onnx", shapes={"x": (1, 3, 480, 640)})          # an input's whole shape
         load("model.onnx", device="Adreno", float16=1)
 
-    device: index or part of the name (default: IMGCONV_DEVICE, else a GPU, else a CPU). float16: 1 stores half, except
-    for values whose rounding changes the outputs by more than imgconv.precision allows; 2 computes in half too
-    (FLOAT16). native_explog: the device's native_exp, native_log and native_recip (NATIVE_EXPLOG). shapes: sizes of
-    symbolic dimensions, by input or dimension name. A batch that is not given is 1; any other size is that of the first
-    run. max_image: a lower image limit than the device's, in texels (IMGCONV_MAX_IMAGE). progress: called with (kernels
-    built, kernels in all, text), or while it chooses what is half (runs, 0, text); by default a terminal or a notebook
-    shows a line, and False is silent. precision: a file of `imgconv tune --precision`, which says what is half, and
-    sets float16. tuning: a file of `imgconv tune` (default: the one next to the model, if it exists); only measurements
-    of this device count. workspace: a model whose device this one uses, and whose memory for activations it shares as
-    far as that is large enough; the runs of the two take turns. Load the larger model first. strict: refuse a model of
-    which the host would compute a part, because it depends on data; see docs/operators.md.
-    limits: what the model may ask for, see Limits. trusted=False: of a compiled file only the graph is taken, not its
-    kernels and programs, which could do what this process can. docs/threat_model.md says what is promised.
-    check=False: do not compare the launches with float64 at the first load on a driver, see docs/check.md.
-    outputs: the tensors at which an ONNX model is cut, such as ("neck",); by default its own outputs.
+    device: index or part of the name (default: IMGCONV_DEVICE, else a GPU, else a CPU).
+    float16: 1 stores half where that keeps the outputs accurate, 2 also computes in half (default: FLOAT16, else 0).
+    native_explog: use the device's native_exp, native_log and native_recip (default: NATIVE_EXPLOG, else no).
+    shapes: sizes by input or symbolic dimension (default: batch 1, the others those of the first run).
+    max_image: a lower image limit than the device's, in texels (default: IMGCONV_MAX_IMAGE).
+    progress: called with (kernels built, kernels in all, text), and while it chooses what is half with (runs, 0, text);
+        False is silent (default: a line in a terminal or a notebook).
+    precision: a file of `imgconv tune --precision`: what is half. It sets float16.
+    tuning: a file of `imgconv tune`, of which measurements of this device count (default: the one next to the model).
+    workspace: a larger model, loaded before, whose device and memory for activations this one shares; their runs take
+        turns.
+    strict: refuse a model of which the host would compute a part; see docs/operators.md.
+    limits: what the model may ask for; see Limits.
+    trusted: False takes only the graph of a compiled file, not its kernels and programs; see docs/threat_model.md.
+    check: False does not compare the launches with float64 at the first load on a driver; see docs/check.md.
+    outputs: tensors at which an ONNX model is cut, such as ("neck",).
     priority: 'high', 'normal' or 'low' next to other programs, such as those that draw the screen; see docs/python.md.
+
     Raises ConfigError, ModelError, UnsupportedError, InputError, DeviceError, ResourceError or BuildError.
     """
     with shown(progress) as step:

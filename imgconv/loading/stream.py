@@ -65,7 +65,7 @@ class Stream:
         return self._compiled.pipeline.submit(as_given(inputs, self._source.format), depth, outputs, tag)
 
     def mapped(self) -> Mapped:
-        """Memory for one frame's inputs and outputs that is filled and read in place; see Model.mapped."""
+        """Returns memory for a frame's inputs and outputs that is filled and read in place; see Model.mapped."""
         from imgconv.runtime.mapped import Mapped
 
         return Mapped(self._compiled.session, self._compiled.fallback)

@@ -1,7 +1,7 @@
 """The preparation of a picture as a model's input: its settings, shared by the host and the device.
 
-Both keep floats until the end: the device with the weights of `taps`, the host with Pillow, whose weights these are. Of
-bytes Pillow rounds to 8 bits after each direction, so that its own result may differ by 1 of 255.
+Both compute in float until the end, with Pillow's weights: the device by `taps`, the host by Pillow itself. Pillow on
+bytes rounds to 8 bits after each direction, so its own result may differ by 1 of 255.
 """
 
 from __future__ import annotations

@@ -12,14 +12,14 @@ from imgconv.runtime.session import Session
 
 
 class Mapped:
-    """The memory of a run's inputs and outputs, for a caller who fills and reads it in place; Model.mapped makes it.
+    """The memory of a run's inputs and outputs, which the caller fills and reads in place; Model.mapped makes it.
 
         mapped = model.mapped()
         mapped.inputs["x"][...] = picture       # float32 (1, 3, 32, 32)
         y = mapped.run()["y"]                   # valid until the next run
 
     A device that shares the host's memory copies nothing; others copy from and to pinned memory. The arrays have the
-    stored dtypes: those of plan.input_buffers and plan.output_buffers.
+    dtypes that the plan stores, those of plan.input_buffers and plan.output_buffers.
     """
 
     def __init__(self, session: Session, fallback: HostFallback | None = None) -> None:
@@ -47,7 +47,7 @@ class Mapped:
 
     @property
     def inputs(self) -> dict[str, Array]:
-        """An array for each input, to fill. After a run they are invalid: get them anew for the next one."""
+        """An array for each input, to fill. A run makes them invalid: get them again for the next one."""
         plan = self._plan
         return {v.name: self._array(plan.input_buffers[v.name]).reshape(v.shape) for v in plan.inputs}
 

@@ -21,7 +21,7 @@ from imgconv.runtime.programs import Programs, Progress
 
 
 class Session:
-    """A plan with its memory, its programs and its arguments bound; `run` only uploads, enqueues and downloads.
+    """A plan with memory, programs and arguments bound, so that `run` only uploads, enqueues and downloads.
 
     memory: its images and buffers. programs: its kernels. sequence: its launches.
     """
@@ -172,7 +172,7 @@ class Session:
         return self._measuring.timeline(inputs)
 
     def to_one_output(self, numbers: Sequence[int]) -> list[Launch]:
-        """These launches, by number, bound anew: those whose outputs are alike all write to the first one's."""
+        """Rebinds these launches, given by number, so that all with the same output form write to one buffer."""
         return self._launching.to_one_output(numbers)
 
     # The driver's programs
