@@ -180,6 +180,20 @@ class Model:
 
         return Mapped(self._last.session, self._last.fallback)
 
+    def import_dma_buf(self, descriptor: int, bytes: int) -> Memory:
+        """A buffer of memory that a camera fills, without a copy: the first bytes of a Linux dma-buf.
+
+            memory = model.import_dma_buf(descriptor, 3 * 704 * 480 // 2)       # once for each buffer of the camera
+            planes = [Plane(memory, 704), Plane(memory, 704, offset=704 * 480)]
+            model.run({"picture": VideoFrame(planes, 640, 480)})
+
+        It is for `run`: an input, an output or the data of all planes of a VideoFrame. The descriptor stays the
+        caller's, who may close it. Raises InputError for another descriptor, and DeviceError if the driver has none of
+        the extensions for it: the message lists them.
+        """
+        with shutdown_guard, self._source.context.lock:
+            return self._source.context.import_dma_buf(descriptor, bytes)
+
     @property
     def queue(self) -> Queue:
         """The in-order pyopencl queue of all runs. Buffers and images for `run` must belong to its context."""

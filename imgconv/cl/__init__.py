@@ -4,7 +4,7 @@ opencl_device.py   OpenCLDevice: the Device of imgconv.runtime.device. It is a C
 context.py         Context: memory, copies, launches and events of an opened device
 device.py          which devices there are, and opening one; device_info.py: what each can do
 launch_sequence.py launches that are enqueued again and again
-staging.py         the host's side of inputs and outputs
+staging.py         the host's side of inputs and outputs; external_memory.py: memory of others
 building/          programs
 watchdog.py        calls that may never return; shutdown.py: threads in the driver at the end of the process
 drivers.py         drivers that are installed; driver_links.py: links to those whose path has a space

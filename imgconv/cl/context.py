@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from threading import Lock
 from time import perf_counter, sleep
@@ -26,6 +26,7 @@ import pyopencl as cl
 from imgconv.arrays import Array
 from imgconv.cl.building.processes import Builders
 from imgconv.cl.device_info import DeviceInfo
+from imgconv.cl.external_memory import acquired, import_dma_buf
 from imgconv.cl.priority import Priority, queue_properties
 from imgconv.cl.shutdown import keep
 from imgconv.cl.watchdog import TIMEOUT, DriverCall, Watchdog
@@ -148,6 +149,14 @@ class Context:
         """Returns whether memory was made in this context."""
         return bool(memory.context == self.handle)
 
+    def acquired(self, *memory: Memory | None) -> AbstractContextManager[None]:
+        """Makes imported memory the device's for the commands that are enqueued inside. Raises DeviceError."""
+        return acquired(self.queue, *memory)
+
+    def import_dma_buf(self, descriptor: int, size: int) -> Buffer:
+        """A buffer of the first bytes of a dma-buf: see external_memory.py. Raises InputError, DeviceError."""
+        return self.watchdog.call(partial(import_dma_buf, self.info, self.handle, descriptor, size))
+
     def pinned_array(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """An array of undefined content in memory that the device copies from and to without the host's help.
 
@@ -235,7 +244,7 @@ class Context:
             extent = {"offset": 0, "origin": to if image is destination else origin, "region": region}
             if is_image(destination) and is_image(source):
                 extent = {"src_origin": origin, "dest_origin": to, "region": region}
-        with self._errors(f"a copy on the device to {_named(destination)}"):
+        with self._errors(f"a copy on the device to {_named(destination)}"), self.acquired(destination, source):
             return cl.enqueue_copy(self.queue, destination, source, **extent)
 
     def fill(self, memory: Memory, value: float, tensor: str = "") -> None:

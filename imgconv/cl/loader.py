@@ -78,6 +78,16 @@ def pointer_function() -> DriverFunction | None:
     return ctypes.PYFUNCTYPE(*SET_POINTER)(("clSetKernelArgSVMPointer", opencl))
 
 
+def extension_function(platform: cl.Platform, name: str, kinds: Sequence[type]) -> DriverFunction | None:
+    """A function of an extension, of these C types: the result's, then the arguments'. None if the driver has none."""
+    opencl = library()
+    if opencl is None:
+        return None
+    find = ctypes.CFUNCTYPE(_POINTER, _POINTER, ctypes.c_char_p)(("clGetExtensionFunctionAddressForPlatform", opencl))
+    address = find(platform.int_ptr, name.encode())
+    return ctypes.CFUNCTYPE(*kinds)(address) if address else None
+
+
 def new_context(device: cl.Device, properties: Sequence[tuple[int, int]]) -> int:
     """A context that clCreateContext makes for a device with these (name, value) pairs; 0 if the driver refuses."""
     opencl, status = library(), _STATUS()

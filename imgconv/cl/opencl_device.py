@@ -47,6 +47,11 @@ class OpenCLDevice(Context):
         self.set_arguments(kernel, arguments)
         return kernel, global_size, local_size
 
+    def set_argument(self, launch: Launch, number: int, memory: Memory) -> None:
+        """Gives a launch another argument. number: from 0. Raises DeviceError."""
+        with self._errors(f"argument {number} of {launch[0].function_name}"):
+            launch[0].set_arg(number, memory)
+
     def most_items(self, launch: Launch) -> int:
         """The most work items of a group that the driver allows for the launch's kernel."""
         return most_items(self, launch[0])

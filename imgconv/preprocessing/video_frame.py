@@ -28,7 +28,8 @@ LIMIT = 1 << 31  # of a frame's bytes: the kernel computes addresses as int
 class Plane:
     """A plane of a frame, as Image.Plane of Android or a plane of V4L2 has it. Strides and offset are in bytes.
 
-    data: any contiguous buffer of bytes, which planes may share. row_stride: from a row to the next. pixel_stride: from
+    data: any contiguous buffer of bytes, which planes may share, or an OpenCL buffer, the same for all planes: of
+    model.queue.context, or of Model.import_dma_buf. row_stride: from a row to the next. pixel_stride: from
     a pixel to the next in its row. 0 is the format's own, without gaps. offset: of the first pixel.
     """
 
@@ -37,12 +38,24 @@ class Plane:
     pixel_stride: int = 0
     offset: int = 0
 
+    @property
+    def memory(self) -> Any:
+        """The OpenCL buffer of the data; None if it is the host's."""
+        return self.data if hasattr(self.data, "int_ptr") else None
+
     def bytes(self) -> Array:
         """All of its memory as an array of uint8. Raises InputError."""
         try:
             return numpy.frombuffer(self.data, numpy.uint8)
         except (TypeError, ValueError, BufferError) as error:
             raise InputError(f"a plane's data is no contiguous buffer of bytes: {error}") from error
+
+    def extent(self) -> tuple[int, int]:
+        """The address of its memory, 0 in an OpenCL buffer, and the size in bytes. Raises InputError."""
+        if self.memory is not None:
+            return 0, self.memory.size
+        array = self.bytes()
+        return array.ctypes.data, array.nbytes
 
 
 @dataclass(frozen=True)
@@ -148,13 +161,17 @@ def sample_bytes(format: Format) -> int:
 
 @dataclass(frozen=True)
 class PackedFrame:
-    """A VideoFrame as frame.cl reads it. parts: arrays of bytes, and where each goes. bytes: of all."""
+    """A VideoFrame as frame.cl reads it. parts: arrays of bytes, and where each goes. bytes: of all.
+
+    memory: the OpenCL buffer that has the frame, of which there are no parts then; None if the parts are the frame.
+    """
 
     format: Format
     size: Size
     parts: Sequence[tuple[int, Array]]
     bytes: int
     stays: bool = False  # see Pixels
+    memory: Any = None
 
     @staticmethod
     def of(frame: VideoFrame, format: Format) -> PackedFrame:
@@ -164,31 +181,36 @@ class PackedFrame:
         if layout is None:
             counts = " or ".join(str(len(each.pixel_strides)) for each in LAYOUTS[format])
             raise InputError(f"a frame of {format} has {counts} planes; given are {len(frame.planes)}")
-        memory = [plane.bytes() for plane in frame.planes]
+        memory, extents = frame.planes[0].memory, [plane.extent() for plane in frame.planes]
+        if any(plane.memory is not memory for plane in frame.planes):
+            raise InputError("the planes are in several OpenCL buffers, or some on the host: use one buffer")
         places = [_Samples.of(frame, format, layout, number) for number in range(len(layout.components))]
         spans = []
-        for number, array in enumerate(memory):
+        for number, (address, size) in enumerate(extents):
             own = [place for place in places if place.plane == number]
             first, end = min(place.first for place in own), max(place.end for place in own)
-            if first < 0 or end > array.nbytes:
+            if first < 0 or end > size:
                 raise InputError(
-                    f"plane {number} has {array.nbytes} bytes; by offset, strides and the frame's size, its pixels "
+                    f"plane {number} has {size} bytes; by offset, strides and the frame's size, its pixels "
                     f"are in bytes {first} to {end}"
                 )
-            spans.append((array.ctypes.data + first, array.ctypes.data + end))
-        parts = _merged(spans)
-        total = parts[-1][0] + parts[-1][2] - parts[-1][1]
+            spans.append((address + first, address + end))
+        parts = _merged(spans) if memory is None else []
+        total = parts[-1][0] + parts[-1][2] - parts[-1][1] if parts else HEADER
         numbers = frame.pixel()
         for place in places:
-            start = memory[place.plane].ctypes.data
-            to, begin, _ = next(part for part in reversed(parts) if part[1] <= spans[place.plane][0])
-            numbers += [to + start - begin + place.base, place.row_stride, place.pixel_stride]
+            start = extents[place.plane][0]
+            if parts:
+                to, begin, _ = next(part for part in reversed(parts) if part[1] <= spans[place.plane][0])
+                start += to - begin
+            numbers += [start + place.base, place.row_stride, place.pixel_stride]
         if max(total, *map(abs, numbers)) >= LIMIT:
             raise InputError(f"the frame has {total} bytes, or strides, of 2 GB or more")
         header = numpy.zeros(HEADER // 4, numpy.int32)
         header[: len(numbers)] = numbers
         arrays = [(to, _memory(begin, end, frame)) for to, begin, end in parts]
-        return PackedFrame(format, frame.size, [(0, header.view(numpy.uint8)), *arrays], total)
+        parts_and_header = [(0, header.view(numpy.uint8)), *arrays]
+        return PackedFrame(format, frame.size, parts_and_header, total, memory=memory)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -68,6 +68,9 @@ class Device(Protocol):
     def owns(self, memory: Memory) -> bool:
         """Returns whether a caller's memory can be used on this device."""
 
+    def acquired(self, *memory: Memory | None) -> AbstractContextManager[None]:
+        """Makes memory of others the device's for the commands that are enqueued inside."""
+
     def pinned_array(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """An array of the host from which the device copies without the host's help."""
 
@@ -122,6 +125,9 @@ class Device(Protocol):
 
     def address_setter(self, launch: Launch, number: int) -> Callable[[int], int]:
         """A function that sets a launch's argument to an address in the host's memory, and returns a status."""
+
+    def set_argument(self, launch: Launch, number: int, memory: Memory) -> None:
+        """Gives a launch another argument, by its number from 0."""
 
     def most_items(self, launch: Launch) -> int:
         """The most work items of a group that the launch's kernel may have."""

@@ -114,6 +114,8 @@ class IOBinding:
         place = self.plan.input_buffers[value.name]
         if isinstance(given, PackedFrame):
             check_packed(self.plan, value, given)
+            if given.memory is not None:
+                _check_context("input", value, given.memory, context)
             self.frames[place] = given
             return
         if not is_memory(given):

@@ -23,6 +23,7 @@ from imgconv.stored.frame_table import frame_kernel
 
 FILE = Path(__file__).with_name("picture.cl")
 LEAST = 1 << 20  # bytes for a picture: memory that grew little by little would be made anew often
+FRAME_ARGUMENT = 2  # of frame.cl: the frame's bytes
 ITEMS = 64  # of a row in the first launch; each goes on until the row is done
 
 
@@ -94,8 +95,11 @@ class FrameUpload:
             self._bytes = frame.bytes
             self._bound = self._launches.bound(self._memory, self._result, frame.size)
         events = [self._context.upload_part(self._memory, start, part) for start, part in frame.parts]
-        for launch in self._bound:
-            self._context.enqueue(*launch)
+        memory = self._memory if frame.memory is None else frame.memory
+        with self._context.acquired(frame.memory):
+            for launch in self._bound:
+                self._context.set_argument(launch, FRAME_ARGUMENT, memory)
+                self._context.enqueue(*launch)
         return events
 
 

@@ -30,6 +30,7 @@ from imgconv.arrays import Array, Arrays
 from imgconv.cl.shutdown import shutdown_guard
 from imgconv.cl.context import is_memory
 from imgconv.errors import DeviceError, Error, InputError
+from imgconv.preprocessing.video_frame import PackedFrame
 from imgconv.runtime.device import QueuedDevice
 from imgconv.runtime.io_binding import FrameInput, Inputs, check_exact, check_frame, check_outputs
 from imgconv.runtime.frame_memory import FrameMemory, Ticks
@@ -193,7 +194,8 @@ class Pipeline:
         if not isinstance(depth, (int, numpy.integer)) or depth < 1:
             raise InputError(f"depth {depth!r}: a whole number of frames, one at least, has to be under way")
         shutdown_guard.check()
-        if any(map(is_memory, inputs.values())):
+        frames = [each.memory for each in inputs.values() if isinstance(each, PackedFrame)]
+        if any(map(is_memory, (*inputs.values(), *frames))):
             raise InputError("a submitted frame takes arrays; run() takes OpenCL buffers and images")
         arrays = check_frame(self._session.plan, inputs)
         check_pixels(self._session.plan, self._fallback, arrays)

@@ -219,6 +219,26 @@ IMGCONV_API const char *imgconv_description(const imgconv_model *model);
 IMGCONV_API imgconv_status imgconv_map_input(
     imgconv_model *model, size_t number, void **data, imgconv_error *error);
 
+/* A buffer of memory that a camera or another process fills, without a copy: `memory` is for imgconv_array and
+ * imgconv_plane of this model, until imgconv_release_memory or imgconv_close. A run reads what is there when it is called,
+ * so that the others must have ended, and begin again once the run, or imgconv_wait, is over. IMGCONV_ERROR_UNSUPPORTED
+ * if the driver has no extension for it, which the message lists: then imgconv_map_input is the way.
+ *
+ * dma_buf: by a descriptor of Linux, such as V4L2's VIDIOC_EXPBUF gives, which stays the caller's and may be closed
+ * afterwards; bytes: at most its size. By cl_khr_external_memory_dma_buf, cl_qcom_dmabuf_host_ptr, cl_qcom_ion_host_ptr
+ * or cl_arm_import_memory_dma_buf. A host that writes the memory ends that by DMA_BUF_IOCTL_SYNC.
+ *
+ * hardware_buffer: an AHardwareBuffer of AHARDWAREBUFFER_FORMAT_BLOB, or another whose bytes lie as imgconv_plane says,
+ * which the caller keeps until then. By cl_qcom_android_ahardwarebuffer_host_ptr or
+ * cl_arm_import_memory_android_hardware_buffer. */
+IMGCONV_API imgconv_status imgconv_import_dma_buf(
+    imgconv_model *model, int descriptor, size_t bytes, void **memory, imgconv_error *error);
+IMGCONV_API imgconv_status imgconv_import_hardware_buffer(
+    imgconv_model *model, void *buffer, size_t bytes, void **memory, imgconv_error *error);
+
+/* Waits for the device, and gives imported memory up. */
+IMGCONV_API imgconv_status imgconv_release_memory(imgconv_model *model, void *memory, imgconv_error *error);
+
 /* One run. inputs, outputs: an array for every input and every output, in their order. An output whose data and memory
  * are NULL is left out. After an error, outputs, and what the model keeps from run to run, hold anything. */
 IMGCONV_API imgconv_status imgconv_run(

@@ -111,7 +111,10 @@ void Frame::upload_video_frame(const Input &input, const imgconv_video_frame &fr
     const Memory &result = ports_[input.storage].memory;
     frame_upload_ = std::make_unique<FrameUpload>(shared_.context, shared_.frame_program, result);
   }
+  const cl_mem given = static_cast<cl_mem>(frame.planes[0].memory);
+  shared_.external.acquire(given);
   frame_upload_->enqueue(*shared_.plan.frame, frame, keep);
+  shared_.external.give_back(given);
 }
 
 void Frame::move_integers(const imgconv_array *inputs) {
@@ -220,9 +223,11 @@ void Frame::upload_drawn(uint32_t seed) {
 
 void Frame::copy_buffer(cl_mem source, cl_mem destination, const Storage &storage) const {
   if (!storage.bytes) return;
+  for (const cl_mem each : {source, destination}) shared_.external.acquire(each);
   check(shared_.context.cl->clEnqueueCopyBuffer(
             shared_.context.queue.get(), source, destination, 0, 0, storage.bytes, 0, nullptr, nullptr),
         "copying '", storage.name, "'");
+  for (const cl_mem each : {source, destination}) shared_.external.give_back(each);
 }
 
 void check_array(const Context &context, const Value &value, const imgconv_array &array, bool optional) {

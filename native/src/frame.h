@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "device_memory.h"
+#include "external_memory.h"
 #include "plan.h"
 #include "programs.h"
 #include "recording.h"
@@ -19,6 +20,7 @@ struct Shared {
   const DeviceMemory &memory;
   const Programs &programs;
   FrameProgram &frame_program;
+  const ExternalMemory &external;
 };
 
 class Frame {

@@ -187,6 +187,29 @@ imgconv_status imgconv_map_input(imgconv_model *model, size_t number, void **dat
   });
 }
 
+imgconv_status imgconv_import_dma_buf(
+    imgconv_model *model, int descriptor, size_t bytes, void **memory, imgconv_error *error) {
+  return with(model, error, [&](imgconv::Watchdog &watchdog, imgconv::Model *opened) {
+    need(memory, "memory");
+    *memory = watchdog.get("importing a dma-buf", [=] { return opened->import_dma_buf(descriptor, bytes); });
+  });
+}
+
+imgconv_status imgconv_import_hardware_buffer(
+    imgconv_model *model, void *buffer, size_t bytes, void **memory, imgconv_error *error) {
+  return with(model, error, [&](imgconv::Watchdog &watchdog, imgconv::Model *opened) {
+    need(buffer, "buffer");
+    need(memory, "memory");
+    *memory = watchdog.get("importing an AHardwareBuffer", [=] { return opened->import_hardware_buffer(buffer, bytes); });
+  });
+}
+
+imgconv_status imgconv_release_memory(imgconv_model *model, void *memory, imgconv_error *error) {
+  return with(model, error, [&](imgconv::Watchdog &watchdog, imgconv::Model *opened) {
+    watchdog.call("releasing memory", [=] { opened->release_memory(static_cast<cl_mem>(memory)); });
+  });
+}
+
 imgconv_status imgconv_run(
     imgconv_model *model, const imgconv_array *inputs, const imgconv_array *outputs, imgconv_error *error) {
   return with(model, error, [&](imgconv::Watchdog &watchdog, imgconv::Model *opened) {

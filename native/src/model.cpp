@@ -59,7 +59,7 @@ void Model::on_device(Work work) {
 
 Model::Model(const File &file, const Settings &settings, const Activity &activity)
     : activity_(activity), description_(file.description()),
-      context_(open(settings)) {
+      context_(open(settings)), external_(context_) {
   on_device([&] {
     choose_plan(file, settings);
     prepare(settings);
@@ -137,7 +137,7 @@ void Model::build(
   }
   memory_ = std::make_unique<DeviceMemory>(context_, file, plan_);
   frame_program_ = std::make_unique<FrameProgram>(context_, plan_, settings.cache_folder, activity_);
-  shared_.reset(new Shared{context_, plan_, *memory_, *programs_, *frame_program_});
+  shared_.reset(new Shared{context_, plan_, *memory_, *programs_, *frame_program_, external_});
   first_ = std::make_unique<Frame>(*shared_);
 }
 
@@ -222,6 +222,21 @@ void *Model::map_input(size_t number) {
   const std::lock_guard<std::mutex> turn(lock_);
   if (number >= plan_.inputs.size()) throw Error(IMGCONV_ERROR_ARGUMENT, "no input ", number);
   return first_->map(plan_.inputs[number]);
+}
+
+cl_mem Model::import_dma_buf(int descriptor, size_t bytes) {
+  const std::lock_guard<std::mutex> turn(lock_);
+  return external_.import_dma_buf(descriptor, bytes);
+}
+
+cl_mem Model::import_hardware_buffer(void *buffer, size_t bytes) {
+  const std::lock_guard<std::mutex> turn(lock_);
+  return external_.import_hardware_buffer(buffer, bytes);
+}
+
+void Model::release_memory(cl_mem memory) {
+  const std::lock_guard<std::mutex> turn(lock_);
+  external_.release(memory);
 }
 
 void Model::run(const imgconv_array *inputs, const imgconv_array *outputs) {

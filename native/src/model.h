@@ -44,6 +44,9 @@ class Model {
 
   // See imgconv.h.
   void *map_input(size_t number);
+  cl_mem import_dma_buf(int descriptor, size_t bytes);
+  cl_mem import_hardware_buffer(void *buffer, size_t bytes);
+  void release_memory(cl_mem memory);
   void run(const imgconv_array *inputs, const imgconv_array *outputs);
   // tag: null for the frame's number.
   uint64_t submit(const imgconv_array *inputs, const uint64_t *tag);
@@ -85,6 +88,7 @@ class Model {
   std::unique_ptr<DeviceMemory> memory_;
   std::unique_ptr<Programs> programs_;
   std::unique_ptr<FrameProgram> frame_program_;
+  ExternalMemory external_;
   std::unique_ptr<Shared> shared_;
   std::unique_ptr<Frame> first_;  // of `run`
   std::vector<Flight> flights_;

@@ -10,6 +10,8 @@ Nth call, `@N-` that one and all later ones, and without it every call is meant.
                                 items or 32 KB of local memory fail
     recordable, perf_hint, priority  has cl_qcom_recordable_queues, cl_qcom_perf_hint, or cl_qcom_priority_hint and
                                 cl_khr_priority_hints; with adreno. The log has the hints that contexts and queues get
+    external_memory, dmabuf_host_ptr, ion_host_ptr, ahardwarebuffer_host_ptr, arm_import  makes buffers of memory of
+                                others, by the extension with such a name; with adreno. See imports.c
     refuse_hint                 refuses contexts with a hint: CL_INVALID_PROPERTY
     fail=FUNCTION[:STATUS][@N]  the function returns the status; without one -5, CL_OUT_OF_RESOURCES
     stall=FUNCTION[:SECONDS][@N]  the function blocks, for ever or for some seconds, signals or not, and then goes on

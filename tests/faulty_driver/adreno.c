@@ -44,13 +44,20 @@ static const size_t SIZES[] = {1024, 1024, 1024};
 
 /* Those of the phone that the real driver has too, and what other faults add. */
 static const char *extensions(cl_device_id device) {
-  static char text[512];
+  static char text[1024];
   static const char *const SHARED[] = {"cl_khr_fp16", "cl_khr_image2d_from_buffer"};
+  static const struct { const char *fault, *extension; } IMPORTS[] = {
+      {"external_memory", "cl_khr_external_memory_dma_buf"}, {"dmabuf_host_ptr", "cl_qcom_dmabuf_host_ptr"},
+      {"ion_host_ptr", "cl_qcom_ion_host_ptr"}, {"ahardwarebuffer_host_ptr", "cl_qcom_android_ahardwarebuffer_host_ptr"},
+      {"arm_import", "cl_arm_import_memory_dma_buf cl_arm_import_memory_android_hardware_buffer"}};
   char all[8192] = "";
   real.clGetDeviceInfo(device, CL_DEVICE_EXTENSIONS, sizeof all, all, NULL);
   snprintf(text, sizeof text, "cl_khr_byte_addressable_store%s%s%s",
            fault("recordable") ? " cl_qcom_recordable_queues" : "", fault("perf_hint") ? " cl_qcom_perf_hint" : "",
            fault("priority") ? " cl_khr_priority_hints cl_qcom_priority_hint" : "");
+  for (size_t i = 0; i < sizeof IMPORTS / sizeof *IMPORTS; ++i) {
+    if (fault(IMPORTS[i].fault)) strcat(strcat(text, " "), IMPORTS[i].extension);
+  }
   for (size_t i = 0; i < sizeof SHARED / sizeof *SHARED; ++i) {
     if (strstr(all, SHARED[i])) strcat(strcat(text, " "), SHARED[i]);
   }

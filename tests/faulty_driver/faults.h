@@ -60,6 +60,15 @@ void note_queue(cl_command_queue, cl_bool records);
 cl_bool is_recordable(cl_command_queue);
 cl_int record(cl_command_queue, cl_kernel, cl_uint dimensions, const size_t *, const size_t *, const size_t *);
 
+/* imports.c: memory of others */
+cl_mem create_external(cl_context, const cl_mem_properties *, cl_mem_flags, size_t, void *, cl_int *);
+cl_mem create_over_host_pointer(cl_context, cl_mem_flags, size_t, void *, cl_int *);
+void *import_function(const char *name);
+void note_argument(cl_kernel, cl_uint number, cl_mem);
+void forget_external(cl_mem);
+cl_bool is_with_others(cl_mem);
+cl_bool reads_what_is_with_others(cl_kernel);
+
 /* faulty_driver.c: runs a launch, unless it is one that gets lost. */
 cl_int launch(cl_command_queue, cl_kernel, cl_uint dimensions, const size_t *, const size_t *, const size_t *,
               cl_uint, const cl_event *, cl_event *);

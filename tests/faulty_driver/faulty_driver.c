@@ -52,10 +52,14 @@ STATUS(clEnqueueMarkerWithWaitList, (cl_command_queue a, WAITS), (a, waits, even
 STATUS(clEnqueueBarrierWithWaitList, (cl_command_queue a, WAITS), (a, waits, events, event))
 STATUS(clGetEventProfilingInfo, (cl_event a, cl_profiling_info b, size_t c, void *d, size_t *e), (a, b, c, d, e))
 STATUS(clFlush, (cl_command_queue a), (a))
-STATUS(clReleaseMemObject, (cl_mem a), (a))
 STATUS(clReleaseKernel, (cl_kernel a), (a))
 STATUS(clReleaseProgram, (cl_program a), (a))
 STATUS(clReleaseContext, (cl_context a), (a))
+
+static cl_int CL_API_CALL faulty_clReleaseMemObject(cl_mem memory) {
+  const cl_int refused = before("clReleaseMemObject");
+  return refused ? refused : (forget_external(memory), real.clReleaseMemObject(memory));
+}
 
 /* Waiting. A launch that hangs blocks the caller; after one that failed, events and what waits for them say so. What
  * fails has waited before: no command runs any more. */
@@ -220,9 +224,28 @@ static cl_mem made(cl_mem memory, cl_mem inside) {
     if (status) *status = refused;                                     \
     return NULL;                                                       \
   }
-MEMORY(clCreateBuffer, NULL, (cl_context a, cl_mem_flags b, size_t c, void *d, cl_int *status), (a, b, c, d, status))
 MEMORY(clCreateSubBuffer, a, (cl_mem a, cl_mem_flags b, cl_buffer_create_type c, const void *d, cl_int *status),
        (a, b, c, d, status))
+
+static cl_mem CL_API_CALL faulty_clCreateBufferWithProperties(
+    cl_context context, const cl_mem_properties *properties, cl_mem_flags flags, size_t size, void *content,
+    cl_int *status) {
+  const cl_int refused = before("clCreateBufferWithProperties");
+  if (!refused) return create_external(context, properties, flags, size, content, status);
+  if (status) *status = refused;
+  return NULL;
+}
+
+static cl_mem CL_API_CALL faulty_clCreateBuffer(
+    cl_context context, cl_mem_flags flags, size_t size, void *content, cl_int *status) {
+  const cl_int refused = before("clCreateBuffer");
+  if (!refused && flags & CL_MEM_EXT_HOST_PTR_QCOM) {
+    return create_over_host_pointer(context, flags, size, content, status);
+  }
+  if (!refused) return made(real.clCreateBuffer(context, flags, size, content, status), NULL);
+  if (status) *status = refused;
+  return NULL;
+}
 
 /* An image in a buffer, of cl_khr_image2d_from_buffer, also counts as a call of "image_in_buffer". */
 static cl_mem CL_API_CALL faulty_clCreateImage(
@@ -245,8 +268,6 @@ USING(clEnqueueWriteBuffer, b, (cl_command_queue a, cl_mem b, cl_bool c, size_t 
       (a, b, c, d, e, f, waits, events, event))
 USING(clEnqueueFillBuffer, b, (cl_command_queue a, cl_mem b, const void *c, size_t d, size_t e, size_t f, WAITS),
       (a, b, c, d, e, f, waits, events, event))
-USING(clEnqueueCopyBuffer, c, (cl_command_queue a, cl_mem b, cl_mem c, size_t d, size_t e, size_t f, WAITS),
-      (a, b, c, d, e, f, waits, events, event))
 USING(clEnqueueWriteImage, b, (cl_command_queue a, cl_mem b, cl_bool c, SIZES(d), SIZES(e), size_t f, size_t g,
                                const void *h, WAITS), (a, b, c, d, e, f, g, h, waits, events, event))
 USING(clEnqueueFillImage, b, (cl_command_queue a, cl_mem b, const void *c, SIZES(d), SIZES(e), WAITS),
@@ -257,6 +278,15 @@ USING(clEnqueueCopyImageToBuffer, c, (cl_command_queue a, cl_mem b, cl_mem c, SI
       (a, b, c, d, e, f, waits, events, event))
 USING(clEnqueueCopyImage, c, (cl_command_queue a, cl_mem b, cl_mem c, SIZES(d), SIZES(e), SIZES(f), WAITS),
       (a, b, c, d, e, f, waits, events, event))
+
+static cl_int CL_API_CALL faulty_clEnqueueCopyBuffer(
+    cl_command_queue queue, cl_mem source, cl_mem destination, size_t from, size_t to, size_t size, WAITS) {
+  const cl_int status = before("clEnqueueCopyBuffer");
+  if (status) return status;
+  if (is_with_others(source) || is_with_others(destination)) return CL_INVALID_OPERATION;
+  if (fails_late(destination)) return CL_MEM_OBJECT_ALLOCATION_FAILURE;
+  return real.clEnqueueCopyBuffer(queue, source, destination, from, to, size, waits, events, event);
+}
 
 static void *CL_API_CALL faulty_clEnqueueMapBuffer(
     cl_command_queue queue, cl_mem buffer, cl_bool blocking, cl_map_flags flags, size_t offset, size_t size, WAITS,
@@ -327,6 +357,7 @@ static cl_int CL_API_CALL faulty_clSetKernelArg(cl_kernel kernel, cl_uint number
   cl_mem memory = NULL;
   if (value && size == sizeof memory) memcpy(&memory, value, size);
   if (status == CL_SUCCESS && memory && knows(&without_memory, memory)) remember(&kernels_without_memory, kernel);
+  if (status == CL_SUCCESS) note_argument(kernel, number, memory);
   return status;
 }
 
@@ -369,6 +400,7 @@ static cl_int CL_API_CALL faulty_clEnqueueNDRangeKernel(
   for (cl_uint i = 0; local && i < dimensions; ++i) items *= local[i];
   if (items > most_work_items(kernel)) return note("work_group_size: %zu work items", items), CL_INVALID_WORK_GROUP_SIZE;
   if (knows(&kernels_without_memory, kernel)) return note("late launch"), CL_MEM_OBJECT_ALLOCATION_FAILURE;
+  if (reads_what_is_with_others(kernel)) return CL_INVALID_OPERATION;
   if (fault("adreno") && takes_too_much_local_memory(queue, kernel)) return CL_OUT_OF_RESOURCES;
   if (is_recordable(queue)) return record(queue, kernel, dimensions, offset, global, local);
   return launch(queue, kernel, dimensions, offset, global, local, waits, events, event);
@@ -402,7 +434,8 @@ static void change(struct _cl_icd_dispatch *table) {
 #define CHANGE(name) table->name = faulty_##name;
   CHANGE(clGetPlatformInfo) CHANGE(clGetDeviceIDs) CHANGE(clGetDeviceInfo) CHANGE(clCreateContext)
   CHANGE(clReleaseContext) CHANGE(clCreateCommandQueue) CHANGE(clCreateCommandQueueWithProperties)
-  CHANGE(clGetSupportedImageFormats) CHANGE(clCreateBuffer) CHANGE(clCreateSubBuffer) CHANGE(clCreateImage)
+  CHANGE(clGetSupportedImageFormats) CHANGE(clCreateBuffer)
+  CHANGE(clCreateBufferWithProperties) CHANGE(clCreateSubBuffer) CHANGE(clCreateImage)
   CHANGE(clReleaseMemObject) CHANGE(clCreateProgramWithSource) CHANGE(clCreateProgramWithBinary)
   CHANGE(clBuildProgram) CHANGE(clGetProgramInfo) CHANGE(clGetProgramBuildInfo) CHANGE(clReleaseProgram)
   CHANGE(clCreateKernel) CHANGE(clCreateKernelsInProgram) CHANGE(clSetKernelArg) CHANGE(clSetKernelArgSVMPointer)

@@ -125,6 +125,7 @@ void *extension_function(cl_platform_id platform, const char *name) {
     if (!strcmp(name, "clEnqueueRecordingQCOM")) return (void *)enqueue_recording;
     if (!strcmp(name, "clReleaseRecordingQCOM")) return (void *)release_recording;
   }
+  if (import_function(name)) return import_function(name);
   void *found = real.clGetExtensionFunctionAddressForPlatform(platform, name);
   if (!found) return NULL;
 #define OVER(function, kept, mine) \
