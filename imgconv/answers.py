@@ -49,7 +49,7 @@ from imgconv.tasks.values import PicturePlacement
 from imgconv.tensor import Tensor, build_graph, order, origin, suppression
 
 MOST = 100  # boxes, unless the caller says otherwise
-CANDIDATES = 4096  # boxes that take part in the suppression, the best ones
+CANDIDATES = 2048  # boxes that take part in the suppression, the best ones: as many as one work group sorts
 ORIGIN = "answers"
 # Heads whose answers are no tensors, and why.
 REFUSED: Mapping[str, str] = {
@@ -206,20 +206,25 @@ def _boxes(
 ) -> dict[str, Any]:
     """The boxes of `detection.detections`, as operations of a graph."""
     scores: Any = candidates.scores
-    least, classes, kinds = description.score or 0.0, scores.shape[-1], candidates.kinds
+    least, classes, kinds, rows = description.score or 0.0, scores.shape[-1], candidates.kinds, None
+    if candidates.several and len(scores) > CANDIDATES:
+        # The best scores are in the rows with the best ones; equal scores stay in order of position.
+        rows = _best(scores.max(axis=1), least)
+        rows = taken(rows, GraphArray(order(tensor_of(rows), CANDIDATES, largest=False)))
+        scores = taken(scores, rows)
     best: Any = scores if kinds is not None else scores.reshape(-1) if candidates.several else scores.max(axis=1)
-    likely = best > least
-    part = min(best.size, CANDIDATES)
-    # Scores are positive; nothing else may come before one that counts, not NaN either.
-    place: Any = GraphArray(order(tensor_of(numpy.where(likely, best, -1.0)), part))
+    place = _best(best, least)
+    part = len(place)
     row = place // classes if candidates.several else place
     if candidates.several:
         kind = place % classes
     else:
         kind = taken(scores.argmax(axis=1) if kinds is None else kinds, place)
+    found_scores = taken(best, place)
+    row = row if rows is None else taken(rows, row)
     corners = taken(candidates.corners, row)
     grouped: Any = numpy.concatenate([corners, kind[:, None]], axis=1)
-    count = GraphArray(likely.tensor.cast("int64")).sum()
+    count = GraphArray((found_scores > least).tensor.cast("int64")).sum()
     stays: Any = GraphArray(suppression(tensor_of(grouped), count.tensor, description.overlap or 0.45, min(most, part)))
     if most > part:
         stays = numpy.pad(stays, ((0, most - part),), constant_values=-1)
@@ -228,13 +233,19 @@ def _boxes(
     placed: Any = numpy.where(found[:, None], placement.to_picture(taken(corners, stays)).clip(0, limits), 0.0)
     made = {
         "boxes": placed,
-        "scores": taken(taken(best, place), stays),
+        "scores": taken(found_scores, stays),
         "classes": numpy.where(found, taken(kind, stays) + candidates.first, -1),
         "count": GraphArray(found.tensor.cast("int64").sum().reshape(1)),
     }
     if candidates.points is not None:
         made["points"] = _marks(candidates.points, taken(row, stays, -1.0), found, placement)
     return made
+
+
+def _best(scores: Any, least: float) -> Any:
+    """The places of the best scores, at most CANDIDATES. Nothing comes before one above `least`, not NaN either."""
+    positive = numpy.where(scores > least, scores, -1.0)
+    return GraphArray(order(tensor_of(positive), min(scores.size, CANDIDATES)))
 
 
 def _marks(points: Any, row: Any, found: Any, placement: PicturePlacement) -> Any:

@@ -25,7 +25,7 @@ from imgconv.tasks import (
 )
 from imgconv.tasks.answer_outputs import read_answers
 from imgconv.tasks.detection import MOST_DETECTIONS, Boxes
-from imgconv.answers import OTHERS, REFUSED, AnswerStage, answer_stage, with_answers
+from imgconv.answers import CANDIDATES, OTHERS, REFUSED, AnswerStage, answer_stage, with_answers
 from imgconv.tasks.maps import Points, Segments
 from imgconv.tensor import Tensor, build_graph
 
@@ -279,6 +279,14 @@ def test_undecoded_boxes_of_ssd(device: DeviceInfo) -> None:
 def test_centernets_logits(device: DeviceInfo) -> None:
     """Values outside of 0 to 1 go through a sigmoid."""
     check("centernet", *both("centernet", centernet(-1.0), device, score=0.4)[:2])
+
+
+def test_boxes_of_several_classes_among_many_cells(device: DeviceInfo) -> None:
+    """More cells than candidates: those with the best scores are found first. Many scores are equal."""
+    arrays = {"hm": drawn(1, 5, 48, 64), "wh": drawn(1, 2, 48, 64, high=9), "reg": drawn(1, 2, 48, 64)}
+    assert 48 * 64 > CANDIDATES
+    arrays["hm"] = numpy.round(arrays["hm"] * 64) / 64
+    check("centernet", *both("centernet", arrays, device, score=0.97)[:2])
 
 
 def test_equal_scores_are_in_order_of_position_and_most_cuts(device: DeviceInfo) -> None:
