@@ -90,6 +90,22 @@ def test_android_has_pages_of_16_kb(run: Run, tmp_path: Path) -> None:
     assert "-Wl,-z,max-page-size=16384" in linked.read_text()
 
 
+def test_linux_on_64_bit_arm(run: Run, tmp_path: Path) -> None:
+    """The guide's first command; its headers are Debian's here, apart from others that hide those of the compiler."""
+    compiler = shutil.which("aarch64-linux-gnu-g++")
+    if compiler is None:
+        pytest.skip("the cross compiler is not installed: install g++-aarch64-linux-gnu")
+    guide = (ROOT / "docs" / "native.md").read_text()
+    (command,) = re.findall(r"    (cmake [^\n]*aarch64 \\\n.*?)\n    cmake", guide, re.DOTALL)
+    (tmp_path / "native").symlink_to(ROOT / "native")
+    for folder, headers in (("OpenCL-Headers", "CL"), ("flatbuffers/include", "flatbuffers")):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / headers).symlink_to(Path("/usr/include", headers))
+    run("sh", "-ec", command)
+    cache = (tmp_path / "build" / "arm64" / "CMakeCache.txt").read_text()
+    assert f"={compiler}\n" in cache and f"OPENCL_INCLUDE:PATH={tmp_path}/OpenCL-Headers\n" in cache
+
+
 def test_the_header_is_of_c(built: Path, run: Run, tmp_path: Path) -> None:
     (tmp_path / "app.c").write_text("#include <imgconv.h>\nint main(void) { imgconv_close(0); return 0; }\n")
     strict = "-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror"
