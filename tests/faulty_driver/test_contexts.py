@@ -24,15 +24,11 @@ except imgconv.DeviceError as error:
 LIST = "from imgconv.cli import main; main(['devices'])"
 
 
-@pytest.mark.parametrize(
-    ("status", "name"), [(-2, "DEVICE_NOT_AVAILABLE"), (-5, "OUT_OF_RESOURCES"), (-6, "OUT_OF_HOST_MEMORY")]
-)
-def test_a_refused_context(status: int, name: str, tmp_path: Path) -> None:
+def test_a_refused_context(tmp_path: Path) -> None:
     """The device is listed with the reason."""
     for lines in (LOAD, LIST):
-        said = run_python(lines, f"adreno;fail=clCreateContext:{status}", tmp_path).stdout
-        said = " ".join(said.split())
-        assert name in said and f"status {status}" in said, said
+        said = " ".join(run_python(lines, "adreno;fail=clCreateContext:-5", tmp_path).stdout.split())
+        assert "OUT_OF_RESOURCES" in said and "status -5" in said, said
     assert "cannot open this device" in said
 
 
