@@ -76,7 +76,7 @@ class AnswerStage:
         Raises InputError if the outputs are not the head's.
         """
         if model.host_partition:
-            raise InputError("the host computes outputs of this model, and answers are made on the device")
+            raise InputError("the host computes outputs of this model, so the device cannot decode them")
         values = [model.values[name] for name in model.outputs]
         inputs = {value.name: Tensor.input(value.name, value.shape, value.dtype) for value in values}
         with origin(ORIGIN):
@@ -130,7 +130,7 @@ def with_answers(model: Model, description: Description | None = None, most: int
     """
     source = model._source
     if not isinstance(source, Source):
-        raise ConfigError("a compiled file keeps its outputs: compile the model that with_answers gives instead")
+        raise ConfigError("a compiled file's outputs are fixed: call with_answers first, and compile its result")
     given = description or (read_description(source.description) if source.description else Description())
     outputs: Any = {value.name: (value.dtype, value.shape) for value in model.outputs.values()}
     stage = answer_stage(source.declared_inputs(), source.shapes, outputs, given, source.picture, most)
@@ -145,12 +145,12 @@ def answer_stage(
     """The stage for a model with these inputs and outputs. Raises InputError."""
     targets = [picture.target] if picture else picture_inputs(declared, shapes)
     if len(targets) != 1:
-        raise InputError(f"answers are of one picture, and {len(targets) or 'no'} inputs of the model take one")
+        raise InputError(f"answers need one picture as input, and {len(targets) or 'no'} inputs of the model take one")
     size = targets[0].picture_size((0, 0))
     if picture:
         shape = shapes.get(PICTURE)
         if shape is None or isinstance(shape, int):
-            raise InputError("answers are of a picture of known size: give size=(height, width) to preprocess")
+            raise InputError("answers need the size of the picture: give size=(height, width) to preprocess")
         size = targets[0].picture_size(size_of_array(picture.how.format, shape))
     task = find_task(outputs, size, description)
     if task is None:
@@ -317,7 +317,7 @@ def _scores(outputs: Arrays, description: Description, placement: PicturePlaceme
     """The classes of `classification.scores`, as operations of a graph."""
     each = classification.outputs_of_scores(outputs)
     if len(each) != 1:
-        raise InputError(f"{len(each)} outputs are scores of classes, and answers are of one: choose with --outputs")
+        raise InputError(f"{len(each)} outputs are scores of classes: choose one with --outputs")
     values: Any = outputs[each[0]].reshape(-1)
     labels = description.labels
     if labels and len(labels) != values.size:

@@ -45,7 +45,7 @@ class Limits:
         for name in ("bytes", "seconds", "nodes", "run_seconds"):
             value = getattr(self, name)
             if not value > 0:
-                raise ConfigError(f"limits: {name} is {value!r}; it is a number above 0")
+                raise ConfigError(f"limits: {name} is {value!r}; it has to be a number above 0")
 
 
 class Budget:

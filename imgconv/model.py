@@ -236,7 +236,7 @@ class Model:
             "pad": pad, "format": format, "colors": colors, "crop": crop,
         }
         if not isinstance(self._source, Source):
-            raise ConfigError("a compiled file keeps its inputs: compile the model that preprocess gives instead")
+            raise ConfigError("a compiled file's inputs are fixed: call preprocess first, and compile its result")
         shapes = dict(self._source.shapes)
         if self._source.picture:
             shapes.pop(PICTURE, None)
@@ -504,7 +504,7 @@ def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedS
         limits=settings.limits, check=settings.check, outputs=settings.outputs,
     )
     if settings.outputs and isinstance(model, Graph):
-        raise ConfigError("outputs are of an ONNX model: build the graph with the outputs that it shall have")
+        raise ConfigError("outputs= cuts ONNX models only: build the graph with the outputs that you want")
     if not isinstance(model, (str, os.PathLike)):
         return source
     from imgconv.stored.description_file import description_beside

@@ -372,7 +372,7 @@ def test_a_model_with_answers_is_saved_with_its_labels(device: DeviceInfo, tmp_p
     loaded = imgconv.load(path, device)
     for name, array in loaded.run({"picture": frame}).items():
         numpy.testing.assert_array_equal(array, wanted[name])
-    with pytest.raises(ConfigError, match="keeps its outputs"):
+    with pytest.raises(ConfigError, match="outputs are fixed"):
         with_answers(loaded)
     half = imgconv.load(graph, device, float16=1).preprocess((120, 120))
     answered = with_answers(half, Description(head="yolox", labels=labels, score=0.4), most=9)

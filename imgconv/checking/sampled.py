@@ -64,7 +64,7 @@ class Sampled:
         """The elements that an operand reads at some positions of its view."""
         self.elements += prod(shape)
         if self.elements > MOST_ELEMENTS:
-            raise NotCoveredError(f"an output is made of too many numbers: over {MOST_ELEMENTS}")
+            raise NotCoveredError(f"an output depends on too many numbers: over {MOST_ELEMENTS}")
         view = operand.view
         values = {f"i{axis}": along for axis, along in enumerate(position)}
         if prod(view.source) == 0:

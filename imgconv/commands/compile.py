@@ -128,7 +128,7 @@ def _write(
     declared = declared_inputs(options.model, options.outputs)
     shapes, *sizes = read_sizes(options.shape, declared)
     if options.picture and sizes:
-        raise ConfigError("--picture is of one size: give each --shape once")
+        raise ConfigError("--picture makes a file of one size: give each --shape once")
     for each in (shapes, *sizes) if not options.picture else ():
         check_sizes(declared, each)
     settings = Settings(
@@ -146,15 +146,15 @@ def _write(
     states = dict(options.state)
     stage, description = None, description_beside(options.model)
     if options.colors and not options.picture:
-        raise ConfigError("--colors is of the frames that --picture names: give both")
+        raise ConfigError("--colors describes the frames of --picture: give both")
     if options.picture:
         stage, shapes, description = read_frames(options, declared, shapes)
     answers, asked = None, [name for name in ANSWERS if getattr(options, name) is not None]
     if asked and not (options.task or options.head):
-        raise ConfigError(f"--{asked[0]} is of the answers that --task or --head puts into the file: give one of them")
+        raise ConfigError(f"--{asked[0]} is for the answers of --task or --head: give one of these too")
     if options.task or options.head:
         if states:
-            raise ConfigError("--state names outputs, and --task and --head put answers in their place")
+            raise ConfigError("--state names outputs, which --task and --head replace by answers")
         answers, description = read_answers(options, declared, shapes, stage, description)
     if devices and (precision or not config.float16):
         save_for_devices(

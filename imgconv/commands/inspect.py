@@ -80,7 +80,7 @@ def _show_plans(options: argparse.Namespace, config: Config) -> None:
     """Prints every plan of a compiled file, or of a model for each --target. Opens no device."""
     if is_container(options.model):
         if options.target:
-            raise ConfigError(f"{options.model!r} is compiled: its plans are for the devices that they were made for")
+            raise ConfigError(f"{options.model!r} is compiled: its plans are fixed")
         found = read_plans(options.model)
     else:
         with terminal.Progress(f"reading {options.model}"):

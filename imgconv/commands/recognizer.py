@@ -39,9 +39,9 @@ class Recognizer:
         declared, description = declared_of(path), description_of(path)
         targets = picture_inputs(declared, {})
         if len(declared) != 1 or not targets:
-            raise InputError(f"{path!r} is no recognizer: its only input has to be a picture")
+            raise InputError(f"{path!r} is no recognizer: a picture must be its only input")
         if not description.labels:
-            raise InputError(f'{path!r} has no characters: say {{"labels": "characters.txt"}} in its .task.json')
+            raise InputError(f'{path!r} has no characters: put {{"labels": "characters.txt"}} into its .task.json')
         target = targets[0]
         shapes = {target.name: target.shape((WIDTHS[0], HEIGHT), 3)} if target.is_open else {}
         model = Model(open_source(path, Settings(options.device, options.float16, shapes=shapes)))

@@ -77,7 +77,7 @@ def execute(options: argparse.Namespace) -> None:
 
 def _tune_kernels(options: argparse.Namespace) -> None:
     if options.pictures:
-        raise ConfigError("pictures are for --precision; a kernel takes as long for any")
+        raise ConfigError("pictures are for --precision only: the time of a kernel does not depend on them")
     from imgconv.onnx_import import import_onnx
 
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)
@@ -182,7 +182,7 @@ def chosen_precision(
 
 def _tune_precision(options: argparse.Namespace) -> None:
     if not options.tolerance > 0:
-        raise ConfigError(f"--tolerance {options.tolerance:g}: an error above 0 is needed")
+        raise ConfigError(f"--tolerance {options.tolerance:g} has to be above 0")
     with terminal.Progress(f"reading {options.model}") as progress:
         config, choice, file = chosen_precision(options, options.tolerance, progress)
     path = Path(options.output) if options.output else precision_path(options.model)

@@ -69,7 +69,7 @@ class Preparation:
         if 0 in self.std:
             raise InputError("std is 0, and pixels are divided by it")
         if not 0 < self.crop <= 1:
-            raise InputError(f"crop is {self.crop:g}; it is the part of a side that is kept, such as 0.875, at most 1")
+            raise InputError(f"crop is {self.crop:g}; it is the fraction of a side to keep, at most 1: 0.875")
         if self.crop != 1 and self.resize != "crop":
             raise InputError(f"crop is {self.crop:g}, and resize {self.resize!r} crops nothing: use resize 'crop'")
 

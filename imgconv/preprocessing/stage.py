@@ -43,7 +43,7 @@ def array_shape(format: Format, size: Size) -> tuple[int, ...]:
     shared = shared_pixels(format)
     if width % shared[0] or height % shared[1]:
         raise InputError(
-            f"{format} has one color for {shared[0]}x{shared[1]} pixels, so that a picture cannot have {width}x{height}"
+            f"{format} has one color for {shared[0]}x{shared[1]} pixels, so a picture cannot be {width}x{height}"
         )
     if shared[1] == 2:
         return height * 3 // 2, width

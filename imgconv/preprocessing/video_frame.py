@@ -84,7 +84,7 @@ class VideoFrame:
     def __post_init__(self) -> None:
         """Raises InputError for another rotation, and for a region that is not inside the frame."""
         if self.rotation % 90:
-            raise InputError(f"rotation is {self.rotation}; it is a multiple of 90 degrees")
+            raise InputError(f"rotation is {self.rotation}; it has to be a multiple of 90 degrees")
         left, top, width, height = self.window
         if min(left, top) < 0 or min(width, height) < 1 or left + width > self.width or top + height > self.height:
             raise InputError(

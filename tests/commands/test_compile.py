@@ -278,9 +278,9 @@ def test_a_frame_is_an_array_of_its_bytes(imgconv: Command, device: DeviceInfo) 
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        (("--picture", "nv12", "63x48"), "cannot have 63x48"), (("--picture", "nv13", "64x48"), "use rgb, "),
+        (("--picture", "nv12", "63x48"), "cannot be 63x48"), (("--picture", "nv13", "64x48"), "use rgb, "),
         (("--picture", "nv12", "64"), "WIDTHxHEIGHT"),
-        (("--picture", "nv12", "0x48"), "WIDTHxHEIGHT"), (("--colors", "bt709"), "--picture names"),
+        (("--picture", "nv12", "0x48"), "WIDTHxHEIGHT"), (("--colors", "bt709"), "describes the frames of --picture"),
         (("--picture", "rgb", "64x48", "--order", "y"), "takes 3"),
     ],
 )

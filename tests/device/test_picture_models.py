@@ -138,7 +138,7 @@ def test_a_saved_model_keeps_its_picture(device: DeviceInfo, tmp_path: Path) -> 
     model.save(tmp_path / "m.imgconv")
     again = imgconv.load(tmp_path / "m.imgconv", device)
     numpy.testing.assert_array_equal(again(array), expected)
-    with pytest.raises(imgconv.ConfigError, match="keeps its inputs"):
+    with pytest.raises(imgconv.ConfigError, match="inputs are fixed"):
         again.preprocess((12, 20))
 
 
