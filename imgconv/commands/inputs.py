@@ -220,9 +220,14 @@ def find_target(declared: Declared, shapes: Shapes, arrays: Arrays) -> PictureIn
         return found[0]
     listed = ", ".join(f"{name} {shown(dimensions)}" for name, (_, dimensions) in declared.items())
     problem = "several inputs could take the picture" if found else "no input takes one picture of 1 or 3 channels"
-    may_be = not found and any(dimensions is None or len(dimensions) == 4 for _, dimensions in declared.values())
-    sizes = " If the picture's is another one, give its size, as --shape NAME=1,3,HEIGHT,WIDTH." if may_be else ""
-    raise InputError(f"{problem}: {listed}; give the others as arrays, with --input NAME=FILE.npy.{sizes}".rstrip("."))
+    ranked = {name: dims for name, (_, dims) in declared.items() if dims is None or len(dims) == 4}
+    also = ""
+    if not found and any(not is_fixed(dims) for dims in ranked.values()):
+        also = " If the picture's is another one, give its size, as --shape NAME=1,3,HEIGHT,WIDTH."
+    batches = [name for name, dims in ranked.items() if picture_inputs({name: ("float32", [1, *(dims or ())[1:]])}, {})]
+    if not found and batches:
+        also = f" {batches[0]!r} takes several pictures at once: export the model with a batch of 1."
+    raise InputError(f"{problem}: {listed}; give the others as arrays, with --input NAME=FILE.npy.{also}".rstrip("."))
 
 
 def frame_target(options: argparse.Namespace, description: Description) -> PictureInput:

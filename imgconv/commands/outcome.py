@@ -141,8 +141,9 @@ def lines_of(outcome: Outcome) -> Iterator[tuple[str, str]]:
             yield f"    {line}".rstrip(), ""
         problem = _problem(array, answer)
         if problem:
-            advice = ". If the model takes other pixels, give --scale, --mean, --std" if outcome.picture else ""
-            yield f"    {problem}{advice}", "red"
+            task = ". If it is no image, give --task segment, text or depth" if isinstance(answer, Picture) else ""
+            pixels = ". If the model takes other pixels, give --scale, --mean, --std"
+            yield f"    {problem}{task}{pixels}" if outcome.picture else f"    {problem}", "red"
         if name in outcome.files:
             yield f"    written to {outcome.files[name]}", ""
     if "" in outcome.files:
@@ -201,7 +202,7 @@ def _answer_lines(answer: Answer) -> Iterator[str]:
         for number, (x, y, score) in enumerate(answer.points):
             yield f"{score:6.2f}  {x:.0f},{y:.0f}  {answer.names[number] if number < len(answer.names) else number}"
     elif isinstance(answer, Texts):
-        yield f"{len(answer.found)} lines"
+        yield f"{len(answer.found)} line{'s' * (len(answer.found) != 1)}"
         for line in answer.found:
             place = " .. ".join(f"{x:.0f},{y:.0f}" for x, y in line.corners[::2])
             yield f"{line.score:6.2f}  {place:22}  {line.text}"

@@ -1,4 +1,4 @@
-"""Hints of an ONNX file on its pictures: metadata of Ultralytics and of Windows ML, and a transposition."""
+"""Hints of an ONNX file on its pictures: metadata of known exporters, and a transposition."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ def hints_of(proto: onnx.ModelProto, name: str) -> PictureHints:
         found["scale"] = 1 / 255
     # The outputs of a network for keypoints have the form of one for boxes, with other classes.
     head = "yolov8-pose" if about.get("task") == "pose" and "kpt_shape" in about else ""
-    return PictureHints(found, _names(about.get("names", "")), head, _is_turned(proto.graph, name))
+    labels = _names(about.get("names", ""))
+    if "character" in about:  # RapidOCR's recognizers of text: a character a line
+        labels, head = tuple(about["character"].split("\n")), "ctc"
+    return PictureHints(found, labels, head, _is_turned(proto.graph, name))
 
 
 def _is_turned(graph: onnx.GraphProto, name: str) -> bool:

@@ -40,6 +40,11 @@ def test_metadata_of_ultralytics_has_names_and_a_task() -> None:
         assert hints_of(written([make_node("Relu", ["x"], ["y"])], {"names": names}), "x") == PictureHints()
 
 
+def test_metadata_of_a_recognizer_has_its_characters() -> None:
+    found = hints_of(written([make_node("Relu", ["x"], ["y"])], {"character": "a\n\u2028\n#"}), "x")
+    assert found.head == "ctc" and found.labels == ("a", "\u2028", "#"), "any character may be one"
+
+
 def test_channels_that_are_turned_first_lie_last() -> None:
     for order, last in (([0, 3, 1, 2], True), ([0, 2, 1, 3], False)):
         nodes = [make_node("Cast", ["x"], ["c"], to=1), make_node("Transpose", ["c"], ["t"], perm=order)]
