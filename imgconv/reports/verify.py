@@ -35,7 +35,10 @@ from imgconv.runtime.session import Session
 # amplifies nothing stays below these bounds; an error above has other causes than rounding.
 HALF_BOUND = 1e-2
 FLOAT_BOUND = 1e-3
-# Moved inputs stand for the rounding of one layer; a network has some fifty, whose errors add up as their root at best.
+# How much larger the difference from onnxruntime may be than onnxruntime's own, when its inputs move by one unit in the
+# last place. That disturbs a network once, at its start. A device sums in another order, which disturbs each layer as
+# much: about fifty times in all. Independent disturbances add up as the root of their number, and the root of 50 is 7.
+# A difference that is larger has another cause than rounding.
 UNSTABLE = 7.0
 
 
@@ -151,9 +154,9 @@ def moved(inputs: Arrays) -> dict[str, Array]:
 
 
 def _compared(layer: Layer, expected: Any, other: Any, bound: float) -> Layer:
-    """The layer, unstable if onnxruntime itself with moved inputs is over the bound, and off by as much.
+    """The layer, unstable if moved inputs take onnxruntime itself over the bound, and explain the layer's difference.
 
-    A quantised network rounds a number near the middle between two levels to the one or the other.
+    In a quantised network the least change decides to which of two levels a number between them is rounded.
     """
     if layer.float_error is None or not isinstance(expected, numpy.ndarray) or expected.dtype.kind != "f":
         return layer
