@@ -463,6 +463,8 @@ def load(
         wanted = device if device is None or isinstance(device, DeviceInfo) else select(device)
         if wanted not in (None, workspace.device):
             raise ConfigError(f"{device!r} is not the device of the model whose workspace is to be shared")
+        if priority is not None:
+            raise ConfigError("a model that shares a workspace has the priority of the workspace's: leave priority out")
         source = open_source(model, replace(settings, device=workspace.device))
         return Model(replace(source, context=workspace._source.context), workspace._sessions)
 

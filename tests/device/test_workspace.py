@@ -243,6 +243,8 @@ def test_another_device_cannot_share(device: DeviceInfo) -> None:
         assert imgconv.load(network(1), device=same, workspace=model).device == device
     with pytest.raises(imgconv.ConfigError, match="not the device of the model whose workspace"):
         imgconv.load(network(1), device=replace(device, index=99), workspace=model)
+    with pytest.raises(imgconv.ConfigError, match="has the priority of the workspace's"):
+        imgconv.load(network(1), priority="low", workspace=model)
 
 
 def test_no_memory_is_said_with_numbers(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
