@@ -124,7 +124,7 @@ class Tensor(Lazy):
     def resample(self, taps: Mapping[int, tuple[ArrayLike, ArrayLike]]) -> Tensor:
         """Along some axes, each output is a weighted sum of a few positions. taps: (positions, weights) by axis.
 
-        Output o along an axis is the sum over taps t of weights[o][t] * self[positions[o][t]], both (outputs, taps).
+        Output o along an axis is the sum over taps t of `weights[o][t] * self[positions[o][t]]`, both (outputs, taps).
         [1, 2, 4].resample({0: ([[0, 1], [1, 2]], [[0.5, 0.5], [0.5, 0.5]])}) is [1.5, 3].
         """
         made, summed = self, dict[int, tuple[Array, Array]]()
