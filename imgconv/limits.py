@@ -27,10 +27,10 @@ MADE_ELEMENTS = 2**26  # that an operator lists: a range, the positions of a res
 class Limits:
     """Limits on a model. A load that exceeds one raises UnsupportedError, which names the node and the limit.
 
-    bytes: of any one tensor.
-    seconds: of reading and planning, checked between nodes and between passes; a driver's builds are not counted.
-    nodes: after functions are inlined and loops unrolled.
-    run_seconds: of each wait for the device, at load and in runs; after that the device is abandoned with a
+    - bytes: of any one tensor.
+    - seconds: of reading and planning, checked between nodes and between passes; a driver's builds are not counted.
+    - nodes: after functions are inlined and loops unrolled.
+    - run_seconds: of each wait for the device, at load and in runs; after that the device is abandoned with a
         DeviceError. Runs of real models take less than the default, on slow devices too.
 
         imgconv.load("upload.onnx", limits=imgconv.Limits(bytes=2**28, seconds=20, nodes=5000), trusted=False)

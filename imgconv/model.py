@@ -219,12 +219,12 @@ class Model:
         'bgr' (height, width, 3), 'rgba' (height, width, 4) with alpha ignored, 'grey' (height, width), 'nv12', 'nv21',
         'i420' and, of uint16, 'p010' (height * 3/2, width), 'yuyv' (height, width, 2).
 
-        size: height and width of the picture; another size is compiled at its first run.
-        resize, filter, crop, pad, mean, std: see imgconv.preprocess.Preparation.
-        order: 'rgb', 'bgr' or 'y' (default: 'rgb', or 'y' if the model takes one channel).
-        colors: the standard of the last five formats, 'bt601', 'bt601-full', 'bt709' or 'bt709-full'. With full, black
-            is 0 and white 255, otherwise 16 and 235.
-        input: the name of the input, if several can take a picture.
+        - size: height and width of the picture; another size is compiled at its first run.
+        - resize, filter, crop, pad, mean, std: see imgconv.preprocess.Preparation.
+        - order: 'rgb', 'bgr' or 'y' (default: 'rgb', or 'y' if the model takes one channel).
+        - colors: the standard of the last five formats, 'bt601', 'bt601-full', 'bt709' or 'bt709-full'. With full,
+            black is 0 and white 255, otherwise 16 and 235.
+        - input: the name of the input, if several can take a picture.
 
         A size that the model leaves open becomes the picture's. Shares the weights with this model.
         Raises InputError for a setting that does not fit, ConfigError for a compiled file, and what `load` raises.
@@ -283,12 +283,12 @@ class Model:
         Loading it needs no onnx package. On the same device and driver it compiles nothing; on another one it plans
         again.
 
-        targets: other devices to plan for, which need not be here: files of `imgconv devices --json`, names of
+        - targets: other devices to plan for, which need not be here: files of `imgconv devices --json`, names of
             loading.description.known_devices(), or DeviceInfos.
-        sizes: further shapes, as `load` takes them, for which the file gets plans too, with the weights shared. A run,
+        - sizes: further shapes, as `load` takes them, for which the file has plans too, with shared weights. A run,
             or opening the file in the native player, takes the plan of its shapes.
-        generic: also write a plan for any phone, so that no device is refused that could run it.
-        player_only: leave out the graph, which only Python needs, to plan for other devices; `load` refuses the file.
+        - generic: also write a plan for any phone, so that no device is refused that could run it.
+        - player_only: leave out the graph, which only Python needs, to plan for other devices; `load` refuses the file.
 
         Raises InputError for a wrong description or a file that cannot be written, and what `run` raises.
         """
@@ -433,23 +433,23 @@ def load(
         load("model.onnx", shapes={"x": (1, 3, 480, 640)})          # an input's whole shape
         load("model.onnx", device="Adreno", float16=1)
 
-    device: index or part of the name (default: IMGCONV_DEVICE, else a GPU, else a CPU).
-    float16: 1 stores half where that keeps the outputs accurate, 2 also computes in half (default: FLOAT16, else 0).
-    native_explog: use the device's native_exp, native_log and native_recip (default: NATIVE_EXPLOG, else no).
-    shapes: sizes by input or symbolic dimension (default: batch 1, the others those of the first run).
-    max_image: a lower image limit than the device's, in texels (default: IMGCONV_MAX_IMAGE).
-    progress: called with (kernels built, kernels in all, text), and while it chooses what is half with (runs, 0, text);
+    - device: index or part of the name (default: IMGCONV_DEVICE, else a GPU, else a CPU).
+    - float16: 1 stores half where that keeps the outputs accurate, 2 also computes in half (default: FLOAT16, else 0).
+    - native_explog: use the device's native_exp, native_log and native_recip (default: NATIVE_EXPLOG, else no).
+    - shapes: sizes by input or symbolic dimension (default: batch 1, the others those of the first run).
+    - max_image: a lower image limit than the device's, in texels (default: IMGCONV_MAX_IMAGE).
+    - progress: called with (kernels built, kernels in all, text), or (runs, 0, text) while it chooses what is half;
         False is silent (default: a line in a terminal or a notebook).
-    precision: a file of `imgconv tune --precision`: what is half. It sets float16.
-    tuning: a file of `imgconv tune`, of which measurements of this device count (default: the one next to the model).
-    workspace: a larger model, loaded before, whose device and memory for activations this one shares; their runs take
+    - precision: a file of `imgconv tune --precision`: what is half. It sets float16.
+    - tuning: a file of `imgconv tune`, of which measurements of this device count (default: the one next to the model).
+    - workspace: a larger model, loaded before, whose device and memory for activations this one shares; their runs take
         turns.
-    strict: refuse a model of which the host would compute a part; see docs/operators.md.
-    limits: what the model may ask for; see Limits.
-    trusted: False takes only the graph of a compiled file, not its kernels and programs; see docs/threat_model.md.
-    check: False does not compare the launches with float64 at the first load on a driver; see docs/check.md.
-    outputs: tensors at which an ONNX model is cut, such as ("neck",).
-    priority: 'high', 'normal' or 'low' next to other programs, such as those that draw the screen; see docs/python.md.
+    - strict: refuse a model of which the host would compute a part; see docs/operators.md.
+    - limits: what the model may ask for; see Limits.
+    - trusted: False takes only the graph of a compiled file, not its kernels and programs; see docs/threat_model.md.
+    - check: False does not compare the launches with float64 at the first load on a driver; see docs/check.md.
+    - outputs: tensors at which an ONNX model is cut, such as ("neck",).
+    - priority: 'high', 'normal' or 'low' next to other programs, such as one that draws the screen; see docs/python.md.
 
     Raises ConfigError, ModelError, UnsupportedError, InputError, DeviceError, ResourceError or BuildError.
     """
