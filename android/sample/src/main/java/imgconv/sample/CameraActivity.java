@@ -110,17 +110,18 @@ public final class CameraActivity extends Activity implements SurfaceHolder.Call
       return;
     }
     View screen = findViewById(R.id.screen);
-    screen.getLayoutParams().height = screen.getWidth() * detector.height / detector.width;
+    int across = getResources().getDisplayMetrics().widthPixels;
+    screen.getLayoutParams().height = across * detector.height / detector.width;
     screen.requestLayout();
     SurfaceView preview = (SurfaceView) findViewById(R.id.preview);
     preview.getHolder().setFixedSize(camera.width, camera.height);
     preview.getHolder().addCallback(this);
     preview.setVisibility(View.VISIBLE);
-    findViewById(R.id.waiting).setVisibility(View.GONE);
   }
 
   @Override
   public void surfaceCreated(SurfaceHolder holder) {
+    findViewById(R.id.waiting).setVisibility(View.GONE);
     worker.post(() -> {
       try {
         stream = camera.start(holder.getSurface(), worker, this);
@@ -137,9 +138,8 @@ public final class CameraActivity extends Activity implements SurfaceHolder.Call
   @Override
   public void surfaceDestroyed(SurfaceHolder holder) {
     FutureTask<Void> stopped = new FutureTask<>(this::stop, null);
-    worker.post(stopped);
     try {
-      stopped.get();
+      if (worker.post(stopped)) stopped.get();
     } catch (ExecutionException | InterruptedException problem) {
       throw new IllegalStateException(problem);
     }
