@@ -71,9 +71,9 @@ def prepare_for(
     info: DeviceInfo, graph: Graph, config: Config, tuning: Database | None = None, packings: Packings | None = None,
     native_functions: bool = False,
 ) -> Prepared:
-    """Prepares a graph for a device. Measurements on the device choose its kernels, else the cost model.
+    """Prepares a graph for a device, whose kernels are chosen by measurements there or else by the cost model.
 
-    packings: those of other plans of the model; they are preferred if that costs little. native_functions: see Target.
+    packings: those of other plans of the model, preferred if that costs little. native_functions: see Target.
     Raises DeviceError.
     """
     chooser = _chooser(info, tuning)
@@ -83,7 +83,7 @@ def prepare_for(
 
 
 def _chooser(info: DeviceInfo, tuning: Database | None) -> Chooser:
-    """The cost model, after the measurements on this device."""
+    """Returns a chooser that prefers measurements on this device to the cost model."""
     return CostModel() if tuning is None else Tuned(tuning, info.key, CostModel())
 
 
@@ -208,7 +208,7 @@ def plans_for(
     graph: Graph, config: Config, devices: Sequence[DeviceInfo], tuning: Database | None,
     states: Mapping[str, str], packings: Packings,
 ) -> list[PlanFor]:
-    """A plan for each device, without its native functions. graph: after the passes. states: see `lower`.
+    """Makes a plan for each device, without native functions. graph: after the passes. states: see `lower`.
 
     packings: of earlier plans of the model; later ones read their weights where that takes little longer. Raises
     what `limited` and `lower` raise.
@@ -226,9 +226,9 @@ def plans_for(
 def with_generic(
     plans: Sequence[PlanFor], graph: Graph, config: Config, states: Mapping[str, str], packings: Packings
 ) -> list[PlanFor]:
-    """The plans and, as the last, one for the least device of all, unless it is there or cannot be.
+    """Appends a plan for the least capable device, unless there is one.
 
-    It cannot if the settings ask for arithmetic in half, or if a kernel takes more than that device has.
+    There can be none if the settings ask for arithmetic in half, or if a kernel exceeds that device's limits.
     """
     least = read_description("generic")
     if any(each.device == least.key for each in plans):
@@ -307,7 +307,7 @@ class Source:
         self, shapes: Shapes, contents: Arrays, share_with: Sequence[Session] = (),
         states: Mapping[str, str] | None = None,
     ) -> Compiled:
-        """The model for these shapes and known contents. Equal weights of `share_with` are not uploaded again."""
+        """Compiles the model for these shapes and known contents, sharing weights that equal those of `share_with`."""
         def compiled(info: DeviceInfo) -> Compiled:
             with spending(self.limits):
                 return replace(self, info=info)._compiled(shapes, contents, share_with, states)

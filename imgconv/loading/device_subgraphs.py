@@ -48,7 +48,7 @@ class DeviceSubgraph:
         self._lock = Lock()
 
     def __call__(self, call: HostCall, *inputs: Array) -> Any:
-        """The outputs. The host computes them if they are little work, or an input is not of floats or empty."""
+        """Returns the outputs; the host computes them if that is little work, or if an input is empty or no float."""
         of_floats = all(x.size and x.dtype.kind == "f" and x.dtype.itemsize <= 4 for x in inputs)
         if of_floats and not self.on_host and not self._is_little(inputs):
             try:

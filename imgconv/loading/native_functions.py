@@ -1,4 +1,4 @@
-"""The errors of a device's native functions: measured once, and kept by device and driver.
+"""The errors of a device's native functions, measured once and cached by device and driver.
 
 OpenCL leaves the error of native_exp and native_recip to the driver: Intel's for CPUs is 2.3e-4 off, NVIDIA's 5e-7. A
 kernel of FLOAT16 may take them for what it stores as a half, and for what is kept in float in place of a half, because

@@ -1,4 +1,4 @@
-"""Progress of a load where somebody watches: one line on stderr, in a terminal or a notebook."""
+"""Progress of a load: one line on stderr, in a terminal or a notebook."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def shown(progress: Union[Progress, bool, None]) -> Iterator[Progress | None]:
 
 
 class ProgressLine:
-    """A line that tells how far a load is, once it takes a second; it disappears at the end.
+    """A line with the progress of a load that takes over a second; it disappears at the end.
 
         line = ProgressLine()
         line(3, 40, "compiling kernels")    # imgconv: compiling kernels, 3 of 40

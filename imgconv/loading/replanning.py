@@ -1,4 +1,4 @@
-"""Plans that the driver's compiler forces: without kernels at which it crashes, with work groups that it allows."""
+"""Plans again for a driver: without kernels at which its compiler crashes, and within its limit of work groups."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MOST_REFUSED = 8  # plans of a load; a compiler that still crashes then will not
 
 
 def until_kernels_work(info: DeviceInfo, make: Callable[[DeviceInfo], T]) -> T:
-    """The result of `make`, which plans for a device and builds the kernels.
+    """Returns the result of `make`, which plans for a device and builds the kernels.
 
-    It is called again, for the device with smaller work groups if the driver's are smaller, and if the driver's
-    compiler crashes at a kernel or computes one wrongly, which `refused_kernels` then has.
+    Calls it again for a device with smaller work groups if the driver allows only these, and without a kernel that
+    crashes the driver's compiler or computes wrongly, which `refused_kernels` lists then.
     """
     left = MOST_REFUSED
     while True:

@@ -48,7 +48,7 @@ class Stream:
         return self._compiled.plan
 
     def run(self, inputs: Inputs) -> dict[str, Array]:
-        """Every output by name, without the states. inputs: an array for every input that is no state.
+        """Returns every output by name, except the states. inputs: an array for every input that is no state.
 
         Raises InputError, RangeError, DeviceError.
         """

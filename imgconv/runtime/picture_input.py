@@ -104,7 +104,7 @@ class FrameUpload:
 
 
 class PictureBinding:
-    """The memory of one frame's picture on the host and on the device, and its launches. bytes: the most it takes."""
+    """The memory of one frame's picture on host and device, with its launches. bytes: the most that it takes."""
 
     def __init__(
         self, context: Device, launches: PictureLaunches | FrameLaunches, result: Memory, pixels: Pixels | PackedFrame

@@ -1,11 +1,11 @@
-"""Pipeline: frames of one model in flight together, so that upload, compute and download of successive ones overlap.
+"""Pipeline: several frames of one model in flight, so that their uploads, launches and downloads overlap.
 
 The thread that waits for a frame finishes it: the caller of result(), or the caller of submit() if `depth` frames are
 in flight. A thread of the pipeline finishes frames for which no caller waits.
 
 A signal handler may raise at almost any point in the main thread. So a frame stays in the queue until its Future is
-done: whoever comes next continues where an interrupted thread stopped. Locks are taken by `with` alone, between whose
-lock and block Python calls no handler if the lock is written in C; threading.Condition is not.
+done, and the next thread continues where an interrupted one stopped. Locks are only taken by `with`: between its lock
+and its block Python runs no handler if the lock is written in C, which threading.Condition is not.
 """
 
 from __future__ import annotations
@@ -143,9 +143,9 @@ class Frame(Future[dict[str, Array]]):
 class Pipeline:
     """A session's frames, each in memory of its own for inputs and outputs; textures and kernels are shared.
 
-    If frames are large, and the device has its own memory and is behind the host, then uploads, launches and downloads
-    have a queue each; else they share one. A frame takes plan.buffer_bytes on the device, and as many bytes of the
-    host's pinned memory if the device has its own memory.
+    If frames are large and the device, which has its own memory, is slower than the host, uploads, launches and
+    downloads get a queue each; otherwise they share one. A frame takes plan.buffer_bytes on the device, and as many
+    bytes of the host's pinned memory if the device has its own memory.
     """
 
     def __init__(self, session: Session, fallback: HostFallback | None = None) -> None:

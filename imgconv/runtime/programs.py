@@ -20,10 +20,10 @@ WORTH_SHARING = 0.25
 
 
 class Programs:
-    """The programs of a plan. kernels: program and name of every distinct kernel text; several make one program."""
+    """The programs of a plan. kernels: program and name of each distinct kernel text; a program may have several."""
 
     def __init__(self, plan: Plan, context: Device, share_with: Sequence[Programs] = ()) -> None:
-        """Takes the kernels that others have, if they are many; `building` makes those that are missing."""
+        """Shares the kernels that others have, if they are many; `building` compiles the rest."""
         offered = {text: kernel for each in share_with for text, kernel in each.kernels.items()}
         self._launches: dict[str, Launch] = {}  # the first of each kernel text
         for launch in plan.launches:
@@ -39,7 +39,7 @@ class Programs:
 
     @contextmanager
     def building(self, progress: Progress | None = None, binaries: Sequence[bytes] = ()) -> Iterator[None]:
-        """Compiles what is missing, beside what is done inside; it is all there at the end. Raises BuildError.
+        """A context that compiles missing kernels while its body runs; all are there at the end. Raises BuildError.
 
         progress: called with (kernels built, kernels in all, the next kernel). binaries: the result of `binaries` for
         this plan, device and driver, instead of compiling, if nothing is shared.

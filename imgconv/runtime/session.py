@@ -51,7 +51,7 @@ class Session:
         self._frame_uploads: dict[Storage, FrameUpload] = {}
 
     def run(self, inputs: Inputs, outputs: Outputs | None = None) -> dict[str, Any]:
-        """Every output by name. inputs: an array, an OpenCL buffer or an image for every input.
+        """Returns every output by name. inputs: an array, an OpenCL buffer or an image for every input.
 
         outputs: an array, buffer or image to fill for some of them, see Model.run; the others are new arrays. Threads
         take turns. Raises InputError naming the input or output that does not fit, and DeviceError.
@@ -90,7 +90,7 @@ class Session:
         memory.read(binding.downloads)
 
     def read_frame(self, place: Storage, frame: PackedFrame) -> list[Event]:
-        """Enqueues what makes an input of a frame; the uploads' events."""
+        """Enqueues the launches that turn a frame into an input; returns the events of the uploads."""
         if place not in self._frame_uploads:
             launches = self.frame_launches(place, frame)
             self._frame_uploads[place] = FrameUpload(self.context, launches, self.memory[place])
@@ -107,7 +107,7 @@ class Session:
         self.memory.clear_states()
 
     def new_sequence(self, shared: bool) -> tuple[LaunchSequence, dict[Storage, HostBinding]]:
-        """Further memory for inputs and outputs, bound to launches that share everything else, and the host's side.
+        """Makes another set of buffers for inputs and outputs, on device and host; everything else is shared.
 
         shared: use buffers that host and device share, if they share memory. Raises ResourceError.
         """
@@ -132,7 +132,7 @@ class Session:
     # Looking at single values
 
     def steps(self, inputs: Inputs) -> Iterator[str]:
-        """`run` with a pause after each value that a launch completes; yields its name, for `value`.
+        """Runs launch by launch: yields the name of each completed value, for `value`.
 
         After the last step `outputs` gives the outputs. Raises InputError naming the input that does not fit.
         """
@@ -141,7 +141,7 @@ class Session:
                 yield self.plan.made[number]
 
     def numbered_steps(self, inputs: Inputs) -> Iterator[int]:
-        """`steps` with a pause after each launch; yields its number."""
+        """Does what `steps` does, and yields the number of each launch."""
         self._moved = moved_outputs(self.plan, inputs)
         self.memory.upload_inputs(inputs)
         yield from self.sequence.enqueue_each()
@@ -178,7 +178,7 @@ class Session:
     # The driver's programs
 
     def binaries(self) -> tuple[bytes, ...]:
-        """The driver's programs, in the order of their builds. Runs once if it has not run."""
+        """Returns the driver's programs, in the order of their builds. Runs once if nothing has run."""
         if self.programs.are_shared:
             return Session(self.plan, self.context).binaries()
         if not self.sequence.launched:

@@ -1,4 +1,4 @@
-"""ZeroCopy: launches whose kernels read and write a run's arrays where they lie, instead of copies of them."""
+"""ZeroCopy: launches that read and write a run's arrays in place, without copies."""
 
 from __future__ import annotations
 
