@@ -142,15 +142,15 @@ typedef enum imgconv_priority {
 /* The work of opening a model. Further phases may be added. */
 typedef enum imgconv_phase {
   IMGCONV_PHASE_OPEN,  /* of device and file; not counted: `total` is 0 */
-  IMGCONV_PHASE_BUILD, /* of programs, which the driver compiles unless they are kept. Most of the time of a first open */
+  IMGCONV_PHASE_BUILD, /* of kernels, in programs of several, unless they are kept. Most of the time of a first open */
   IMGCONV_PHASE_CHECK, /* of launches, see options.check */
   IMGCONV_PHASE_TUNE,  /* of launches, see options.tune_ms */
   IMGCONV_PHASE_RUN    /* of each launch for the first time, at which some drivers compile */
 } imgconv_phase;
 
 /* Called while a model is opened, about ten times a second, by the thread that opens it: `done` of `total` are over. If it
- * returns another number than 0, opening ends with IMGCONV_ERROR_CANCELLED once what the driver compiles at the moment is
- * compiled. Everything is released then, and nothing is kept in options.cache_folder. data: options.progress_data. It
+ * returns another number than 0, opening ends with IMGCONV_ERROR_CANCELLED once the program that the driver compiles at
+ * the moment is compiled. Everything is released then, and nothing is kept in options.cache_folder. data: options.progress_data. It
  * throws no C++ exception and calls no function of this library. */
 typedef int (*imgconv_progress)(void *data, imgconv_phase phase, size_t done, size_t total);
 

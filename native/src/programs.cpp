@@ -186,9 +186,11 @@ Programs::Programs(const Context &context, const File *file, const Plan &plan, b
   const size_t count = plan.programs.size();
   std::vector<std::vector<BuiltProgram>> built(count);
   std::atomic<size_t> next{0}, done{0};
+  size_t kernels = 0;
+  for (const ProgramParts &each : plan.programs) kernels += each.kernels.size();
   const auto work = [&] {
-    for (size_t number; (number = next++) < count; ++done) {
-      activity.advance(IMGCONV_PHASE_BUILD, done, count);
+    for (size_t number; (number = next++) < count; done += plan.programs[number].kernels.size()) {
+      activity.advance(IMGCONV_PHASE_BUILD, done, kernels);
       const ProgramParts &parts = plan.programs[number];
       const bool has_binary = own_binaries && parts.binary >= 0;
       const Span binary = has_binary ? file->checked_blob(static_cast<uint32_t>(parts.binary)) : Span();
