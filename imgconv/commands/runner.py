@@ -127,6 +127,12 @@ def raising(error: InputError) -> Image.Image:
     raise error
 
 
+def _unknown_task(outputs: Iterable[str]) -> InputError:
+    """Returns the error of --output for outputs whose meaning is not known."""
+    what = f"--output needs the task, which the outputs do not show: {', '.join(outputs)}"
+    return InputError(f"{what}; give --task, or write the arrays with --save")
+
+
 def _loaded(line: CommandLine, size: Size | None, progress: Progress) -> tuple[Model, PictureInput | None]:
     """The model, compiled once for all pictures, and the input that takes them, with the sides that it has now.
 
@@ -233,6 +239,8 @@ class Pictures:
             outputs = {name: joined([each[name] for each in runs]) for name in outputs}
         placement = sample.placement or PicturePlacement((0, 0), (0, 0), (1, 1), (0, 0, 1, 1))
         answers = self._read(sample.picture, self.task.decode(outputs, placement) if self.task else {})
+        if self.line.options.output and not answers:  # the shapes may be those of scores, and the values not
+            raise _unknown_task(f"{name} {list(array.shape)}" for name, array in outputs.items())
         made = Outcome(
             sample.item.name, sample.item.position, sample.picture.size if sample.picture else (0, 0),
             self.task.name if self.task and answers else "", outputs, answers,
@@ -290,11 +298,7 @@ class Runner(Pictures):
         outputs = {name: (value.dtype, value.shape) for name, value in model.outputs.items()}
         task = find_task(outputs, target.picture_size((0, 0)) if target else (0, 0), line.description)
         if options.output and task is None:
-            listed = ", ".join(str(value) for value in model.outputs.values())
-            raise InputError(
-                f"--output needs the task, which the shapes of the outputs do not show: {listed}; give --task, or "
-                "write the arrays with --save"
-            )
+            raise _unknown_task(map(str, model.outputs.values()))
         described = task.description.preparation if task else line.description.preparation
         if line.given.target and line.given.target.is_open and (task is None or task.name != "image"):
             described = {"resize": "letterbox", **described}

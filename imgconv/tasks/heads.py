@@ -306,7 +306,10 @@ class Task:
         return HEADS[self.head].task
 
     def decode(self, outputs: Arrays, placement: PicturePlacement) -> Answers:
-        """The answers. Raises InputError if the outputs are not the head's, or the labels not of its number."""
+        """The answers; none if the shapes are those of scores, and the values are not.
+
+        Raises InputError if the outputs are not the head's, or the labels not of its number.
+        """
         if self.description.answers:
             return read_answers(self.name, outputs, self.description, placement)
         with self.naming(outputs):

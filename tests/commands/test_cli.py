@@ -135,7 +135,9 @@ def test_bytes_with_the_channels_last(imgconv: Command, device: DeviceInfo) -> N
     write_picture("a.png", (10, 20, 255))
     status, out, err = imgconv("run", "bytes.onnx", "a.png", "--device", device.index, "--scale", 2)
     assert status == 0, err
-    assert "y float32 1x3: 20, 40, 255\n" in out
+    assert "y float32 1x3: 20, 40, 255\n" in out and "the outputs do not show the task" in err
+    status, _, err = imgconv("run", "bytes.onnx", "a.png", "--device", device.index, "--output", "b.png")
+    assert status == 1 and "--output needs the task, which the outputs do not show: y [1, 3]" in err
 
 
 def test_luma_gets_its_color_back(imgconv: Command, device: DeviceInfo) -> None:
