@@ -9,11 +9,14 @@ import test_microsoft_quantization
 import test_operators
 import test_quantization
 import test_recurrent
-from operators import Case, check, has_oracle
+from operators import Case, has_oracle, model_of
 from operators.integers import NARROW, wrapping_model
-from support import assert_close, run_model
+from support import assert_close, run_model, run_oracle
 
+import imgconv
+from imgconv.checking.proving import Running, check_launches
 from imgconv.cl.device import DeviceInfo
+from imgconv.onnx_import import import_onnx
 
 
 FAMILIES = {
@@ -34,7 +37,19 @@ def test_narrow_integers_wrap_around(device: DeviceInfo) -> None:
         assert_close(run_model(model, feeds, device), expected, 0)
 
 
+def running(model: imgconv.Model) -> Running:
+    """The plan of a model's last run."""
+    compiled = model._last
+    return Running(compiled.session, compiled.graph, compiled.config)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_one_case_of_each_operator(family: str, device: DeviceInfo) -> None:
+    """Outputs are those of the oracle, and the check of launches reports none as wrong."""
     for case in first_cases(FAMILIES[family]):
-        check(case, device)
+        model, feeds = model_of(case)
+        shapes = {name: array.shape for name, array in feeds.items()}
+        loaded = imgconv.load(import_onnx(model, shapes=shapes), device=device)
+        assert_close(loaded.run(feeds), run_oracle(model, feeds), case.tolerance)
+        wrong = [finding for _, finding in check_launches(running(loaded)) if finding.verdict == "wrong"]
+        assert not wrong, f"{case}: {wrong}"
