@@ -114,19 +114,22 @@ def unregistered_drivers() -> list[str]:
     """Drivers that often come without a valid .icd file: pip's Intel CPU driver, and NVIDIA's inside containers."""
     if not sys.platform.startswith("linux"):
         return []
-    drivers = []
-    try:
-        files = metadata.files("intel-opencl-rt") or []
-    except metadata.PackageNotFoundError:
-        files = []
-    found = [Path(os.path.normpath(str(file.locate()))) for file in files if file.name == "libintelocl.so"]
-    drivers += [str(without_spaces(library)) for library in found]
+    drivers = [str(without_spaces(library)) for library in files_of_wheel() if library.name == "libintelocl.so"]
     try:
         ctypes.CDLL(NVIDIA_DRIVER)
         drivers.append(NVIDIA_DRIVER)
     except OSError:
         pass
     return drivers
+
+
+def files_of_wheel() -> list[Path]:
+    """The files that pip's package of Intel's CPU driver installed; none without it."""
+    try:
+        files = metadata.files("intel-opencl-rt") or []
+    except metadata.PackageNotFoundError:
+        return []
+    return [Path(os.path.normpath(str(file.locate()))) for file in files]
 
 
 def platforms_of(library: str) -> tuple[str, ...]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imgconv.cl.driver_links import path_problem
-from imgconv.cl.drivers import ADDED, NVIDIA_DRIVER, added_by_user, folder_of_user, icd_files, platforms_of
-from imgconv.cl.drivers import unregistered_drivers, vendor_folders
+from imgconv.cl.drivers import ADDED, NVIDIA_DRIVER, added_by_user, files_of_wheel, folder_of_user, icd_files
+from imgconv.cl.drivers import platforms_of, unregistered_drivers, vendor_folders
 
 HINTS = {"rusticl": ": set RUSTICL_ENABLE=freedreno for an Adreno, RUSTICL_ENABLE=llvmpipe for the CPU"}
 
@@ -34,8 +34,10 @@ def list_drivers(found: Iterable[str]) -> tuple[Driver, ...]:
     """
     chosen, present = folder_of_user(), frozenset(found)
     named: dict[str, str] = {}
+    unfilled = {file for file in files_of_wheel() if file.suffix == ".icd"}  # they name no path that exists
     for file, line in icd_files(vendor_folders() if chosen is None else [chosen[1]]):
-        named.setdefault(line, str(file))
+        if file not in unfilled:
+            named.setdefault(line, str(file))
     drivers = [_looked_at(line, by, present) for line, by in named.items()]
     known = {Path(each).name for each in named if os.path.exists(each) or not os.path.isabs(each)}
     for library in unregistered_drivers():
