@@ -26,7 +26,7 @@
 // On a computer's GPU work groups may read from local memory: kernels/conv/conv_tiled.cl.
 //
 // One coordinate of a read of weights, or of rows of texels, stays the same at every step, and is made before them.
-// Sums are float, or half in runs of HALF_QUADS input quads, or half (HALF_SUMS): see kernels/lib/sums.cl.
+// Sums are float, or half in runs of HALF_QUADS input quads, or half (HALF_SUMS), or int: see kernels/lib/sums.cl.
 //
 // A transposed convolution with stride S is S*S ordinary ones, one for each phase of the output position modulo S, each
 // with its own weights: output column = PHASES_X * column + phase. The work items of all phases are one launch.
@@ -45,6 +45,9 @@
 #endif
 #ifndef PHASE_SHIFT_Y
 #define PHASE_SHIFT_Y 0                 // the same along y
+#endif
+#ifndef ZERO_POINT
+#define ZERO_POINT 0                    // 1: level 0 of the input is no zero, and the padding is another level
 #endif
 #ifndef PASSES
 #define PASSES 1                        // quad blocks that a work item makes one after another, of one group
@@ -162,6 +165,10 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(PARAMETERS) {
     int first_weights[WEIGHTS_OF_STEP];
 #pragma unroll
     for (int n = 0; n < WEIGHTS_OF_STEP; n++) first_weights[n] = FIRST_WEIGHT(weight_block, n);
+#if ZERO_POINT
+    const int step = INPUT_QUADS * STEPS_OF_QUAD;
+    FOR_EACH(SUMS) sum[row][column][o] = part == 0 ? as_int4(WEIGHT(o)) : (int4)(0);
+#endif
 #if GROUP_QUADS == OUTPUT_QUADS
     const INDEX group_offset = INPUT_OFFSET;
 #else

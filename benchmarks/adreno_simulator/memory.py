@@ -58,7 +58,9 @@ class Memory:
         for place, size in zip((layer, y, x), target.shape):
             if (place < 0).any() or (place >= size).any():
                 raise Fault("a texel is written outside of its image")
-        if target.dtype == numpy.uint8:  # parts of 255
+        if target.dtype == numpy.uint8 and texels.dtype.kind == "u":
+            texels = numpy.minimum(texels, 255)
+        elif target.dtype == numpy.uint8:  # parts of 255
             texels = numpy.rint(255 * numpy.clip(numpy.nan_to_num(texels), 0, 1))
         elif target.dtype.kind != "f":
             raise NotImplementedError("the simulator writes no images of integers but bytes")

@@ -67,7 +67,7 @@ def draw(storage: Storage, number: int, whole: bool = False, positive: bool = Fa
     x *= numpy.uint32(2221713035)
     x ^= x >> 16
     made: Array = x >> 31
-    if storage.dtype == "uint8":
+    if storage.dtype.dtype == numpy.uint8:
         made = x >> 24
     elif not whole:
         digits = 24 if storage.dtype == "float32" else 11

@@ -220,7 +220,7 @@ def _last_readers(subjects: Mapping[int, Subject]) -> dict[Storage, int]:
 def _drawn(value: Value, place: Storage) -> Array:
     """An input of random numbers: 0 .. 1 in pictures, else -1 .. 1; zeros and ones for integers, valid as indices."""
     random = numpy.random.default_rng(len(value.name))
-    if place.dtype == "uint8":
+    if place.dtype.dtype == numpy.uint8:
         return random.integers(0, 256, place.shape).astype(place.dtype)
     if not value.dtype.startswith("float"):
         return random.integers(0, 2, place.shape).astype(place.dtype)

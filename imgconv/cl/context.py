@@ -30,6 +30,7 @@ from imgconv.cl.external_memory import acquired, import_dma_buf
 from imgconv.cl.priority import Priority, queue_properties
 from imgconv.cl.shutdown import keep
 from imgconv.cl.watchdog import TIMEOUT, DriverCall, Watchdog
+from imgconv.dtype import DTYPES, FLOAT16, FLOAT32, INT8, UINT32, UNSIGNED_INT8, DType
 from imgconv.errors import DeviceError, Error, ResourceError
 
 Image = cl.Image
@@ -107,7 +108,7 @@ class Context:
         """
         info, size = self.info, (width, height, layers) if layers > 1 else (width, height)
         shape = (*reversed(size), 4)
-        texel_format = self._texel_format(np.dtype(dtype), shape, tensor)
+        texel_format = self._texel_format(dtype, shape, tensor)
         what = f"an image of {'x'.join(map(str, size))} texels, {np.dtype(dtype)}"
         limits = (info.max_image_width, info.max_image_height, info.max_image_layers)
         if any(not 1 <= asked <= limit for asked, limit in zip(size, limits, strict=False)):
@@ -142,7 +143,7 @@ class Context:
             description.shape = (width, height, 1)
             description.pitches = (row_bytes, 0)
             description.buffer = part
-            texel_format = self._texel_format(np.dtype(dtype), shape, tensor)
+            texel_format = self._texel_format(dtype, shape, tensor)
             return cl.Image(self.handle, cl.mem_flags.READ_WRITE, texel_format, desc=description)
 
     def owns(self, memory: Memory) -> bool:
@@ -174,19 +175,15 @@ class Context:
             array, _ = self.watchdog.call(map_it)
         return array
 
-    def _texel_format(self, dtype: np.dtype[Any], shape: tuple[int, ...], tensor: str) -> cl.ImageFormat:
+    def _texel_format(self, dtype: npt.DTypeLike, shape: tuple[int, ...], tensor: str) -> cl.ImageFormat:
         info = self.info
-        channels = {
-            np.dtype(np.float32): (cl.channel_type.FLOAT, info.float_images),
-            np.dtype(np.float16): (cl.channel_type.HALF_FLOAT, info.half_images),
-            np.dtype(np.int8): (cl.channel_type.SNORM_INT8, info.byte_images),
-            np.dtype(np.uint8): (cl.channel_type.UNORM_INT8, True),  # OpenCL requires it of every device with images
-        }
-        channel_type, offered = channels.get(dtype, (0, False))
-        if not offered:
-            names = ", ".join(str(each) for each, (_, is_offered) in channels.items() if is_offered)
-            raise ResourceError(f"{info.name} has no RGBA images of {dtype}", tensor, shape, names or "no images")
-        return cl.ImageFormat(cl.channel_order.RGBA, channel_type)
+        # OpenCL requires the others of every device with images.
+        optional = {FLOAT32: info.float_images, FLOAT16: info.half_images, INT8: info.byte_images}
+        offered = {name: each for name, each in DTYPES.items() if optional.get(each, True)}
+        name = dtype.name if isinstance(dtype, DType) else str(np.dtype(dtype))
+        if name not in offered:
+            raise ResourceError(f"{info.name} has no RGBA images of {name}", tensor, shape, ", ".join(offered))
+        return cl.ImageFormat(cl.channel_order.RGBA, getattr(cl.channel_type, offered[name].channel))
 
     # Copies
 
@@ -251,7 +248,8 @@ class Context:
         """Enqueues setting each texel or 32-bit word to a float. Raises ResourceError, DeviceError."""
         with self._errors(_named(memory), tensor):
             if is_image(memory):
-                cl.enqueue_fill_image(self.queue, memory, np.full(4, value, np.float32), ORIGIN, _whole(memory))
+                kind = np.uint32 if element_type(memory) in (UNSIGNED_INT8, UINT32) else np.float32
+                cl.enqueue_fill_image(self.queue, memory, np.full(4, value, kind), ORIGIN, _whole(memory))
             else:
                 cl.enqueue_fill_buffer(self.queue, memory, np.float32(value), 0, memory.size - memory.size % 4)
 
@@ -470,11 +468,13 @@ def image_shape(image: Image) -> tuple[int, ...]:
 
 def image_dtype(image: Image) -> np.dtype[Any]:
     """float32, float16, int8 or uint8."""
-    types: dict[int, type[np.generic]] = {
-        cl.channel_type.HALF_FLOAT: np.float16, cl.channel_type.SNORM_INT8: np.int8,
-        cl.channel_type.UNORM_INT8: np.uint8,
-    }
-    return np.dtype(types.get(image.format.channel_data_type, np.float32))
+    return element_type(image).dtype
+
+
+def element_type(image: Image) -> DType:
+    """The type of an image's elements."""
+    types = {getattr(cl.channel_type, each.channel): each for each in DTYPES.values()}
+    return types.get(image.format.channel_data_type, FLOAT32)
 
 
 def _whole(image: Image) -> tuple[int, int, int]:

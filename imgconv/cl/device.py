@@ -23,6 +23,7 @@ from imgconv.cl.priority import Priority, context_hints
 from imgconv.cl.quirks import quirks_of
 from imgconv.cl.shutdown import shutdown_guard
 from imgconv.cl.watchdog import TIMEOUT, DriverCall, Overdue
+from imgconv.dtype import DotProduct
 from imgconv.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -268,6 +269,7 @@ def _describe(index: int, device: cl.Device) -> DeviceInfo:
         shares_memory=bool(device.host_unified_memory),
         vector_floats=vector_floats,
         instruction_set=instruction_set(*compiled_for) if kind == "cpu" else "",
+        dot_product=_dot_product(index, device, extensions) if kind == "gpu" and formats else "",
         problem=problem,
         **_image_alignment(device, extensions),
     )
@@ -301,6 +303,21 @@ def _kind(device: cl.Device) -> DeviceKind:
     return "cpu" if device.type & cl.device_type.CPU else "accelerator"
 
 
+def _dot_product(index: int, device: cl.Device, extensions: tuple[str, ...]) -> DotProduct:
+    """The instruction for products of bytes of a device that can be opened; "" if it has none."""
+    from imgconv.cl.dot_products import dot_product
+
+    return dot_product(_context_of(index, device), extensions)
+
+
+def _context_of(index: int, device: cl.Device) -> cl.Context:
+    """The context in which a device is looked at."""
+    from imgconv.cl.context import handles
+
+    hints = context_hints(device.extensions.split(), None)
+    return handles.get((device.int_ptr, hints)) or _looked_at.setdefault(index, _new_handle(device, hints))
+
+
 def _image_formats(index: int, device: cl.Device) -> tuple[frozenset[str], str]:
     """Returns the members of 'float', 'half' and 'byte' (signed, normalised) whose RGBA the device reads and writes.
 
@@ -308,13 +325,9 @@ def _image_formats(index: int, device: cl.Device) -> tuple[frozenset[str], str]:
     """
     import pyopencl as cl
 
-    from imgconv.cl.context import handles
-
     types = {"float": cl.channel_type.FLOAT, "half": cl.channel_type.HALF_FLOAT, "byte": cl.channel_type.SNORM_INT8}
     try:
-        hints = context_hints(device.extensions.split(), None)
-        kept = handles.get((device.int_ptr, hints))
-        context = kept or _looked_at.setdefault(index, _new_handle(device, hints))
+        context = _context_of(index, device)
         offered = [
             cl.get_supported_image_formats(context, cl.mem_flags.READ_WRITE, image_type)
             for image_type in (cl.mem_object_type.IMAGE2D, cl.mem_object_type.IMAGE2D_ARRAY)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from imgconv.dtype import DotProduct
+
 DeviceKind = Literal["gpu", "accelerator", "cpu"]  # the best first
 
 
@@ -54,6 +56,8 @@ class DeviceInfo:
     """Floats in a register of vectors, if it is a CPU: CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT."""
     instruction_set: str = ""
     """The instruction set that the driver compiles for, of a CPU: see cl/instruction_set.py."""
+    dot_product: DotProduct = ""
+    """The instruction for products of bytes, of a GPU, that was tried and is right: see cl/dot_products.py."""
     problem: str = ""
     """Why it cannot be opened, with OpenCL's status; empty if it can."""
 

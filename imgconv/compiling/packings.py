@@ -12,7 +12,7 @@ from imgconv.kernels.step import Choice
 # about those of a launch.
 NEARLY, LAUNCH = 1.25, 1e-5
 # What packed weights depend on: output quads of a block, outputs of a Winograd tile, whether a buffer holds them.
-Packing = tuple[int, int, bool]
+Packing = tuple[int, int, bool, bool]
 Packings = dict[Problem, set[Packing]]
 
 
@@ -47,4 +47,4 @@ class SharedPackings:
 
 
 def packing_of(chosen: Specialisation) -> Packing:
-    return chosen.block_quads, chosen.winograd, chosen.weights_in_buffer
+    return chosen.block_quads, chosen.winograd, chosen.weights_in_buffer, chosen.integers

@@ -10,7 +10,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.config import Config, Precision, Sums
-from imgconv.dtype import FLOAT16, FLOAT32, UINT8, DType
+from imgconv.dtype import FLOAT16, FLOAT32, UNSIGNED_INT8, DType
 from imgconv.graph.growth import growth_of
 from imgconv.graph.expression import Apply, operations, parts
 from imgconv.graph.index import constant
@@ -219,7 +219,7 @@ class Textures:
         self, name: str, shape: tuple[int, ...], layout: Layout, dtype: DType, quantization: Quantization | None = None
     ) -> Texture:
         """A texture that may share an image with others. It holds bytes if it has a quantization."""
-        made = self.texture(name, shape, layout, UINT8 if quantization else dtype)
+        made = self.texture(name, shape, layout, UNSIGNED_INT8 if quantization else dtype)
         made = replace(made, quantization=quantization)
         if self.target.workspace is None and name not in self.states.values():
             return replace(made, tiling=replace(made.tiling, bordered=False))

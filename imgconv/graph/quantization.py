@@ -70,6 +70,38 @@ def quantizations(graph: Graph) -> dict[str, Quantization]:
     return found
 
 
+def before_rounding(epilogue: Expression, quantization: Quantization) -> Expression | None:
+    """The steps of an epilogue before those of QuantizeLinear and DequantizeLinear. None if they do not end it.
+
+    Its result is their number, rounded to the nearest level of all that the quantization has, times the scale.
+
+    Given:   multiply(subtract(truncate(minimum(maximum(add(round(x), 128), 0), 255)), 128), 0.5), -128..127 * 0.5
+    Result:  x
+    """
+    rest: Expression | None = epilogue
+    if quantization.scale != 1:
+        rest = _less(rest, "multiply", quantization.scale)
+    shift = 0.0
+    if isinstance(rest, Apply) and rest.operation == "subtract" and isinstance(rest.arguments[1], Literal):
+        shift = rest.arguments[1].value
+        rest = rest.arguments[0]
+    if isinstance(rest, Apply) and rest.operation == "truncate":
+        rest = rest.arguments[0]
+    rest = _less(rest, "minimum", quantization.high + shift)
+    rest = _less(rest, "maximum", quantization.low + shift)
+    if shift or (isinstance(rest, Apply) and rest.operation == "add"):
+        rest = _less(rest, "add", shift)
+    return rest.arguments[0] if isinstance(rest, Apply) and rest.operation == "round" else None
+
+
+def _less(expression: Expression | None, operation: str, by: float) -> Expression | None:
+    """The first argument of an expression that applies an operation to it and a number; None if it does not."""
+    if not isinstance(expression, Apply) or expression.operation != operation:
+        return None
+    first, second = expression.arguments
+    return first if isinstance(second, Literal) and numpy.float32(second.value) == numpy.float32(by) else None
+
+
 def holds_fill(operand: Operand) -> bool:
     """Returns whether the elements that a view adds are zeros, which every Quantization has."""
     return operand.fill == 0 or not operand.view.bounds

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from imgconv.dtype import DotProduct
 from imgconv.kernels.layout import Alignment, ImageLimits
 
 TargetKind = Literal["cpu", "gpu"]  # an accelerator counts as a GPU
@@ -26,7 +27,8 @@ class Target:
     after so many rounds of all its loops the driver ends a work item's loops; None if it does not. vector_floats: in a
     register of a CPU; plans of other CPUs run too, but their sums may not fit into its registers. native_functions:
     whether native_exp and native_recip, measured on the device, are exact enough for FLOAT16
-    (loading/native_functions.py); False for a device that is not at hand.
+    (loading/native_functions.py); False for a device that is not at hand. dot_product: the instruction by
+    which kernels may sum products of bytes, as tried on the device (cl/dot_products.py); "" if it has none.
     """
 
     limits: ImageLimits
@@ -43,6 +45,7 @@ class Target:
     loop_rounds: int | None = None
     vector_floats: int = 16
     native_functions: bool = False
+    dot_product: DotProduct = ""
 
     @property
     def is_mobile(self) -> bool:

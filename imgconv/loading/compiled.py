@@ -168,7 +168,8 @@ def plans_to_save(
 ) -> list[PlanFor]:
     """The plans of a compiled file: the model's own with its binaries, or those for devices that need not be there.
 
-    If the own one uses the device's native functions, another one is for devices where they were not measured.
+    If the own one uses the device's native functions, or its instruction for products of bytes, another one is for
+    devices where these were not measured.
     targets: see Model.save; empty for the model's own. packings: see plans_for. Raises what `load` raises, and
     InputError.
     """
@@ -178,7 +179,7 @@ def plans_to_save(
         target = limited(target_of(own, native_functions), config)
         found = PlanFor(compiled.plan, own.key, target, compiled.session.binaries())
         found = with_checks(found, compiled.graph, config, compiled.states)
-        others = [own] if native_functions else []
+        others = [own] if target.native_functions or target.dot_product else []
     else:
         found, others = None, [each if isinstance(each, DeviceInfo) else read_description(each) for each in targets]
     plans = plans_for(compiled.graph, config, others, tuning, compiled.states, packings)
@@ -208,14 +209,15 @@ def plans_for(
     graph: Graph, config: Config, devices: Sequence[DeviceInfo], tuning: Database | None,
     states: Mapping[str, str], packings: Packings,
 ) -> list[PlanFor]:
-    """Makes a plan for each device, without native functions. graph: after the passes. states: see `lower`.
+    """Makes a plan for each device, without its native functions and products of bytes.
 
+    graph: after the passes. states: see `lower`.
     packings: of earlier plans of the model; later ones read their weights where that takes little longer. Raises
     what `limited` and `lower` raise.
     """
     plans: list[PlanFor] = []
     for info in devices:
-        target = limited(target_of(info), config)
+        target = limited(target_of(replace(info, dot_product="")), config)
         chooser = SharedPackings(_chooser(info, tuning), packings)
         prepared = Prepared(graph, config, target, chooser, bad_forms=bad_forms(info))
         plan = PlanFor(prepared.plan(states=states), info.key, target)

@@ -22,5 +22,5 @@ def target_of(info: DeviceInfo, native_functions: bool = False) -> Target:
         limits, kind, info.compute_units, info.half_images, info.max_read_images, info.fp16_arithmetic,
         info.byte_images, info.local_memory_bytes, Alignment(row, base, info.max_allocation_bytes) if row else None,
         info.max_work_group_size, linear, LLVMPIPE_ROUNDS if "llvmpipe" in info.name else None,
-        info.vector_floats, native_functions,
+        info.vector_floats, native_functions, info.dot_product,
     )

@@ -11,10 +11,9 @@ import numpy
 import numpy.typing as npt
 
 from imgconv.arrays import Array, Arrays
-from imgconv.cl.context import Image, image_dtype, image_shape
+from imgconv.cl.context import Image, element_type, image_dtype, image_shape
 from imgconv.cl.context import Memory, is_image, is_memory
 from imgconv.compiling.plan import Plan, Storage
-from imgconv.dtype import DTYPES
 from imgconv.errors import InputError, RangeError
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.moved import EXACT, WIDE
@@ -392,7 +391,7 @@ def _check_size(what: str, value: Value, buffer: Memory, place: Storage) -> None
 
 def image_form(image: Image) -> ImageForm:
     """Size and element type of an OpenCL image."""
-    return ImageForm(image.width, image.height, max(1, image.array_size), DTYPES[str(image_dtype(image))])
+    return ImageForm(image.width, image.height, max(1, image.array_size), element_type(image))
 
 
 def _check_image(what: str, value: Value, image: Image, texture: Texture) -> list[tuple[Texels, Texels, Texels]]:

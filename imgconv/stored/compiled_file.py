@@ -21,6 +21,7 @@ import numpy
 from imgconv.arrays import Array, Shapes
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
+from imgconv.dtype import DOT_PRODUCTS
 from imgconv.errors import InputError, ModelError
 from imgconv.files.container import Blob, Container, places_of, write_container
 from imgconv.files.flat import Table
@@ -253,17 +254,18 @@ class SavedModel:
         """The plan that was made for this kind of device and these kernels, with its weights; None if there is none.
 
         device: DeviceInfo.key. The plan has binaries only if they are of this device and driver. A plan that uses
-        native functions is for the device and driver on which they were measured, whatever `target` says of them.
+        native functions or products of bytes is for the device and driver on which they were measured, whatever
+        `target` says of them.
         """
         return self._read(lambda: self._plan_for(device, target))
 
     def _plan_for(self, device: str, target: Target) -> PlanFor | None:
         wanted, common = dict(_target_values(target)), COMMON.read_text(encoding="utf-8")
-        del wanted["native_functions"]
+        del wanted["native_functions"], wanted["dot_product"]
         fitting = [
             plan for plan in self.table.plans
             if plan.common == common and {name: getattr(plan.target, name) for name in wanted} == wanted
-            and (plan.device == device or not plan.target.native_functions)
+            and (plan.device == device or not (plan.target.native_functions or plan.target.dot_product))
         ]
         table = next((plan for plan in fitting if plan.device == device), fitting[0] if fitting else None)
         if table is None:
@@ -332,6 +334,7 @@ def _target_values(target: Target) -> Mapping[str, Any]:
         "largest_buffer": alignment.limit if alignment else 0, "max_work_group": target.max_work_group,
         "linear_alignment": linear.base if linear else 0, "linear_limit": linear.limit if linear else 0,
         "loop_rounds": target.loop_rounds or 0, "native_functions": target.native_functions,
+        "dot_product": target.dot_product,
     }
 
 
@@ -340,10 +343,12 @@ def _read_target(table: Any) -> Target:
     alignment = Alignment(table.row_alignment, table.base_alignment, table.largest_buffer)
     if table.kind not in get_args(TargetKind):
         raise ValueError(f"kind is {table.kind!r}")
+    if table.dot_product not in DOT_PRODUCTS:
+        raise ValueError(f"dot_product is {table.dot_product!r}")
     return Target(
         ImageLimits(table.image_width, table.image_height, table.image_layers), table.kind, table.compute_units,
         table.half_images, table.max_read_images, table.half_arithmetic, table.byte_images, table.local_memory_bytes,
         alignment if table.row_alignment else None, table.max_work_group,
         Alignment(1, table.linear_alignment, table.linear_limit) if table.linear_alignment else None,
-        table.loop_rounds or None, native_functions=table.native_functions,
+        table.loop_rounds or None, native_functions=table.native_functions, dot_product=table.dot_product,
     )

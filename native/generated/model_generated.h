@@ -1919,7 +1919,8 @@ struct Target FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_LINEAR_ALIGNMENT = 32,
     VT_LINEAR_LIMIT = 34,
     VT_LOOP_ROUNDS = 36,
-    VT_NATIVE_FUNCTIONS = 38
+    VT_NATIVE_FUNCTIONS = 38,
+    VT_DOT_PRODUCT = 40
   };
   uint32_t image_width() const {
     return GetField<uint32_t>(VT_IMAGE_WIDTH, 0);
@@ -1975,6 +1976,9 @@ struct Target FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   bool native_functions() const {
     return GetField<uint8_t>(VT_NATIVE_FUNCTIONS, 0) != 0;
   }
+  const flatbuffers::String *dot_product() const {
+    return GetPointer<const flatbuffers::String *>(VT_DOT_PRODUCT);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint32_t>(verifier, VT_IMAGE_WIDTH, 4) &&
@@ -1996,6 +2000,8 @@ struct Target FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyField<uint64_t>(verifier, VT_LINEAR_LIMIT, 8) &&
            VerifyField<uint32_t>(verifier, VT_LOOP_ROUNDS, 4) &&
            VerifyField<uint8_t>(verifier, VT_NATIVE_FUNCTIONS, 1) &&
+           VerifyOffset(verifier, VT_DOT_PRODUCT) &&
+           verifier.VerifyString(dot_product()) &&
            verifier.EndTable();
   }
 };
@@ -2058,6 +2064,9 @@ struct TargetBuilder {
   void add_native_functions(bool native_functions) {
     fbb_.AddElement<uint8_t>(Target::VT_NATIVE_FUNCTIONS, static_cast<uint8_t>(native_functions), 0);
   }
+  void add_dot_product(flatbuffers::Offset<flatbuffers::String> dot_product) {
+    fbb_.AddOffset(Target::VT_DOT_PRODUCT, dot_product);
+  }
   explicit TargetBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -2088,11 +2097,13 @@ inline flatbuffers::Offset<Target> CreateTarget(
     uint32_t linear_alignment = 0,
     uint64_t linear_limit = 0,
     uint32_t loop_rounds = 0,
-    bool native_functions = false) {
+    bool native_functions = false,
+    flatbuffers::Offset<flatbuffers::String> dot_product = 0) {
   TargetBuilder builder_(_fbb);
   builder_.add_linear_limit(linear_limit);
   builder_.add_largest_buffer(largest_buffer);
   builder_.add_local_memory_bytes(local_memory_bytes);
+  builder_.add_dot_product(dot_product);
   builder_.add_loop_rounds(loop_rounds);
   builder_.add_linear_alignment(linear_alignment);
   builder_.add_max_work_group(max_work_group);
@@ -2130,8 +2141,10 @@ inline flatbuffers::Offset<Target> CreateTargetDirect(
     uint32_t linear_alignment = 0,
     uint64_t linear_limit = 0,
     uint32_t loop_rounds = 0,
-    bool native_functions = false) {
+    bool native_functions = false,
+    const char *dot_product = nullptr) {
   auto kind__ = kind ? _fbb.CreateString(kind) : 0;
+  auto dot_product__ = dot_product ? _fbb.CreateString(dot_product) : 0;
   return imgconv::stored::CreateTarget(
       _fbb,
       image_width,
@@ -2151,7 +2164,8 @@ inline flatbuffers::Offset<Target> CreateTargetDirect(
       linear_alignment,
       linear_limit,
       loop_rounds,
-      native_functions);
+      native_functions,
+      dot_product__);
 }
 
 struct Storage FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {

@@ -5,11 +5,13 @@
 namespace imgconv {
 namespace {
 
-cl_image_format format_of(imgconv_dtype dtype) {
-  switch (dtype) {
+cl_image_format format_of(const Storage &storage) {
+  if (storage.integers) return {CL_RGBA, CL_UNSIGNED_INT8};
+  switch (storage.dtype) {
     case IMGCONV_FLOAT32: return {CL_RGBA, CL_FLOAT};
     case IMGCONV_FLOAT16: return {CL_RGBA, CL_HALF_FLOAT};
     case IMGCONV_INT8: return {CL_RGBA, CL_SNORM_INT8};
+    case IMGCONV_UINT32: return {CL_RGBA, CL_UNSIGNED_INT32};
     default: return {CL_RGBA, CL_UNORM_INT8};
   }
 }
@@ -89,7 +91,7 @@ Memory DeviceMemory::new_exchanged(const Storage &storage) const {
 
 // buffer: null for an image with memory of its own.
 Memory DeviceMemory::new_image(const Storage &storage, const Memory &buffer) const {
-  const cl_image_format format = format_of(storage.dtype);
+  const cl_image_format format = format_of(storage);
   cl_image_desc description{};
   description.image_type = storage.layers > 1 ? CL_MEM_OBJECT_IMAGE2D_ARRAY : CL_MEM_OBJECT_IMAGE2D;
   description.image_width = storage.width;
@@ -126,10 +128,13 @@ void DeviceMemory::fill(const Storage &storage, const Memory &memory, uint8_t va
   const Opencl &cl = *context_.cl;
   const cl_float number = value;
   const cl_float texel[4] = {number, number, number, number};
+  const cl_uint integers[4] = {value, value, value, value};
+  const bool is_integer = storage.integers || storage.dtype == IMGCONV_UINT32;
   const size_t size[3] = {storage.width, storage.height, storage.layers};
   cl_command_queue queue = context_.queue.get();
   check(storage.is_image()
-            ? cl.clEnqueueFillImage(queue, memory.get(), texel, ORIGIN, size, 0, nullptr, nullptr)
+            ? cl.clEnqueueFillImage(queue, memory.get(), is_integer ? static_cast<const void *>(integers) : texel,
+                                    ORIGIN, size, 0, nullptr, nullptr)
             : cl.clEnqueueFillBuffer(queue, memory.get(), &value, 1, 0, storage.bytes, 0, nullptr, nullptr),
         "filling '", storage.name, "'");
 }

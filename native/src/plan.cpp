@@ -27,6 +27,7 @@ class Reader {
     plan_.device = text(table_.device());
     plan_.common = text(table_.common());
     plan_.native_functions = table_.target() && table_.target()->native_functions();
+    plan_.dot_product = table_.target() && table_.target()->dot_product() && table_.target()->dot_product()->size();
     plan_.local_memory_bytes = table_.target() ? table_.target()->local_memory_bytes() : 0;
     plan_.workspace_bytes = number(table_.workspace_bytes(), 0, LARGEST, "the workspace");
     each(table_.slots(), [&](const stored::Slot &slot) { plan_.slots.push_back(read_slot(slot)); });
@@ -119,11 +120,18 @@ class Reader {
     return value;
   }
 
+  // Texels of integers have a dtype that no array has.
+  void read_type(Storage &storage, const flatbuffers::String *name) {
+    storage.integers = text(name) == "unsigned_int8";
+    storage.dtype = storage.integers ? IMGCONV_UINT8 : dtype(name);
+  }
+
   // table: a Slot or a Storage.
   template <class Table>
   void read_image(Storage &storage, const Table &table) const {
     const imgconv_dtype type = storage.dtype;
-    if (type != IMGCONV_FLOAT32 && type != IMGCONV_FLOAT16 && type != IMGCONV_INT8 && type != IMGCONV_UINT8) {
+    if (type != IMGCONV_FLOAT32 && type != IMGCONV_FLOAT16 && type != IMGCONV_INT8 && type != IMGCONV_UINT8 &&
+        type != IMGCONV_UINT32) {
       damaged("there are no images of ", dtype_name(type));
     }
     storage.linear = table.linear();
@@ -138,7 +146,7 @@ class Reader {
     Storage slot;
     slot.name = join("slot ", plan_.slots.size());
     slot.place = Place::image;
-    slot.dtype = dtype(table.dtype());
+    read_type(slot, table.dtype());
     read_image(slot, table);
     return slot;
   }
@@ -146,7 +154,7 @@ class Reader {
   Storage read_storage(const stored::Storage &table) {
     Storage storage;
     storage.name = text(table.name());
-    storage.dtype = dtype(table.dtype());
+    read_type(storage, table.dtype());
     storage.state = table.state();
     storage.whole = table.whole();
     storage.place = static_cast<Place>(index(table.memory(), 4, "kind of memory"));
@@ -472,6 +480,7 @@ void require_launch(const Plan &plan, const Launch &launch, const DeviceInfo &in
 // The first limit of the device that the plan does not keep; empty if it fits.
 std::string misfit(const Plan &plan, const DeviceInfo &info) {
   try {
+    require(!plan.dot_product || plan.device == info.key(), "products of bytes as its own device has them");
     require(!plan.native_functions || plan.device == info.key(), "native functions as exact as those of its own device");
     require(!plan.computes_in_half || info.has("cl_khr_fp16"), "arithmetic in half (cl_khr_fp16)");
     require_room("bytes in one allocation", plan.workspace_bytes, info.max_allocation_bytes);

@@ -39,6 +39,7 @@ struct Storage {
   bool linear = false;     // its texels are in a buffer, row by row
   bool exchanged = false;  // an input or an output
   bool whole = false;      // see Check in model.fbs
+  bool integers = false;   // kernels read its texels as integers
   bool spare = false;      // no launch uses it
   Texels texels;
 
@@ -164,6 +165,7 @@ struct Plan {
   Forms forms;  // that it takes
   bool computes_in_half = false;
   bool native_functions = false;  // they were measured on `device` only
+  bool dot_product = false;       // its instruction was tried there only
   uint64_t local_memory_bytes = 0;  // of the device that it was made for; 0: not known
   std::string unsupported;  // what of it this library does not do; empty: nothing
 

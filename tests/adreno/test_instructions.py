@@ -159,3 +159,12 @@ def test_an_image_of_bytes_is_written_in_parts_of_255() -> None:
     zero = numpy.zeros(2, int)
     memory.write_texels(0, numpy.arange(2), zero, zero, texel)
     assert target.tolist() == [[[[0, 128, 255, 153], [0, 255, 0, 1]]]]
+
+
+def test_integers_are_written_to_an_image_of_bytes_as_they_are() -> None:
+    """Those past 255 are 255, as in an image of CL_UNSIGNED_INT8."""
+    none, target = numpy.zeros(0, numpy.uint32), numpy.zeros((1, 1, 1, 4), numpy.uint8)
+    memory = Memory(none, none, [], [target], {}, numpy.zeros((1, 0), numpy.uint8))
+    zero = numpy.zeros(1, int)
+    memory.write_texels(0, zero, zero, zero, numpy.array([[1, 255, 256, 2**32 - 1]], numpy.uint32))
+    assert target.tolist() == [[[[1, 255, 255, 255]]]]

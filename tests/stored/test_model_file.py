@@ -161,7 +161,7 @@ def test_the_plan_that_fits(tmp_path: Path) -> None:
     assert not any(model.plan_for("the device", other) for other in others)
     assert model.plan_for("the device", replace(target, vector_floats=8))  # only kernels are chosen by it
     # A field that is added has to be compared too.
-    assert {f.name for f in fields(target)} - {"vector_floats", "native_functions"} == {
+    assert {f.name for f in fields(target)} - {"vector_floats", "native_functions", "dot_product"} == {
         "limits", "kind", "compute_units", "half_images", "max_read_images", "half_arithmetic", "byte_images",
         "local_memory_bytes", "images_in_buffers", "max_work_group", "linear", "loop_rounds",
     }
@@ -180,6 +180,18 @@ def test_a_plan_with_native_functions_is_for_the_device_on_which_they_were_measu
         assert own and own.plan.launches == made[True].launches
         assert other and other.plan.launches == made[False].launches
         assert one.plan_for("own", there) and not one.plan_for("other", there)
+
+
+def test_a_plan_that_sums_integers_is_for_the_device_on_which_their_instruction_was_tried(tmp_path: Path) -> None:
+    graph, target = graph_of("conv_gru", False), DEVICES["small gpu"]
+    tried = replace(target, dot_product="qcom")
+    plans = [PlanFor(lower(graph, CONFIG, each), "own", each) for each in (tried, target)]
+    save_model(tmp_path / "both", graph, CONFIG, plans)
+    save_model(tmp_path / "one", graph, CONFIG, plans[:1])
+    both, one = SavedModel.open(tmp_path / "both"), SavedModel.open(tmp_path / "one")
+    assert [each.target.dot_product for each in both.read_plans()] == ["qcom", ""]
+    assert one.plan_for("own", target) and not one.plan_for("other", target)
+    assert both.plan_for("other", target)
 
 
 def test_plans_for_several_devices(tmp_path: Path) -> None:

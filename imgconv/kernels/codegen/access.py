@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from imgconv.dtype import FLOAT16, FLOAT32, UINT8, DType
+from imgconv.dtype import FLOAT16, FLOAT32, UINT8, UINT32, DType
 from imgconv.graph.expression import Digits, Expression, Forms, literal_text, render
 from imgconv.graph.index import Index, Lookup, Variable, constant, variable_index
 from imgconv.graph.nodes import Operand
-from imgconv.graph.quantization import BYTES, Quantization
+from imgconv.graph.quantization import BYTES, Quantization, before_rounding
 from imgconv.graph.view import Bound, needed
 from imgconv.kernels.layout import LANES, HostBuffer, Placement, Texture, Tiling
 
@@ -98,10 +98,11 @@ def read_function(
 ) -> tuple[str, str]:
     """The name and the definition of the function that reads a texel of a tiled or linear grid, zero outside of it.
 
-    For linear grids only: inside: every read is inside the grid. dtype: the result's. zeros: reads outside must give
+    dtype: the result's; of a grid that is not linear float, or uint for the integers of its image.
+    For linear grids only: inside: every read is inside the grid. zeros: reads outside must give
     zero. If not, they give the nearest texel, because CPU compilers make faster code of reads without branches.
     """
-    tiling, kind, helpers = texture.tiling, f"{dtype.scalar}4", list[str]()
+    tiling, kind, zero = texture.tiling, f"{dtype.scalar}4", "0" if dtype == UINT32 else "0.0f"
     if tiling.linear:
         load = texture.dtype.load
         if dtype != FLOAT32:
@@ -114,57 +115,84 @@ def read_function(
     else:
         name = f"read_tiled_{_signature(tiling)}"
         read = f"read_imagef(image, TEXEL, {coordinates(tiling)})"
-        if texture.quantization:
+        if dtype == UINT32:
+            name, read = f"{name}_as_uint", read.replace("imagef", "imageui", 1)
+        elif texture.quantization:
             name += f"_{_named_levels(texture.quantization)}"
-            read = _decoded(read, texture.quantization, helpers)
+            read = _decoded(read, texture.quantization)
         body = f"return {read}"
-    test = f"  if (x < 0 || x >= {tiling.width} || y < 0 || y >= {tiling.height}) return ({kind})(0.0f);\n"
+    test = f"  if (x < 0 || x >= {tiling.width} || y < 0 || y >= {tiling.height}) return ({kind})({zero});\n"
     head = f"inline {kind} {name}({image_type(texture)} image, int x, int y) {{\n"
-    return name, "".join(helpers) + once(name, f"{head}{'' if inside or not zeros else test}  {body};\n}}\n")
+    return name, once(name, f"{head}{'' if inside or not zeros else test}  {body};\n}}\n")
 
 
-def write_function(texture: Texture) -> tuple[str, str]:
-    """The name and the definition of the function that writes a texel of a tiled or linear grid."""
-    tiling, helpers = texture.tiling, list[str]()
+def write_function(texture: Texture, levels: bool = False) -> tuple[str, str]:
+    """The name and the definition of the function that writes a texel of a tiled or linear grid.
+
+    levels: see `_write`.
+    """
+    tiling = texture.tiling
     if tiling.linear:
         name = f"write_linear_{texture.dtype}_{tiling.width}x{tiling.height}"
         body = texture.dtype.store.format(f"y * {tiling.width} + x")
     else:
-        name, value = f"write_tiled_{_signature(tiling)}", "value"
+        name = f"write_tiled_{_signature(tiling)}"
         if texture.quantization:
-            name += f"_{_named_levels(texture.quantization)}"
-            value = _encoded(value, texture.quantization, helpers)
-        body = f"write_imagef(image, {coordinates(tiling)}, {value})"
+            name += f"_{_named_levels(texture.quantization)}" + ("_unrounded" if levels else "")
+        body = _write("image", coordinates(tiling), "value", texture.quantization, levels)
     head = f"inline void {name}({image_type(texture, True)} image, int x, int y, float4 value) {{\n"
-    return name, "".join(helpers) + once(name, f"{head}  {body};\n}}\n")
+    return name, once(name, f"{head}  {body};\n}}\n")
 
 
-# Levels of a quantised network. Images of bytes are normalised: a byte is read as itself divided by 255, which drivers
-# may round.
+# Levels of a quantised network. Their images are of integers.
 
 
-def _decoded(read: str, quantization: Quantization, helpers: list[str]) -> str:
-    """The text of the numbers whose bytes an image gives. Adds a function that it calls to `helpers`."""
-    name = _named_levels(replace(quantization, scale=1.0))
-    level = "rint(texel * 255.0f)"
-    if quantization.low < 0:
-        helpers.append(once(name, (
-            f"inline float4 {name}(float4 texel) {{\n  const float4 level = {level};\n"
-            f"  return select(level, level - {BYTES}.0f, level > {quantization.high}.0f);\n}}\n"
-        )))
-    made = f"{name}({read})" if quantization.low < 0 else level.replace("texel", read)
+def _decoded(read: str, quantization: Quantization) -> str:
+    """The text of the numbers whose bytes a read_imagef reads."""
+    levels = read.replace("read_imagef(", "read_imageui(", 1)
+    if quantization.low:
+        made = f"(convert_float4(({levels} + {-quantization.low}u) & {BYTES - 1}u) - {-quantization.low}.0f)"
+    else:
+        made = f"convert_float4({levels})"
     return made if quantization.scale == 1 else f"({made} * {literal_text(quantization.scale)})"
 
 
-def _encoded(numbers: str, quantization: Quantization, helpers: list[str]) -> str:
-    """The text of the texel that holds these numbers. Adds a function that it calls to `helpers`."""
-    reciprocal = "" if quantization.scale == 1 else f" * {literal_text(1 / quantization.scale)}"
-    name = "to_bytes"
+def packed_levels(texel: str, quantization: Quantization, helpers: list[str]) -> str:
+    """The text of a uint whose bytes are numbers less `low`, from 0 to 255. texel: a uint4 of the bytes of an image."""
+    packed = f"packed_levels({texel})"
+    if not quantization.low:
+        return packed
+    # Adds to all four bytes at once: their low bits do not reach the next byte.
+    name, every = f"levels_from_minus_{-quantization.low}", 0x01010101
+    low, high = (-quantization.low & 127) * every, (-quantization.low & 128) * every
     helpers.append(once(name, (
-        f"inline float4 {name}(float4 level) {{\n"
-        f"  return select(level, level + {BYTES}.0f, level < 0.0f) * (1.0f / 255.0f);\n}}\n"
+        f"inline uint {name}(uint bytes) {{\n  return ((bytes & {127 * every:#x}u) + {low:#x}u) ^ "
+        f"((bytes ^ {high:#x}u) & {128 * every:#x}u);\n}}\n"
     )))
-    return f"{name}(rint({numbers}{reciprocal}))"
+    return f"{name}({packed})"
+
+
+def unrounded(epilogue: Expression, output: Placement) -> Expression | None:
+    """The epilogue without its last steps, if these round to the levels of the texture that holds the output."""
+    quantization = output.storage.quantization if isinstance(output.storage, Texture) else None
+    return None if quantization is None else before_rounding(epilogue, quantization)
+
+
+def _write(image: str, where: str, numbers: str, quantization: Quantization | None, levels: bool = False) -> str:
+    """The text that writes numbers to a texel, of an image of levels if there is a quantization.
+
+    levels: the numbers are levels that are to be rounded to the nearest one of the quantization.
+    """
+    if quantization is None:
+        return f"write_imagef({image}, {where}, {numbers})"
+    if levels:
+        numbers = f"clamp({numbers}, {quantization.low}.0f, {quantization.high}.0f)"
+    elif quantization.scale != 1:
+        numbers = f"{numbers} * {literal_text(1 / quantization.scale)}"
+    made = f"as_uint4(convert_int4_rte({numbers}))"
+    return f"write_imageui({image}, {where}, {made} & {BYTES - 1}u)" if quantization.low else (
+        f"write_imageui({image}, {where}, {made})"
+    )
 
 
 def _named_levels(quantization: Quantization) -> str:
@@ -180,7 +208,8 @@ def read_text(
 ) -> str:
     """The text that reads texel (x, y) of a texture's grid. Adds a helper function that it calls to `helpers`.
 
-    inside: every read is inside the grid, so that none needs the sampler's border. dtype: the result's.
+    inside: every read is inside the grid, so that none needs the sampler's border. dtype: the result's; uint gives the
+    integers that an image of integers has.
     centre: x and y are floats, the texel's centre; the texture must be an image of one tile. past: for x and for y,
     whether a read past the end of the grid must give zero. before: whether one before its start must, or has x < 0.
     """
@@ -193,29 +222,34 @@ def read_text(
             for name, size, tested in (("x", tiling.width, past[0]), ("y", tiling.height, past[1]))
         )
         place = f"{sampler}({where})({x}, {y}))"
+        if dtype == UINT32:
+            return f"read_imageui({image}, {place}"
         if texture.quantization is None:
             return f"read_image{dtype.scalar[0]}({image}, {place}"
-        numbers = _decoded(f"read_imagef({image}, {place}", texture.quantization, helpers)
+        numbers = _decoded(f"read_imagef({image}, {place}", texture.quantization)
         return numbers if dtype == FLOAT32 else f"convert_{dtype.scalar}4({numbers})"
     name, definition = read_function(
-        texture, inside and tiling.linear, dtype if tiling.linear else FLOAT32, before or any(past) or not tiling.linear
+        texture, inside and tiling.linear, dtype if tiling.linear or dtype == UINT32 else FLOAT32,
+        before or any(past) or not tiling.linear,
     )
     helpers.append(definition)
     read = f"{name}({image}, x, y)"
-    return read if tiling.linear or dtype == FLOAT32 else f"convert_{dtype.scalar}4({read})"
+    return read if tiling.linear or dtype in (FLOAT32, UINT32) else f"convert_{dtype.scalar}4({read})"
 
 
-def write_text(image: str, texture: Texture, helpers: list[str], dtype: DType = FLOAT32) -> str:
+def write_text(
+    image: str, texture: Texture, helpers: list[str], dtype: DType = FLOAT32, levels: bool = False
+) -> str:
     """The text that writes `texel` at (x, y) of a texture's grid. Adds a helper function that it calls to `helpers`.
 
-    dtype: of the texel. The texture must be one image if it is not float.
+    dtype: of the texel. The texture must be one image if it is not float. levels: see `_write`.
     """
     if texture.tiling.is_one_image and texture.quantization:
         numbers = "texel" if dtype == FLOAT32 else "convert_float4(texel)"
-        return f"write_imagef({image}, (int2)(x, y), {_encoded(numbers, texture.quantization, helpers)})"
+        return _write(image, "(int2)(x, y)", numbers, texture.quantization, levels)
     if texture.tiling.is_one_image:
         return f"write_image{dtype.scalar[0]}({image}, (int2)(x, y), texel)"
-    name, definition = write_function(texture)
+    name, definition = write_function(texture, levels)
     helpers.append(definition)
     return f"{name}({image}, x, y, texel)"
 
@@ -340,7 +374,7 @@ class Emitter:
         if tiling.is_one_image:
             read = f"read_imagef({image}, {'' if inside else 'TEXEL, '}(int2)({where_x}, {where_y}))"
             if storage.quantization:
-                read = _decoded(read, storage.quantization, self.helpers)
+                read = _decoded(read, storage.quantization)
         else:
             function, definition = read_function(storage, inside and tiling.linear)
             self.helpers.append(definition)
@@ -444,8 +478,18 @@ class Emitter:
 
     # Stores
 
-    def store(self, placement: Placement, position: list[Index], value: str) -> None:
-        """Writes a float4 to the four lanes of a position. Lanes past the end of the packed axis become zero."""
+    def store_result(
+        self, epilogue: Expression, arguments: Mapping[int, str], placement: Placement, position: list[Index]
+    ) -> None:
+        """Stores an epilogue's result; `store` rounds it if it is of levels."""
+        found = unrounded(epilogue, placement)
+        self.store(placement, position, self.compute(found or epilogue, arguments), found is not None)
+
+    def store(self, placement: Placement, position: list[Index], value: str, levels: bool = False) -> None:
+        """Writes a float4 to the four lanes of a position. Lanes past the end of the packed axis become zero.
+
+        levels: see `_write`.
+        """
         storage, packed = placement.storage, placement.layout.packed
         channel = constant(0) if packed is None else position[packed]
         size = placement.layout.channels(placement.shape)
@@ -458,11 +502,9 @@ class Emitter:
         x, y, _ = placement.address([e.substitute({LANE: constant(0)}) for e in position])
         target = f"{self.index(x)}, {self.index(y)}"
         if storage.tiling.is_one_image:
-            if storage.quantization:
-                value = _encoded(value, storage.quantization, self.helpers)
-            self.lines.append(f"write_imagef(output, (int2)({target}), {value});")
+            self.lines.append(f"{_write('output', f'(int2)({target})', value, storage.quantization, levels)};")
         else:
-            function, definition = write_function(storage)
+            function, definition = write_function(storage, levels)
             self.helpers.append(definition)
             self.lines.append(f"{function}(output, {target}, {value});")
 

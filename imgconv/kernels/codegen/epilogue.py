@@ -8,7 +8,7 @@ for all positions of a work item, before the calls. A sum can start with the bia
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from imgconv.dtype import FLOAT16, FLOAT32, DType
@@ -17,7 +17,9 @@ from imgconv.graph.expression import (
 )
 from imgconv.graph.index import Index, Variable, variable, variable_index
 from imgconv.graph.nodes import IDENTITY, Node, Operand
-from imgconv.kernels.codegen.access import LANE, Emitter, KernelArgument, image_type, named_function, write_text
+from imgconv.kernels.codegen.access import (
+    LANE, Emitter, KernelArgument, image_type, named_function, unrounded, write_text,
+)
 from imgconv.kernels.layout import LANES, Placement
 
 
@@ -26,7 +28,8 @@ class Epilogue:
     """An epilogue for a template: function definitions, the call, the text of the parameters, and the arguments.
 
     loads: statements to run once for each `quad`, before the calls. start: the initial value of a sum. start_loads:
-    statements to run before `start`. dtype: of the four numbers that the function takes and returns.
+    statements to run before `start`. dtype: of the four numbers that the function takes and returns. levels: whether
+    they are levels that are not rounded yet.
     """
 
     functions: str
@@ -37,6 +40,7 @@ class Epilogue:
     start: str = "0.0f"
     start_loads: str = ";"
     dtype: DType = FLOAT32
+    levels: bool = False
 
     @property
     def in_half(self) -> int:
@@ -46,15 +50,18 @@ class Epilogue:
 
 def build_epilogue(
     node: Node, output: Placement, placements: Mapping[str, Placement], forms: Forms, prefix: str = "",
-    starts: bool = False, dtype: DType = FLOAT32,
+    starts: bool = False, dtype: DType = FLOAT32, written: bool = False,
 ) -> Epilogue:
     """The epilogue of a node whose kernel defines EPILOGUE(sum, column, row, quad).
 
     prefix: of the arguments' names, if a kernel has two epilogues. starts: whether a sum may start with the bias.
-    dtype: of the sums, and of the epilogue too if this gives the same.
+    dtype: of the sums, and of the epilogue too if this gives the same. written: whether its result is stored by
+    `output_constants`, which then rounds levels.
     """
+    found = unrounded(node.epilogue, output) if written else None
+    node = node if found is None else replace(node, epilogue=found)
     if node.epilogue == IDENTITY:
-        return Epilogue("", "(sum)", "", (), dtype=dtype)
+        return Epilogue("", "(sum)", "", (), dtype=dtype, levels=found is not None)
     emitter = Emitter.storing(forms, output.storage, f"{prefix}e_")
     quads = output.layout.quads(output.shape)
     width, height = output.layout.grid(output.shape)
@@ -91,7 +98,7 @@ def build_epilogue(
     arguments = (*emitter.arguments, *of_quad.arguments, *of_start.arguments)
     return Epilogue(
         functions, f"{name}(sum, column, row, quad{names})", parameters, arguments, " ".join(of_quad.lines) or ";",
-        start, " ".join(of_start.lines) or ";", dtype,
+        start, " ".join(of_start.lines) or ";", dtype, found is not None,
     )
 
 
@@ -102,7 +109,7 @@ def output_constants(output: Placement, channels: int, epilogue: Epilogue, helpe
     """
     return {
         "OUTPUT_IMAGE": image_type(output.texture, True),
-        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.texture, helpers, epilogue.dtype),
+        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.texture, helpers, epilogue.dtype, epilogue.levels),
         "HALF_EPILOGUE": epilogue.in_half,
         "OUTPUT_PITCH": output.layout.quads(output.storage.shape), "OUTPUT_OFFSET": output.channel_offset // LANES,
         "OUTPUT_QUADS": ceil(channels / LANES), "LAST_LANES": (channels - 1) % LANES + 1,

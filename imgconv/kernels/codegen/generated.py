@@ -140,7 +140,7 @@ def generate(
         arguments = {0: result}
         for number, operand in enumerate(node.epilogue_operands, 1):
             arguments[number] = emitter.load(operand, placements[operand.value], axes)
-        emitter.store(output, list(position), emitter.compute(node.epilogue, arguments))
+        emitter.store_result(node.epilogue, arguments, output, list(position))
     # Texels are vectors already. But lanes hide that in a long sum each addition waits for the one before.
     return on_grid(emitter, output, grid, group, target, prod(steps) > LONG_WALK)
 

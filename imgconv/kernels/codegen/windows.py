@@ -73,7 +73,7 @@ def kernel(step: Step[Fixed, Sharing], emitting: Emitting) -> KernelSource:
             arguments = {0: emitter.name("float4", total)}
             for argument, operand in enumerate(node.epilogue_operands, 1):
                 arguments[argument] = emitter.load(operand, placements[operand.value], own)
-            emitter.store(output, list(place), emitter.compute(node.epilogue, arguments))
+            emitter.store_result(node.epilogue, arguments, output, list(place))
         emitter.lines.append("}")
     return on_grid(emitter, output, grid, None, target)
 

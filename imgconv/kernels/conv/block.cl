@@ -5,6 +5,7 @@
 // Both kernels define TILE, the texels of an input quad that a work item keeps, and WEIGHT(n), weight n of the step.
 
 #pragma once
+#include "kernels/lib/dot.cl"
 #include "kernels/conv/winograd.cl"
 
 #ifndef EACH_LANE
@@ -44,6 +45,20 @@
 // Intel's CPU compiler then makes faster code.
 #define LANE_WEIGHT(n, channel) const VECTOR weight_##channel = WEIGHT((n) * BLOCK_VECTORS + o);
 #define ADD_LANE(n, channel) total = mad((VECTOR)(texel.channel), weight_##channel, total);
+#if INTEGERS
+#define ADD_STEP(sum)                                                                            \
+  _Pragma("unroll") for (int o = 0; o < BLOCK_VECTORS; o++) {                                    \
+    const uint4 weight = WEIGHT(o);                                                              \
+    _Pragma("unroll") for (int row = 0; row < BLOCK_ROWS; row++)                                 \
+      _Pragma("unroll") for (int column = 0; column < BLOCK_COLUMNS; column++) {                 \
+        const uint texel = TILE[ROW_AT(row, ky)][TEXEL_AT(column, kx)];                          \
+        const int4 total = sum[row][column][o];                                                  \
+        sum[row][column][o] = (int4)(                                                            \
+            DOT(total.x, weight.x, texel), DOT(total.y, weight.y, texel),                        \
+            DOT(total.z, weight.z, texel), DOT(total.w, weight.w, texel));                       \
+      }                                                                                          \
+  }
+#else
 #define ADD_STEP(sum)                                                          \
   _Pragma("unroll") for (int o = 0; o < BLOCK_VECTORS; o++) {                  \
     EACH_LANE(LANE_WEIGHT)                                                     \
@@ -55,6 +70,7 @@
         sum[row][SUM_AT(column, kx)][o] = total;                               \
       }                                                                        \
   }
+#endif
 
 // Stores quad o of the block. Not in a loop: compilers give up unrolling one over long epilogues, and then keep all sums
 // in memory.

@@ -54,6 +54,10 @@ BLOCKS_ON_SMALL_GPU = (
     *(block for block in BLOCKS_ON_GPU if prod(block) <= MOST_SUMS),
     (1, 1, 2), (1, 1, 3), (1, 1, 4), (3, 1, 1), (3, 1, 2), (5, 1, 2), (2, 2, 3), (3, 2, 2), (13, 1, 1),
 )
+# Blocks for sums of integers on it: a texel is packed once for all quads, and weights take fewer registers.
+BLOCKS_OF_INTEGERS = (
+    *BLOCKS_ON_GPU, (1, 1, 2), (1, 1, 4), (2, 1, 4), (1, 1, 8), (2, 1, 8), (7, 1, 4), (13, 1, 2), (5, 1, 4),
+)
 # Work items that share a sum on a phone's GPU, the most waves of a launch for which they pay, and the most work items
 # for which waves of half the size do.
 PARTS_ON_SMALL_GPU, SHARED_WAVES, NARROW_ITEMS = (1, 2, 4, 8, 16), 128, 2048
@@ -63,15 +67,16 @@ BLOCKS_IN_HALF = ((7, 2, 2), (8, 2, 1), (13, 1, 2))
 
 def candidates(
     problem: Problem, kind: TargetKind, compute_units: int = LARGE_GPU, vector_floats: int = AVX512,
-    max_work_group: int = WAVE,
+    max_work_group: int = WAVE, dot_products: bool = False,
 ) -> list[Specialisation]:
     """The specialisations worth measuring for a problem. kind: 'cpu' or 'gpu'.
 
-    compute_units: of a GPU. vector_floats: in a register of a CPU. max_work_group: work items.
+    compute_units: of a GPU. vector_floats: in a register of a CPU. max_work_group: work items. dot_products: whether
+    sums of integers are worth measuring.
     """
     made = _on_cpu(problem, vector_floats) if kind == "cpu" else _on_gpu(problem)
     if kind == "gpu" and compute_units < LARGE_GPU:
-        made = _on_small_gpu(problem)
+        made = _on_small_gpu(problem, dot_products and problem.levels)
     found = _in_groups(problem, _unrolled_in_time(problem, made, kind), max_work_group)
     return [c for c in dict.fromkeys(found) if c.allowed(problem)]
 
@@ -164,11 +169,15 @@ def _on_gpu(problem: Problem) -> Iterator[Specialisation]:
         yield from tiled_candidates(problem)
 
 
-def _on_small_gpu(problem: Problem) -> Iterator[Specialisation]:
+def _on_small_gpu(problem: Problem, integers: bool) -> Iterator[Specialisation]:
     """Candidates for a phone's GPU: weights in images, sums shared until the launch has many waves, narrow waves for
     launches of few."""
     kept: tuple[Keep, ...] = ("line",) if problem.depthwise else ("texel",)
-    for made in _in_blocks(problem, BLOCKS_ON_SMALL_GPU, kept):
+    blocks = _in_blocks(problem, BLOCKS_ON_SMALL_GPU, kept)
+    if integers:
+        of_integers = (replace(each, integers=True) for each in _in_blocks(problem, BLOCKS_OF_INTEGERS, kept))
+        blocks = itertools.chain(blocks, of_integers)
+    for made in blocks:
         items = prod(work_items(problem, made))
         for parts in PARTS_ON_SMALL_GPU if not problem.depthwise else (1,):
             if parts > 1 and (items * parts > SHARED_WAVES * WAVE or parts > problem.group_input_quads):

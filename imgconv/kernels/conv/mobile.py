@@ -8,7 +8,7 @@ from math import ceil, prod
 from imgconv.dtype import FLOAT16
 from imgconv.kernels.conv.problem import (
     Keep, Problem, Specialisation, bytes_of_sum, groups_of, multiply_adds_of, sums_of, texel_reads,
-    tile_size, together_of, weight_reads, weights_are_cut, work_items,
+    tile_size, together_of, weight_reads, weights_are_cut, weights_of_step, work_items,
 )
 from imgconv.kernels.device_model.adreno import WAVE
 from imgconv.kernels.device_model.mobile_gpu import MOBILE_GPU
@@ -27,6 +27,7 @@ NEXT_QUAD, LOOP_SAVES = 2, 3
 ONE_OUTPUT = 2  # registers that are saved if items that share sums make their outputs one after another
 LOOPED = 2.5  # times as many instructions of a loop over the rows of a depthwise window in half that stays
 BESIDE, BESIDE_IN_HALF = 3, 6  # registers besides those of texels, if so a core holds more waves
+PACKING = 4  # instructions that make a uint of a texel of levels
 CUT_READS = 4  # texture reads for a texel of weights that are cut into tiles; estimated
 
 
@@ -34,6 +35,7 @@ def launch_work(problem: Problem, chosen: Specialisation) -> LaunchWork:
     """The work of a launch."""
     sums, texels, items = sums_of(chosen), merged_reads(problem, chosen), prod(chosen.local_size or (WAVE, 1, 1))
     multiply_adds: float = multiply_adds_of(problem, chosen) + (LANES * texels if problem.gated else 0)
+    multiply_adds += PACKING * texels if chosen.integers else 0
     if problem.depthwise and problem.products == FLOAT16 and not is_unrolled(problem, chosen):
         multiply_adds *= LOOPED
     quads = ceil(problem.group_input_quads / chosen.parts)
@@ -71,8 +73,9 @@ def is_unrolled(problem: Problem, chosen: Specialisation) -> bool:
     if problem.depthwise:
         window = prod(tile_size(problem, replace(chosen, keep="window")))
         return LANES * prod(problem.window) * sums + window <= UNROLLED_DEPTHWISE
-    reads = chosen.block_columns * chosen.block_rows + problem.input_lanes * chosen.block_quads
-    return problem.window[1] * (LANES * problem.input_lanes * sums + reads) <= UNROLLED
+    weights = weights_of_step(problem, chosen)
+    reads = chosen.block_columns * chosen.block_rows + weights
+    return problem.window[1] * (LANES * weights // chosen.block_quads * sums + reads) <= UNROLLED
 
 
 def _rounds(problem: Problem, chosen: Specialisation) -> int:
@@ -105,10 +108,10 @@ def _registers(problem: Problem, chosen: Specialisation) -> float:
     of four floats can be of four halves, too.
     """
     sums, texels = sums_of(chosen), prod(tile_size(problem, replace(chosen, keep=_kept(problem, chosen))))
-    weights, taps = 0 if problem.depthwise else problem.input_lanes * chosen.block_quads, prod(problem.window)
+    weights, taps = 0 if problem.depthwise else weights_of_step(problem, chosen), prod(problem.window)
     if taps > 1 and not problem.depthwise:
         window = prod(tile_size(problem, replace(chosen, keep="window")))
-        if taps * (problem.input_lanes * sums + weights) + window <= UNROLLED_ROWS:
+        if taps * (weights // chosen.block_quads * sums + weights) + window <= UNROLLED_ROWS:
             ahead = AHEAD_IN_HALF if problem.accumulator == FLOAT16 else AHEAD
             return ahead * (window + sums + taps * weights)
         unrolled = is_unrolled(problem, chosen)
@@ -117,7 +120,7 @@ def _registers(problem: Problem, chosen: Specialisation) -> float:
             weights *= problem.window[1] if unrolled else 1
         elif _reads_ahead(problem, chosen):
             weights *= 2
-        else:
+        elif not chosen.integers:
             texels += NEXT_QUAD * (chosen.block_quads - 1) if unrolled else -LOOP_SAVES
     elif chosen.parts > 1 and problem.products != FLOAT16:
         texels -= ONE_OUTPUT

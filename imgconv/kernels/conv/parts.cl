@@ -35,8 +35,15 @@ inline int place_of_part(uint part, uint item) {
 
 // All parts of a sum, from the item's own on.
 inline float4 total_of(__local const QUAD_SUM *parts, int own) {
+#if INTEGERS
+  int4 total = parts[own];
+#pragma unroll
+  for (int other = 1; other < PARTS; other++) total += parts[own ^ other];
+  return convert_float4(total);
+#else
   float4 total = TO_FLOAT(parts[own]);
 #pragma unroll
   for (int other = 1; other < PARTS; other++) total += TO_FLOAT(parts[own ^ other]);
   return total;
+#endif
 }

@@ -23,7 +23,8 @@ class Problem:
     phases: the stride of a transposed convolution, else 1. sums: how products are summed. integers: whether the weights
     or the input are integers, whose sums stay exact.
     small: whether every value of the input is known to be at most SMALL. gated: whether the input's channels are
-    multiplied by factors. Both are left out of repr, because measurements are filed under that text.
+    multiplied by factors. levels: whether the input is of levels, and an int holds the sums of their products with
+    weights of one byte. These are left out of repr, because measurements are filed under that text.
     """
 
     batch: int
@@ -43,6 +44,7 @@ class Problem:
     integers: bool = False
     small: bool = field(default=False, repr=False)
     gated: bool = field(default=False, repr=False)
+    levels: bool = field(default=False, repr=False)
 
     @property
     def products(self) -> DType:
@@ -124,7 +126,7 @@ class Specialisation:
     local_size: the work group; None leaves it to the driver. vector_quads: output quads in one vector. parts: work
     items that share a sum. half_quads: input quads of a run, if sums are made of runs in half.
     float_coordinates: if a read may be outside of the image, its coordinates are computed in float. winograd: outputs
-    in a tile of Winograd's minimal filtering along a row, 2 or 4; 0 without it.
+    in a tile of Winograd's minimal filtering along a row, 2 or 4; 0 without it. integers: levels are summed in int.
     """
 
     block_columns: int = 4
@@ -139,6 +141,7 @@ class Specialisation:
     half_quads: int = 0
     float_coordinates: bool = False
     winograd: int = 0
+    integers: bool = False
 
     @property
     def items(self) -> int:
@@ -153,6 +156,7 @@ class Specialisation:
         text += f", vectors of {LANES * self.vector_quads}" if self.vector_quads > 1 else ""
         text += f", {self.half_quads} quads in half" if self.half_quads else ""
         text += ", float coordinates" if self.float_coordinates else ""
+        text += ", sums of integers" if self.integers else ""
         return text + ("" if self.local_size is None else f", work group {'x'.join(map(str, self.local_size))}")
 
     @property
@@ -179,7 +183,11 @@ class Specialisation:
         runs = (problem.sums == "runs") == (self.half_quads > 0) and (
             not self.half_quads or problem.group_input_quads % self.half_quads == 0
         )
-        return inside and kept and vectors and shared and runs and self._tiles(problem) and self._transforms(problem)
+        plain = self.vector_quads == 1 and not (self.weights_in_buffer or self.winograd)
+        summable = problem.levels and problem.sums == "float" and not problem.gated
+        summed = not self.integers or (plain and summable and not weights_are_cut(problem, self))
+        possible = inside and kept and vectors and shared and runs and summed
+        return possible and self._tiles(problem) and self._transforms(problem)
 
     def _tiles(self, problem: Problem) -> bool:
         """Returns whether items do not read through tiles in local memory, or can."""
@@ -356,15 +364,20 @@ def weight_reads(problem: Problem, chosen: Specialisation) -> int:
     if problem.depthwise:
         return taps
     steps = ceil(problem.group_input_quads / chosen.parts) * taps
-    return steps * problem.input_lanes * chosen.block_quads * chosen.passes
+    return steps * weights_of_step(problem, chosen) * chosen.passes
+
+
+def weights_of_step(problem: Problem, chosen: Specialisation) -> int:
+    """Weight texels of a step. One has four weights of an input channel, or four of four each if they are bytes."""
+    return chosen.block_quads * (1 if chosen.integers else problem.input_lanes)
 
 
 def weights_are_cut(problem: Problem, chosen: Specialisation) -> bool:
     """Returns whether the weights have more steps than a row of an image holds, so that they are cut into tiles."""
-    return problem.group_input_quads * taps_of(problem, chosen) > SAFE_WIDTH
+    return problem.group_input_quads * taps_of(problem, chosen) + chosen.integers > SAFE_WIDTH
 
 
 def multiply_adds_of(problem: Problem, chosen: Specialisation) -> int:
-    """Multiply-adds of a work item."""
+    """Multiply-adds of a work item; of integers, four at once."""
     steps = weight_reads(problem, chosen) * LANES
     return steps * chosen.block_rows * chosen.block_columns // max(1, chosen.winograd)

@@ -17,6 +17,7 @@ from imgconv.graph.nodes import Convolution, Node, Operand
 from imgconv.graph.view import View
 from imgconv.kernels.codegen.access import LANE
 from imgconv.kernels.conv.candidates import candidates
+from imgconv.kernels.conv.levels import PackedLevels, why_no_levels
 from imgconv.kernels.conv.problem import BYTE_SCALE, Problem, Specialisation, problem_of
 from imgconv.kernels.conv.text import convolution_kernel, reads_factors
 from imgconv.kernels.conv.weights import PackedWeights, Weights
@@ -73,6 +74,7 @@ def step_of(
     problem = replace(
         problem, sums=sums, integers=exact or array.dtype == numpy.int8, gated=bool(factors),
         small=node.output.name in placing.of_small,
+        levels=not why_no_levels(problem, operation, places[x.value], array),
     )
     return Step(
         (node,), output, places, TEMPLATE, problem, ConvDetails(weights, exact), describe(node), operation_of(node),
@@ -88,15 +90,32 @@ def sums_of(placing: Placing, name: str, weights: Array) -> Sums:
 def kernel(step: Step[Problem, ConvDetails], chosen: Specialisation, emitting: Emitting) -> KernelSource:
     """The kernel of a Step: conv.cl, with packed weights."""
     (node,), problem, weights, exact = step.nodes, step.problem, step.details.weights, step.details.exact
+    if chosen.integers:
+        return _of_integers(step, chosen, emitting)
     bytes_ = weights.array.dtype == numpy.int8 and (chosen.weights_in_buffer or emitting.target.byte_images)
     dtype = INT8 if bytes_ else weights.dtype
     # A byte b of an image is read as b / 127. For exact sums the kernel scales each weight, else the epilogue does.
     if bytes_ and not chosen.weights_in_buffer and not exact:
-        node = replace(node, epilogue=scaled(node.epilogue))
+        node = replace(node, epilogue=scaled(node.epilogue, BYTE_SCALE))
     packed = PackedWeights(weights, problem, chosen.block_quads, chosen.winograd, chosen.weights_in_buffer, dtype)
     storage = emitting.packed(f"{node.output.name}.weights", packed)
     forms = emitting.forms_of(step.output)
     return convolution_kernel(node, problem, chosen, step.output, step.places, storage, forms, exact)
+
+
+def _of_integers(step: Step[Problem, ConvDetails], chosen: Specialisation, emitting: Emitting) -> KernelSource:
+    """The kernel of a Step, by sums of the levels of its input, whose scale is applied to the sum."""
+    (node,), weights = step.nodes, step.details.weights
+    levels = step.places[node.operands[0].value].texture.quantization
+    assert levels is not None, "a problem of levels has an input of levels"
+    packed = PackedLevels(weights, step.problem, chosen.block_quads, levels.low)
+    storage = emitting.packed(f"{node.output.name}.weights", packed)
+    node = replace(node, epilogue=scaled(node.epilogue, levels.scale))
+    forms = emitting.forms_of(step.output)
+    dot_product = emitting.target.dot_product
+    return convolution_kernel(
+        node, step.problem, chosen, step.output, step.places, storage, forms, dot_product=dot_product
+    )
 
 
 def reads_directly(view: View, place: Placement, in_order: bool = True) -> bool:
@@ -125,10 +144,12 @@ def reads_directly(view: View, place: Placement, in_order: bool = True) -> bool:
     return offset.is_constant and (c % LANES == 0 or offset.constant + quads == pitch)
 
 
-def scaled(epilogue: Expression) -> Expression:
-    """The epilogue of a sum whose weights come from an image of bytes: a byte b is read as b / 127."""
+def scaled(epilogue: Expression, scale: float) -> Expression:
+    """The epilogue of a sum that is multiplied by a scale first."""
+    if scale == 1:
+        return epilogue
     arguments: dict[int, Expression] = {n: Argument(n) for n in argument_numbers(epilogue)}
-    return substitute(epilogue, arguments | {0: apply("multiply", Argument(0), BYTE_SCALE)})
+    return substitute(epilogue, arguments | {0: apply("multiply", Argument(0), scale)})
 
 
 def is_direct(placing: Placing, operand: Operand, in_order: bool = True) -> bool:
@@ -140,7 +161,8 @@ def is_direct(placing: Placing, operand: Operand, in_order: bool = True) -> bool
 TEMPLATE = Template(
     "convolution", "conv.cl", Problem, Specialisation,
     candidates=lambda problem, target: candidates(
-        problem, target.kind, target.compute_units, target.vector_floats, target.max_work_group
+        problem, target.kind, target.compute_units, target.vector_floats, target.max_work_group,
+        bool(target.dot_product),
     ),
     work=lambda problem, chosen, target: launch_work(problem, chosen, target.kind, target.compute_units),
     nodes=nodes_of(Convolution), place=place, kernel=kernel,

@@ -6,11 +6,14 @@ import itertools
 from collections.abc import Mapping
 from math import ceil
 
-from imgconv.dtype import FLOAT16, FLOAT32, INT8, DType
+from imgconv.dtype import DOT_PRODUCTS, FLOAT16, FLOAT32, INT8, UINT32, DotProduct, DType
 from imgconv.graph.expression import Forms
 from imgconv.graph.index import Index, Variable, constant, variable, variable_index
 from imgconv.graph.nodes import Convolution, Node, Operand
-from imgconv.kernels.codegen.access import LANE, SHORT_LIMIT, KernelArgument, image_type, index_text, read_text
+from imgconv.graph.quantization import Quantization
+from imgconv.kernels.codegen.access import (
+    LANE, SHORT_LIMIT, KernelArgument, image_type, index_text, packed_levels, read_text,
+)
 from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
 from imgconv.kernels.conv.problem import (
     BYTE_SCALE, KEEP, Problem, Specialisation, by_taps, local_quads, read_step, together_of, work_items,
@@ -43,19 +46,19 @@ def reads_factors(factors: Operand, place: Placement) -> bool:
 
 def convolution_kernel(
     node: Node, problem: Problem, chosen: Specialisation, output: Placement, placements: Mapping[str, Placement],
-    weights: Texture | HostBuffer, forms: Forms, exact: bool = False,
+    weights: Texture | HostBuffer, forms: Forms, exact: bool = False, dot_product: DotProduct = "",
 ) -> KernelSource:
     """The kernel of a convolution: conv.cl, or depthwise.cl or conv_tiled.cl if these are for it.
 
     output, placements: where the node's output and operands lie. weights: packed for the chosen block. forms: the
     forms of the epilogue's. exact: weights of bytes are read as integers; without it they are
-    read as parts of 127, and the node's epilogue is `scaled` for that.
+    read as parts of 127, and the node's epilogue is `scaled` for that. dot_product: see Target.
     """
     x = placements[node.operands[0].value]
     starts = chosen.parts == chosen.vector_quads == 1 and not (chosen.winograd or problem.integers)
     whole = chosen.parts == 1 and problem.filters % LANES == 0 and output.texture.tiling.is_one_image
     dtype = problem.accumulator if whole else FLOAT32
-    epilogue = build_epilogue(node, output, placements, forms, starts=starts, dtype=dtype)
+    epilogue = build_epilogue(node, output, placements, forms, starts=starts, dtype=dtype, written=True)
     helpers: list[str] = []
     constants = output_constants(output, problem.filters, epilogue, helpers) | {
         "START": epilogue.start, "START_LOADS(quad)": epilogue.start_loads,
@@ -73,7 +76,9 @@ def convolution_kernel(
     if not problem.depthwise:
         tiled = chosen.weights == "local"
         file = "kernels/conv/conv_tiled.cl" if tiled else "conv.cl"
-        constants |= _block(problem, chosen) | (_tiled if tiled else _dense)(problem, chosen) | {
+        own = _tiled(problem, chosen) if tiled else _dense(problem, chosen, x.texture.quantization)
+        constants |= _block(problem, chosen) | own | {
+            "DOT_PRODUCT": DOT_PRODUCTS.index(dot_product),
             "WORK_GROUP_WIDTH": width, "WORK_GROUP_HEIGHT": height // chosen.parts, "WORK_GROUP_DEPTH": depth,
         }
     factors = [KernelArgument("factors", placements[o.value].storage) for o in node.operands[2:]]
@@ -99,7 +104,7 @@ def _geometry(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
         "BLOCK_COLUMNS": chosen.block_columns, "BLOCK_ROWS": chosen.block_rows, "BLOCK_QUADS": chosen.block_quads,
         "COLUMN_STEP": read_step(problem, chosen, 1), "ROW_STEP": read_step(problem, chosen, 0),
         "KEEP": KEEP.index(chosen.keep), "HALF_QUADS": chosen.half_quads,
-        "HALF_SUMS": int(problem.accumulator == FLOAT16),
+        "HALF_SUMS": int(problem.accumulator == FLOAT16), "INTEGERS": int(chosen.integers),
     }
 
 
@@ -123,11 +128,12 @@ def _tiled(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
     }
 
 
-def _dense(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
+def _dense(problem: Problem, chosen: Specialisation, levels: Quantization | None) -> dict[str, str | int]:
     """The constants of conv.cl alone."""
     return {
         "GROUP_QUADS": problem.group_output_quads, "PASSES": chosen.passes, "PARTS": chosen.parts,
         "PHASE_SHIFT_X": problem.phase_shift[1], "PHASE_SHIFT_Y": problem.phase_shift[0],
+        "ZERO_POINT": int(chosen.integers and levels is not None and levels.low != 0),
         "TOGETHER": together_of(problem, chosen), "EACH_MEETING(act, put)": _each_meeting(problem, chosen),
     }
 
@@ -155,9 +161,11 @@ def _input_access(
     inside, tiling = _reads_inside(problem, chosen), x.texture.tiling
     centre = chosen.float_coordinates and tiling.is_one_image and not inside
     past, before = _reads_past(problem, chosen), _reads_before(problem)
-    return input_constants(node, x, helpers) | coordinate_constants(centre) | {
-        "READ_INPUT(x, y)": read_text("input", x.texture, helpers, inside, problem.products, centre, past, before),
-    }
+    dtype = UINT32 if chosen.integers else problem.products
+    read = read_text("input", x.texture, helpers, inside, dtype, centre, past, before)
+    made = input_constants(node, x, helpers) | coordinate_constants(centre)
+    levels = x.texture.quantization
+    return made | {"READ_INPUT(x, y)": packed_levels(read, levels, helpers) if chosen.integers and levels else read}
 
 
 def coordinate_constants(centre: bool) -> dict[str, str | int]:
@@ -202,7 +210,7 @@ def _weight_access(
     # reads all weights of a step ahead, and large blocks in half that share sums run out of registers.
     held = chosen.block_columns * chosen.block_rows * (chosen.block_quads + 1)
     inside = chosen.parts == 1 or problem.accumulator != FLOAT16 or held < HELD_IN_HALF
-    read = read_text("weights", weights, helpers, inside, problem.products)
+    read = read_text("weights", weights, helpers, inside, UINT32 if chosen.integers else problem.products)
     if chosen.vector_quads > 1:
         quads = ", ".join(read.replace("x, y)", f"step, (first) * {chosen.vector_quads} + {n})") for n in range(4))
         text = f"(float16)({quads})"

@@ -6,6 +6,9 @@
 //     n = 0     [4 outputs] [rgba]                           n = input lane * BLOCK_QUADS + output quad
 //     n = 1     [rgba]      [rgba]
 //
+// INTEGERS: a number of a texel has the weights of four input lanes, and n is the output quad. If there is a ZERO_POINT,
+// one more step has what the sums start with.
+//
 // A block's sums are BLOCK_ROWS rows of SUMS columns of BLOCK_VECTORS vectors. A tap is a column of the window; with
 // Winograd's filtering (winograd.cl) it is a column of the transformed one, and each of a tile's taps has a sum.
 
@@ -27,6 +30,9 @@
 #if VECTOR_QUADS == 4
 #define VECTOR float16
 #define TOTAL float16
+#elif INTEGERS
+#define VECTOR uint4
+#define TOTAL QUAD_SUM
 #else
 #define VECTOR QUAD
 #define TOTAL QUAD_SUM
@@ -48,7 +54,11 @@
 #endif
 
 // Weights, in vectors, of a step and of an input quad, and where weight n of a block begins.
+#if INTEGERS
+#define WEIGHTS_OF_STEP BLOCK_VECTORS
+#else
 #define WEIGHTS_OF_STEP (4 * BLOCK_VECTORS)
+#endif
 #define STEPS_OF_QUAD (WINDOW_HEIGHT * TAPS)
 #define WEIGHTS_OF_QUAD (STEPS_OF_QUAD * WEIGHTS_OF_STEP)
 #if WEIGHTS_IN_IMAGE

@@ -3,6 +3,7 @@
 //     neither         texels, weights and sums are float
 //     HALF_QUADS > 0  texels and weights are half; runs of products are summed in half, the runs in float
 //     HALF_SUMS       texels, weights and sums are half, from the first product to the last
+//     INTEGERS        texels are the levels of a quantised tensor, four in a uint, as weights are; sums are int
 
 #pragma once
 #include "kernels/lib/output.cl"
@@ -14,15 +15,25 @@
 #define HALF_SUMS 0                     // 1: sums are half, from the first product to the last
 #endif
 
+#ifndef INTEGERS
+#define INTEGERS 0                      // 1: levels are summed in int
+#endif
+
 // QUAD: a texel or four weights. QUAD_SUM: four sums, which begin as floats and end as floats.
-#if HALF_QUADS || HALF_SUMS
+#if INTEGERS
+#define QUAD uint
+#elif HALF_QUADS || HALF_SUMS
 #define QUAD half4
 #define TO_QUAD(x) convert_half4(x)
 #else
 #define QUAD float4
 #define TO_QUAD(x) (x)
 #endif
-#if HALF_SUMS
+#if INTEGERS
+#define QUAD_SUM int4
+#define FROM_FLOAT(x) convert_int4((float4)(x))
+#define TO_FLOAT(x) convert_float4(x)
+#elif HALF_SUMS
 #define QUAD_SUM half4
 #define FROM_FLOAT(x) convert_half4((float4)(x))
 #define TO_FLOAT(x) convert_float4(x)

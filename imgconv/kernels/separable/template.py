@@ -102,7 +102,7 @@ def separable_kernel(
         "TILE_BLOCKS": chosen.group_columns, "TILE_ROWS": chosen.group_rows, "WORK_GROUP_QUADS": chosen.group_quads,
         "PARTS": chosen.parts, "WORK_GROUP": group_attribute(chosen.local_size),
         "EACH_SUM(act)": " ".join(f"act({column}, {o})" for column, o in sums),
-        "HALF_QUADS": chosen.half_quads(problem), "HALF_SUMS": int(second.accumulator == FLOAT16),
+        "HALF_QUADS": chosen.half_quads(problem), "HALF_SUMS": int(second.accumulator == FLOAT16), "INTEGERS": 0,
         "READ_INPUT(x, y)": read_text("input", x.texture, helpers, dtype=products),
         "WINDOWS_IMAGE": image_type(windows),
         "READ_WINDOW(quad, tap)": read_text("windows", windows, helpers, dtype=products).replace("x, y)", "tap, quad)"),

@@ -1,0 +1,158 @@
+"""Convolutions of levels that sum in integers, on every device: their levels are those of int64 and of onnxruntime."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+import onnx.helper
+import pytest
+from running import Wanted, choosing, run_graph, target
+from support import make_model, run_oracle
+from test_levels import layers
+
+from imgconv.cl.context import Context
+from imgconv.compiling.plan import Plan
+from imgconv.config import Config
+from imgconv.kernels.conv.candidates import candidates
+from imgconv.kernels.conv.problem import Problem, Specialisation
+from imgconv.onnx_import import import_onnx
+
+node = onnx.helper.make_node
+SMALL_GPU = 2  # compute units
+MOST_ITEMS = 32  # of a work group: what llvmpipe takes
+Block = tuple[int, int, int]
+
+
+def of_integers(problem: Problem, block: Block, parts: int) -> Specialisation:
+    """A candidate that sums integers, if there is one for the problem: with this block and parts if possible."""
+    made = candidates(problem, "gpu", SMALL_GPU, max_work_group=MOST_ITEMS, dot_products=True)
+
+    def unlike(each: Specialisation) -> tuple[bool, ...]:
+        made_block = each.block_columns, each.block_rows, each.block_quads
+        return not each.integers, made_block != block, each.parts != parts
+
+    return min(made, key=unlike)
+
+
+def forced(context: Context, block: Block, parts: int = 1) -> Wanted:
+    """The device with images, and sums of integers wherever they are possible."""
+    on = target(context, "gpu", compute_units=SMALL_GPU, byte_images=False, max_work_group=MOST_ITEMS)
+    return choosing(on, convolution=lambda problem, *_: of_integers(problem, block, parts))
+
+
+def summing(plan: Plan) -> dict[str, Specialisation]:
+    """The launches that sum integers."""
+    chosen = ((each.name, each.choice.specialisation) for each in plan.launches if each.choice)
+    return {name: each for name, each in chosen if isinstance(each, Specialisation) and each.integers}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A QLinearConv of all levels and weights of a byte. Its scales are powers of two: only the levels are rounded."""
+
+    x: tuple[int, int, int, int]
+    w: tuple[int, int, int, int]
+    dtype: str = "uint8"
+    zero: int = 0
+    strides: tuple[int, int] = (1, 1)
+    dilations: tuple[int, int] = (1, 1)
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+    block: Block = (2, 1, 4)
+    parts: int = 1
+    max_image: int | None = None
+
+    def drawn(self) -> tuple[Any, Any, Any]:
+        """Levels, weights and biases."""
+        random, limits = numpy.random.default_rng(len(repr(self))), numpy.iinfo(self.dtype)
+        levels = random.integers(limits.min, limits.max, self.x, endpoint=True)
+        return levels, random.integers(-128, 128, self.w), random.integers(-9000, 9000, self.w[0])
+
+    @property
+    def shift(self) -> int:
+        """The bits of a sum that are rounded off: most levels are no limits."""
+        return int(numpy.log2(numpy.prod(self.w[1:])) / 2) + 7
+
+    def model(self) -> tuple[onnx.ModelProto, dict[str, Any]]:
+        levels, w, bias = self.drawn()
+        constants = {
+            "x_scale": numpy.float32(1 / 16), "zero": numpy.array(self.zero, self.dtype), "w": w.astype("i1"),
+            "w_scale": numpy.float32(1 / 64), "w_zero": numpy.int8(0), "b": bias.astype("i4"),
+            "y_scale": numpy.float32(2**self.shift / 1024),
+        }
+        nodes = [
+            node("QuantizeLinear", ["x", "x_scale", "zero"], ["q"]),
+            node("QLinearConv", ["q", "x_scale", "zero", "w", "w_scale", "w_zero", "y_scale", "zero", "b"], ["s"],
+                 strides=self.strides, dilations=self.dilations, pads=self.pads),
+            node("DequantizeLinear", ["s", "y_scale", "zero"], ["y"]),
+        ]
+        feeds = {"x": ((levels - self.zero) / 16).astype("f")}
+        return make_model(nodes, feeds, ["y"], 13, constants), feeds
+
+    def expected(self) -> Any:
+        """The result, of sums in int64."""
+        levels, w, bias = self.drawn()
+        (top, left, bottom, right), limits = self.pads, numpy.iinfo(self.dtype)
+        x = numpy.pad(levels - self.zero, ((0, 0), (0, 0), (top, bottom), (left, right)))
+        reach = [(size - 1) * step + 1 for size, step in zip(self.w[2:], self.dilations, strict=True)]
+        windows = numpy.lib.stride_tricks.sliding_window_view(x, reach, (2, 3))
+        windows = windows[:, :, :: self.strides[0], :: self.strides[1], :: self.dilations[0], :: self.dilations[1]]
+        sums = numpy.einsum("nchwij,ocij->nohw", windows, w) + bias.reshape(-1, 1, 1)
+        made = numpy.rint(sums / 2**self.shift) + self.zero
+        return (numpy.clip(made, limits.min, limits.max) - self.zero) * 2**self.shift / 1024
+
+
+LAYERS = [
+    Layer((1, 6, 7, 9), (10, 6, 3, 3), pads=(1, 1, 1, 1), block=(1, 1, 3)),
+    Layer((2, 16, 5, 6), (40, 16, 1, 1), zero=128),
+    Layer((2, 16, 5, 6), (40, 16, 3, 3), "int8", pads=(1, 1, 1, 1), block=(2, 1, 8)),
+    Layer((1, 9, 7, 9), (8, 9, 3, 2), "uint8", 153, (2, 1), (1, 2), (0, 1, 2, 1), block=(2, 2, 2)),
+    Layer((1, 13, 6, 8), (16, 13, 3, 3), "int8", 50, pads=(2, 2, 2, 2), dilations=(2, 2), parts=4),
+    Layer((1, 32, 6, 8), (20, 32, 1, 1), "uint8", 7, block=(2, 2, 2), parts=2),
+    Layer((1, 32, 6, 8), (20, 32, 3, 3), "uint8", 255, pads=(1, 1, 1, 1), max_image=12),
+    Layer((3, 5, 6, 8), (6, 5, 3, 3), "int8", -128, pads=(1, 0, 1, 0), max_image=12, block=(2, 1, 2)),
+]
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda each: f"{each.dtype}-{each.zero}-{each.w}")
+def test_levels_are_those_of_sums_in_int64(layer: Layer, context: Context) -> None:
+    model, feeds = layer.model()
+    wanted = forced(context, layer.block, layer.parts)
+    plan, found = run_graph(import_onnx(model), feeds, context, Config(max_image=layer.max_image), wanted)
+    (chosen,) = summing(plan).values()
+    assert chosen.parts == layer.parts and chosen.block_quads == layer.block[2]
+    expected = layer.expected()
+    assert len(numpy.unique(expected)) > 50
+    numpy.testing.assert_array_equal(found["y"], expected)
+
+
+@pytest.mark.parametrize(("dtype", "zero"), [("uint8", 0), ("uint8", 153), ("int8", 0)])
+def test_a_network_of_dequantised_layers(dtype: str, zero: int, context: Context) -> None:
+    """Levels are equal to onnxruntime's: sums and scales are exact. One dense layer reads floats."""
+    model, feeds = layers(dtype, zero)
+    plan, found = run_graph(import_onnx(model), feeds, context, wanted=forced(context, (2, 1, 2)))
+    assert len(summing(plan)) == 3
+    for name, expected in run_oracle(model, feeds).items():
+        numpy.testing.assert_array_equal(found[name], expected)
+
+
+def test_sums_past_2_24_are_exact(context: Context) -> None:
+    """What rises past 2**25 and falls back to a few units shows every rounding on the way."""
+    random = numpy.random.default_rng(0)
+    up, x = random.integers(100, 127, (4, 2000)), random.integers(200, 256, 2000)
+    less = x - (random.random(2000) < 1e-3)
+    constants = {
+        "w": numpy.concatenate([up, -up], 1).astype("i1").reshape(4, -1, 1, 1), "one": numpy.float32(1),
+        "zero": numpy.uint8(0), "y_zero": numpy.uint8(128),
+    }
+    nodes = [
+        node("QuantizeLinear", ["x", "one", "zero"], ["q"]), node("DequantizeLinear", ["q", "one", "zero"], ["d"]),
+        node("DequantizeLinear", ["w", "one"], ["v"]), node("Conv", ["d", "v"], ["s"]),
+        node("QuantizeLinear", ["s", "one", "y_zero"], ["t"]), node("DequantizeLinear", ["t", "one", "y_zero"], ["y"]),
+    ]
+    feeds = {"x": numpy.concatenate([x, less]).reshape(1, -1, 1, 1).astype("f")}
+    model = make_model(nodes, feeds, ["y"], 13, constants)
+    plan, found = run_graph(import_onnx(model), feeds, context, wanted=forced(context, (1, 1, 1)))
+    assert len(summing(plan)) == 1
+    numpy.testing.assert_array_equal(found["y"].reshape(-1), numpy.clip(up @ x - up @ less, -128, 127))
