@@ -39,6 +39,7 @@ WINDOWS = [
     C(channels=4, filters=8, window=(1, 5), size=(3, 9)),
     C(channels=4, filters=8, window=(5, 1), size=(9, 3)),
     C(channels=7, filters=5, window=(3, 2), size=(5, 7), pads=(1, 0, 0, 1)),
+    C(batch=2, channels=5, filters=1, window=(1, 3), size=(7, 4), pads=(0, 0, 1, 0)),  # the next picture lies below
     C(channels=1, filters=1, window=(1, 1), size=(1, 1)),
     C(channels=17, filters=17, window=(1, 1), size=(3, 5)),
     C(channels=8, filters=17, window=(3, 3), size=(1, 1), pads=(1, 1, 1, 1)),

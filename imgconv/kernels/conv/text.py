@@ -160,7 +160,10 @@ def _input_access(
 ) -> dict[str, str | int]:
     inside, tiling = _reads_inside(problem, chosen), x.texture.tiling
     centre = chosen.float_coordinates and tiling.is_one_image and not inside
-    past, before = _reads_past(problem, chosen), _reads_before(problem)
+    past = _reads_past(problem, chosen)
+    # In a batch conv.cl tests the rows itself: one below the picture is -1, above the texture.
+    before = max(problem.pads) > 0 or problem.phases != (1, 1) or (problem.batch > 1 and past[1])
+    past = past[0], past[1] and problem.batch == 1
     dtype = UINT32 if chosen.integers else problem.products
     read = read_text("input", x.texture, helpers, inside, dtype, centre, past, before)
     made = input_constants(node, x, helpers) | coordinate_constants(centre)
@@ -251,13 +254,8 @@ def _reads_inside(problem: Problem, chosen: Specialisation) -> bool:
     return all(fits) and problem.phases == (1, 1) and not idle
 
 
-def _reads_before(problem: Problem) -> bool:
-    """Returns whether an output needs zeros before the first column, or above the first row, of the input."""
-    return max(problem.pads) > 0 or problem.phases != (1, 1)
-
-
 def _reads_past(problem: Problem, chosen: Specialisation) -> tuple[bool, bool]:
-    """Returns whether an output needs zeros past the last column, and below the last row, of the input's texture."""
+    """Returns whether an output needs zeros past the last column, and below the last row, of a picture."""
     past = []
     for axis in (1, 0):
         # The outputs of one of Winograd's tiles are made of all that it reads.
@@ -265,8 +263,7 @@ def _reads_past(problem: Problem, chosen: Specialisation) -> tuple[bool, bool]:
         last = (outputs - 1) * problem.strides[axis] - problem.pads[axis]
         last += (problem.phases[axis] - 1 + problem.phase_shift[axis]) // problem.phases[axis]
         past.append(last + (problem.window[axis] - 1) * problem.dilations[axis] >= problem.input_size[axis])
-    # In a batch conv.cl tests the rows itself.
-    return past[0], past[1] and problem.batch == 1
+    return past[0], past[1]
 
 
 def _index_type(problem: Problem, chosen: Specialisation, input_tiling: Tiling, output_tiling: Tiling) -> str:
