@@ -22,7 +22,7 @@ _SHORT.maxlist = _SHORT.maxtuple = 8
 
 @dataclass(eq=False)
 class Shaped:
-    """What a call says of a tensor: its shape, the name of its numpy dtype, and its name."""
+    """A tensor as the checks of calls know it: its shape, the name of its numpy dtype, and its name."""
 
     shape: Shape
     dtype: str

@@ -103,7 +103,7 @@ def save_sizes(
 
 
 def refused_by_player(graph: Graph, plans: Sequence[Plan]) -> str:
-    """Why libimgconv, the player of native/, does not run a model, with the node's name; "" if it does."""
+    """Returns why libimgconv, the player of native/, does not run a model, with the node's name; "" if it does."""
     if graph.host_partition:
         return f"node {graph.host_partition.node!r} and what follows it depend on data: the host computes them"
     for plan in plans:

@@ -30,7 +30,7 @@ MOST = 2**31 - 1  # of an int
 
 
 def why_no_levels(problem: Problem, operation: Convolution, x: Placement, weights: Array) -> str:
-    """Why no kernel may sum the levels of an input in an int; "" if one may."""
+    """Returns the reason why no kernel may sum the levels of an input in an int; "" if one may."""
     if problem.depthwise:
         return "depthwise: no products of several channels are summed"
     if not isinstance(x.storage, Texture) or x.storage.quantization is None:
