@@ -329,7 +329,10 @@ def test_the_devices(play: Play) -> None:
     found = play("results['json'] = numpy.array(devices_json())")
     listed = json.loads(str(found["json"]))["devices"]
     defaults = [each.pop("default") for each in listed]
-    assert json.loads(json.dumps([asdict(each) for each in list_devices()])) == listed
+    expected = json.loads(json.dumps([asdict(each) for each in list_devices()]))
+    for each in expected:
+        del each["dot_product"]  # only Python tries the instruction
+    assert expected == listed
     assert sum(defaults) == 1
 
 
