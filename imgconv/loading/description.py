@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from imgconv.cl.device_info import DeviceInfo
+from imgconv.dtype import DOT_PRODUCTS
 from imgconv.errors import InputError
 from imgconv.files.disk import check_regular
 
@@ -65,6 +66,8 @@ def _is_a(type_name: Any, value: Any) -> bool:
     """Returns whether a value is of a field's type, which the module's annotations have as text."""
     if type_name == "DeviceKind":
         return value in ("cpu", "gpu", "accelerator")
+    if type_name == "DotProduct":
+        return value in DOT_PRODUCTS
     if str(type_name).startswith("tuple"):
         each: type = int if "int" in type_name else str
         return isinstance(value, tuple) and all(isinstance(v, each) for v in value)

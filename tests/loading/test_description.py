@@ -31,6 +31,7 @@ def test_devices_that_come_along(name: str) -> None:
 
 @pytest.mark.parametrize(("change", "message"), [
     ({"compute_units": "3"}, "'compute_units' is '3', not of type int"),
+    ({"dot_product": "dp4a"}, "'dot_product' is 'dp4a', not of type DotProduct"),
     ({"compute_units": True}, "'compute_units' is True"), ({"compute_units": -1}, "'compute_units' is -1"),
     ({"kind": "phone"}, "'kind' is 'phone'"), ({"extensions": [1]}, "'extensions'"),
     ({"half_images": 1}, "half_images"), ({"name": None}, "'name' is None"),
