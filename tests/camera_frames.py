@@ -73,7 +73,7 @@ def pictures(folder: Path) -> Frames:
 
 
 def yolox(folder: Path, device: DeviceInfo | None = None) -> imgconv.Model:
-    """What `imgconv compile yolox_nano.onnx --picture nv12 480x640 --task detect --head yolox` writes."""
+    """The file of `imgconv compile yolox_nano.onnx --picture nv12 480x640 --task detect --head yolox`."""
     model = imgconv.load(folder / "yolox_nano.onnx", device=device)
     seen = model.preprocess((640, 480), "nv12", "letterbox", "bilinear", "bgr")
     return with_answers(seen, Description(task="detect", head="yolox", score=0.5))

@@ -50,14 +50,15 @@ def is_scores(shape: Sequence[int], dtype: str) -> bool:
 
 
 def are_probabilities(array: Array) -> bool:
-    """Returns whether these floats are none below zero and make one."""
+    """Returns whether no number is negative and their sum is 1, within ROUNDING."""
     return float(array.min()) >= 0 and abs(float(array.sum(dtype=numpy.float64)) - 1) < ROUNDING
 
 
 def scores(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """The best classes of every output that is scores.
 
-    If neither the task nor labels are said, those are the outputs that are probabilities; else of many classes.
+    Without a task, a head or labels these are only outputs that are probabilities, or if there are none, those of MANY
+    numbers or more.
     """
     names = outputs_of_scores(outputs)
     if not names:

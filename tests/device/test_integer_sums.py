@@ -138,7 +138,7 @@ def test_a_network_of_dequantised_layers(dtype: str, zero: int, context: Context
 
 
 def test_sums_past_2_24_are_exact(context: Context) -> None:
-    """What rises past 2**25 and falls back to a few units shows every rounding on the way."""
+    """Sums that rise past 2**25 and fall back to a few units show every rounding on the way."""
     random = numpy.random.default_rng(0)
     up, x = random.integers(100, 127, (4, 2000)), random.integers(200, 256, 2000)
     less = x - (random.random(2000) < 1e-3)

@@ -149,7 +149,7 @@ def detect(
 
 
 def test_boxes(device: DeviceInfo, environment: dict[str, str], built: Path, classes: Path, tmp_path: Path) -> None:
-    """Of frames whose rows have gaps, on their side; models without frames or boxes are refused."""
+    """Boxes of frames on their side, with gaps between rows; models without frames or boxes are refused."""
     model, frames = small_detector(device), noise()
     frames.memory.tofile(tmp_path / "frames")
     model.save(tmp_path / "m")

@@ -355,7 +355,7 @@ def test_a_refused_hint(run: Run, built: Path, variables: Any, tmp_path: Path) -
 
 @pytest.mark.parametrize(("priority", "number"), [("high", 1), ("normal", 2), ("low", 3)])
 def test_priorities(small: Path, built: Path, variables: Any, tmp_path: Path, priority: str, number: int) -> None:
-    """What context and queue are given; a driver without the extensions ignores it."""
+    """Context and queue get the hints; without the extensions there are none."""
     command = [built / "imgconv-run", small, "--unchecked", "--priority", priority]
     for faults in "adreno;perf_hint;priority", "adreno":
         subprocess.run(command, env=variables(faults, tmp_path), check=True, timeout=HANG_TIMEOUT)

@@ -117,7 +117,7 @@ def check_boxes(
 
 
 def test_boxes(device: DeviceInfo, environment: dict[str, str], examples: Path, tmp_path: Path) -> None:
-    """Of frames whose rows have gaps, turned by 90 degrees."""
+    """Boxes of frames turned by 90 degrees, with gaps between rows."""
     check_boxes(examples, small_detector(device), noise(), device, environment, tmp_path)
 
 

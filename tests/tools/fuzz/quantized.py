@@ -58,7 +58,7 @@ class Levels:
 
 @dataclass(frozen=True)
 class Layer:
-    """What makes a quantised tensor out of others.
+    """The layer that makes a quantised tensor from others.
 
     exact computes the numbers in float64, magnitudes the sum of their terms' absolute values.
     """
