@@ -57,22 +57,25 @@ static cl_mem import_arm(cl_context context, cl_mem_flags flags, const cl_import
   return over_host(context, flags, size, memory, status);
 }
 
-static cl_int acquire(cl_command_queue queue, cl_uint count, const cl_mem *memory, cl_uint waits, const cl_event *events,
-                      cl_event *event) {
+/* Takes or gives back memory, all of which must be in `owned`; change: remember or forget. */
+static cl_int hand_over(cl_command_queue queue, cl_uint count, const cl_mem *memory, struct handles *owned,
+                        void (*change)(struct handles *, const void *), cl_uint waits, const cl_event *events,
+                        cl_event *event) {
   for (cl_uint i = 0; i < count; ++i) {
-    if (!knows(&external, memory[i])) return CL_INVALID_MEM_OBJECT;
-    remember(&acquired, memory[i]);
+    if (!knows(owned, memory[i])) return CL_INVALID_MEM_OBJECT;
+    change(&acquired, memory[i]);
   }
   return waits || event ? real.clEnqueueMarkerWithWaitList(queue, waits, events, event) : CL_SUCCESS;
 }
 
+static cl_int acquire(cl_command_queue queue, cl_uint count, const cl_mem *memory, cl_uint waits, const cl_event *events,
+                      cl_event *event) {
+  return hand_over(queue, count, memory, &external, remember, waits, events, event);
+}
+
 static cl_int give_back(cl_command_queue queue, cl_uint count, const cl_mem *memory, cl_uint waits, const cl_event *events,
                         cl_event *event) {
-  for (cl_uint i = 0; i < count; ++i) {
-    if (!knows(&acquired, memory[i])) return CL_INVALID_MEM_OBJECT;
-    forget(&acquired, memory[i]);
-  }
-  return waits || event ? real.clEnqueueMarkerWithWaitList(queue, waits, events, event) : CL_SUCCESS;
+  return hand_over(queue, count, memory, &acquired, forget, waits, events, event);
 }
 
 void *import_function(const char *name) {
