@@ -120,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed(_message(error), 1)
 
 
-class _Notes(logging.Handler):
+class _NotesHandler(logging.Handler):
     """Prints each line of imgconv's log and each warning once, as "imgconv: ...", on stderr."""
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class _Notes(logging.Handler):
 @contextmanager
 def notes_on_stderr() -> Iterator[None]:
     """A context in which what imgconv logs and warns of, such as how much FLOAT16 makes half, is printed for people."""
-    log, notes = logging.getLogger("imgconv"), _Notes()
+    log, notes = logging.getLogger("imgconv"), _NotesHandler()
     level = log.level
     with warnings.catch_warnings():
         warnings.simplefilter("always", RuntimeWarning)

@@ -11,7 +11,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.checking.bounded import HALF_TINY, HALF_UNIT, TINY, UNIT, Arithmetic, Bounded
-from imgconv.checking.positions import elements_at, reading_positions, sampled_positions
+from imgconv.checking.positions import elements_at, positions_of_each_operand, sampled_positions
 from imgconv.checking.sampled import NotCoveredError, Positions, Sampled
 from imgconv.checking.subjects import Subject
 from imgconv.compiling.plan import Launch, Storage
@@ -131,7 +131,7 @@ def expected_of(
     most, expensive = max(FEWEST, more * min(limit, ELEMENTS // one)), FEWEST * one > MANY_ELEMENTS
     at = _of_value(sampled_positions(subject.output, most, seed, expensive), subject, shape)
     if not expensive and prod(shape) > most:
-        reading = reading_positions(subject.nodes[-1], seed)[: most // 4]
+        reading = positions_of_each_operand(subject.nodes[-1], seed)[: most // 4]
         for axis, along in enumerate(at):
             along[most - len(reading) :] = reading[:, axis]  # in place of random ones
     sampled.elements = 0

@@ -49,7 +49,7 @@ def sampled_positions(place: Placement, most: int, seed: int, of_one_map: bool =
     return tuple(drawn.T)
 
 
-def reading_positions(node: Node, seed: int) -> Array:
+def positions_of_each_operand(node: Node, seed: int) -> Array:
     """READS positions of a node's output for each operand that is read for a part of it only, such as of a
     concatenation; a row each. Only of loads and reductions, whose views begin with the output's axes.
     """

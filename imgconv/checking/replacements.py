@@ -73,7 +73,7 @@ class Replacing:
         while name in self.names or name == value.name:
             name += ".plain"
         self.names.add(name)
-        tiling = choose_tiling(*layout.grid(value.shape), self.target.texture_limits, name, value.shape)
+        tiling = choose_tiling(*layout.grid(value.shape), self.target.image_limits, name, value.shape)
         return Placement(Texture(name, value.shape, layout, FLOAT32, tiling), value.shape)
 
     def _launch(

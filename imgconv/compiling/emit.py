@@ -95,7 +95,7 @@ class LaunchEmitter:
     def packed(self, name: str, weights: Packed) -> Storage:
         """The storage of packed weights. What `content` gives packs them at their first use."""
         if weights.key not in self.storages:
-            storage = weights.storage(name, self.target.texture_limits)
+            storage = weights.storage(name, self.target.image_limits)
             self.storages[weights.key], self.waiting[storage] = storage, weights
         return self.storages[weights.key]
 

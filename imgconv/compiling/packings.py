@@ -11,7 +11,8 @@ from imgconv.kernels.step import Choice
 # A specialisation that reads known packings may take NEARLY times as long as the best one, or LAUNCH longer: seconds,
 # about those of a launch.
 NEARLY, LAUNCH = 1.25, 1e-5
-# What packed weights depend on: output quads of a block, outputs of a Winograd tile, whether a buffer holds them.
+# What packed weights depend on: output quads of a block, outputs of a Winograd tile, whether a buffer holds them, and
+# whether four bytes share a uint.
 Packing = tuple[int, int, bool, bool]
 Packings = dict[Problem, set[Packing]]
 

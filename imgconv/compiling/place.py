@@ -84,7 +84,7 @@ class _Placer(Textures):
             if value.name in self.states.values():
                 self.placement(value)
                 continue
-            buffer = _input_storage(self.graph, value, self.target.texture_limits)
+            buffer = _input_storage(self.graph, value, self.target.image_limits)
             self.input_buffers[value.name] = buffer
             given = Placement(buffer, buffer.shape)
             readers = self.graph.consumers[value.name]

@@ -201,7 +201,7 @@ class Textures:
         self.of_small = convolutions_of_small(graph, SMALL)
         # In linear textures levels stay floats. To convert the bytes takes CPUs longer than to read four times as much:
         # a 1x1 convolution of 256 channels takes 1.4 times as long on Intel's runtime.
-        in_bytes = quantizations(graph) if target.texture_limits else {}
+        in_bytes = quantizations(graph) if target.image_limits else {}
         apart = {*states, *states.values()}
         self.quantizations = {name: made for name, made in in_bytes.items() if name not in apart}
         self.inside = concatenations_in_place(graph, self.layouts, frozenset(states.values()))
@@ -212,7 +212,7 @@ class Textures:
 
     def texture(self, name: str, shape: tuple[int, ...], layout: Layout, dtype: DType) -> Texture:
         """A texture, tiled if it exceeds the image limits. A ResourceError names it if it does not fit."""
-        tiling = choose_tiling(*layout.grid(shape), self.target.texture_limits, name, shape)
+        tiling = choose_tiling(*layout.grid(shape), self.target.image_limits, name, shape)
         return Texture(name, shape, layout, dtype, tiling)
 
     def shared(

@@ -361,7 +361,7 @@ class HostBuffer:
         return prod(self.shape) * self.dtype.bytes
 
 
-def as_texture(storage: Texture | HostBuffer) -> Texture:
+def expect_texture(storage: Texture | HostBuffer) -> Texture:
     """The storage, where only a texture can be. Raises TypeError for a buffer."""
     if not isinstance(storage, Texture):
         raise TypeError(f"{storage.name} is in a buffer, not in a texture")
@@ -383,7 +383,7 @@ class Placement:
     @property
     def texture(self) -> Texture:
         """The storage of a tensor that is placed in a texture. Raises TypeError for a buffer."""
-        return as_texture(self.storage)
+        return expect_texture(self.storage)
 
     @property
     def bytes(self) -> int:

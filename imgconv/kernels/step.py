@@ -312,11 +312,11 @@ def step_of(
     """The Step of a node whose operands the kernel reads where they are, through any view."""
     return Step(
         (node,), output, placing.operand_places(node, output), template, problem, details, describe(node),
-        operation_of(node), values=(node.output.name,),
+        operation_kind(node), values=(node.output.name,),
     )
 
 
-def operation_of(node: Node) -> str:
+def operation_kind(node: Node) -> str:
     """The kind of work of a node, such as "depthwise convolution"."""
     operation = node.operation
     if isinstance(operation, Load):

@@ -53,7 +53,7 @@ class Target:
         return self.kind == "gpu" and self.compute_units < LARGE_GPU
 
     @property
-    def texture_limits(self) -> ImageLimits | None:
+    def image_limits(self) -> ImageLimits | None:
         """The limits of a texture; None if textures are linear."""
         return None if self.linear else self.limits
 

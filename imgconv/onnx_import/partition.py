@@ -26,7 +26,7 @@ from imgconv.host.subgraphs import with_subgraphs
 from imgconv.limits import budget
 from imgconv.onnx_import.schema import ELEMENT_TYPES, domain_of, dtype_name, function_versions, schema_of
 from imgconv.onnx_import.scope import TYPE_ATTRIBUTES, Scope, NeededNode, UnrolledError, needed_steps, reads
-from imgconv.onnx_import.texts import TEXT, text_nodes, texts_made, with_text
+from imgconv.onnx_import.texts import TEXT, text_nodes, string_outputs, with_text
 from imgconv.tensor import Tensor
 
 MOVES = frozenset((
@@ -104,7 +104,7 @@ class Partitioner:
             raise ModelError(message, node=hosted.step.name)
         if schema_of(node, self.scope.version):
             self.scope.check(hosted.step, (None,) * len(node.input))
-        self.texts |= texts_made(hosted.step, self.texts, self.scope.version)
+        self.texts |= string_outputs(hosted.step, self.texts, self.scope.version)
         self.hosted |= {name: hosted for name in node.output if name}
 
     def finish(self, declared: Sequence[onnx.ValueInfoProto]) -> tuple[dict[str, Tensor], HostPartition | None]:

@@ -50,7 +50,7 @@ def with_text(node: onnx.NodeProto) -> onnx.NodeProto | None:
     return None
 
 
-def texts_made(step: NeededNode, texts: AbstractSet[str], version: int) -> set[str]:
+def string_outputs(step: NeededNode, texts: AbstractSet[str], version: int) -> set[str]:
     """The outputs of a node that hold strings. texts: the names of the values before it that do.
 
     Raises UnsupportedError, naming the node, if it reads strings and the host does not run its operator on them.
@@ -83,7 +83,7 @@ def _texts_of_body(step: NeededNode, body: onnx.GraphProto, texts: AbstractSet[s
     inside = set(texts) - {v.name for v in body.input} | {own for own, name in given.items() if name in texts}
     outputs = [v.name for v in body.output]
     for each in needed_steps([*text_nodes(body), *body.node], outputs, f"{step.name}/")[0]:
-        inside |= texts_made(each, inside, version)
+        inside |= string_outputs(each, inside, version)
     made = outputs[1:] if node.op_type == "Loop" else outputs  # the first is whether it goes on
     return [name for name, own in zip(node.output, made) if name and own in inside]
 

@@ -86,7 +86,7 @@ def _is_nanodet(outputs: Declared, size: Size) -> bool:
     return len(shapes) == 1 and shapes[0][:-1] == (1, count_cells(size, NANODET_STRIDES)) and shapes[0][-1] > 32
 
 
-def _has_levels(outputs: Declared, size: Size, anchors: int, lasts: Sequence[int]) -> bool:
+def _has_strides(outputs: Declared, size: Size, anchors: int, lasts: Sequence[int]) -> bool:
     """Returns whether the outputs are (anchors of the cells, last) for each stride and each of `lasts`."""
     counts = [anchors * count_cells(size, (stride,)) for stride in STRIDES]
     found = sorted((math.prod(shape[:-1]), shape[-1]) for shape in _shapes(outputs) if shape)
@@ -96,11 +96,11 @@ def _has_levels(outputs: Declared, size: Size, anchors: int, lasts: Sequence[int
 def _is_nanodet_m(outputs: Declared, size: Size) -> bool:
     bins = 4 * dense.NANODET_BINS
     classes = {shape[-1] for shape in _shapes(outputs) if shape} - {bins}
-    return len(classes) == 1 and _has_levels(outputs, size, 1, [bins, *classes])
+    return len(classes) == 1 and _has_strides(outputs, size, 1, [bins, *classes])
 
 
 def _is_scrfd(outputs: Declared, size: Size) -> bool:
-    return _has_levels(outputs, size, 2, [1, 4, 10]) or _has_levels(outputs, size, 2, [1, 4])
+    return _has_strides(outputs, size, 2, [1, 4, 10]) or _has_strides(outputs, size, 2, [1, 4])
 
 
 def _is_fastestdet(outputs: Declared, size: Size) -> bool:

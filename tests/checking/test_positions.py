@@ -7,7 +7,7 @@ from math import prod
 import numpy
 import pytest
 
-from imgconv.checking.positions import READS, elements_at, reading_positions, sampled_positions
+from imgconv.checking.positions import READS, elements_at, positions_of_each_operand, sampled_positions
 from imgconv.dtype import FLOAT32
 from imgconv.graph.expression import Argument, apply
 from imgconv.graph.nodes import Node, Operand, Reduction, Value
@@ -95,5 +95,5 @@ def test_positions_that_read_a_small_part() -> None:
     long, short = pad((5, 997, 2), (0, 0, 0), (0, 3, 0)), pad((5, 3, 2), (0, 997, 0), (0, 0, 0))
     operands = Operand("long", long), Operand("short", short)
     node = Node(Value("y", (5, 1000), "float32"), Reduction("sum", apply("add", Argument(0), Argument(1))), operands)
-    found = reading_positions(node, 0)
+    found = positions_of_each_operand(node, 0)
     assert found.shape == (2 * READS, 2) and (found[READS:, 1] >= 997).all() and found[:, 0].max() < 5

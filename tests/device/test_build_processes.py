@@ -123,7 +123,7 @@ def test_few_workers_open_the_device_at_once(context: Context, monkeypatch: pyte
     builders = open_device(context.info).builders
     with builders:
         builders.start(5)
-        idle = 5 + processes.builds_here(context.info.platform)
+        idle = 5 + processes.parallel_builds(context.info.platform)
         ready = [builders._idle.get(timeout=HANG_TIMEOUT) for _ in range(idle)]
     assert sum(worker is not None for worker in ready) == 5 and most == 2
 

@@ -165,7 +165,7 @@ def test_a_worker_that_ends_ends_nothing_else(
     monkeypatch.setattr(program, "_built", OrderedDict())
     monkeypatch.setattr(program, "read_binary", lambda key: None)
     monkeypatch.setattr(program, "compile_text", None)
-    monkeypatch.setattr(processes, "builds_here", lambda platform: 0)
+    monkeypatch.setattr(processes, "parallel_builds", lambda platform: 0)
     monkeypatch.setattr("imgconv.cl.opencl_device.workers_for", lambda context, kernels: 1)
     # A second program would wait for the only builder, which has ended.
     monkeypatch.setattr("imgconv.cl.opencl_device.programs_at_once", lambda context, kernels: 1)

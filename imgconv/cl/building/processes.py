@@ -52,7 +52,7 @@ class CrashError(Exception):
     """A process ended in a build, or did not end it."""
 
 
-def builds_here(platform: str) -> int:
+def parallel_builds(platform: str) -> int:
     """Returns the number of programs that this process builds at once."""
     return 1 if quirks_of(platform).one_build_at_a_time else os.cpu_count() or 1
 
@@ -234,7 +234,7 @@ class Builders:
     def __enter__(self) -> Builders:
         with self._lock:
             if not self._inside:
-                for _ in range(builds_here(self._address.device.platform.name)):
+                for _ in range(parallel_builds(self._address.device.platform.name)):
                     self._idle.put(None)
             self._inside += 1
         return self

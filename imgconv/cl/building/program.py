@@ -16,7 +16,7 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import pyopencl as cl
 
-from imgconv.cl.building.processes import CrashError, builds_here
+from imgconv.cl.building.processes import CrashError, parallel_builds
 from imgconv.cl.building.crashes import (
     WITHOUT_OPTIMISATION, Known, being_built, clear, key_with, known_kernels, refuse, refused_kernels,
     suspect,
@@ -79,7 +79,7 @@ def building(context: Context, parts: Sequence[Part], workers: int = 0) -> Itera
     from source. Raises BuildError as ``build`` does.
     """
     # Twice as many threads as builds: one may wait for another's turn at the driver while a worker builds.
-    threads = 2 * (builds_here(context.info.platform) + workers)
+    threads = 2 * (parallel_builds(context.info.platform) + workers)
     with _without_warnings(), context.builders:
         builds = Calls([partial(_build_part, context, workers, part) for part in parts], threads)
         try:
@@ -127,7 +127,7 @@ def programs_at_once(context: Context, kernels: int) -> int:
     platform = context.info.platform
     if quirks_of(platform).one_kernel_a_program:
         return max(kernels, 1)
-    return workers_for(context, kernels) + builds_here(platform)
+    return workers_for(context, kernels) + parallel_builds(platform)
 
 
 _compiler = Lock()

@@ -29,7 +29,7 @@ from imgconv.kernels.codegen.access import LANE, Emitter, KernelArgument
 from imgconv.kernels.layout import LANES, HostBuffer, Layout, Placement, Texture
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
 from imgconv.kernels.step import (
-    Emitting, Fixed, LaunchKind, Placing, Step, describe, fixed_template, nodes_of, operation_of,
+    Emitting, Fixed, LaunchKind, Placing, Step, describe, fixed_template, nodes_of, operation_kind,
 )
 from imgconv.kernels.target import Target
 
@@ -92,7 +92,7 @@ def launch_of(
 ) -> Step[Fixed, None]:
     """The Step of a node that is placed."""
     problem = Fixed(node.output.name)
-    return Step((node,), output, places, TEMPLATE, problem, None, text, operation_of(node), kind, reason, values)
+    return Step((node,), output, places, TEMPLATE, problem, None, text, operation_kind(node), kind, reason, values)
 
 
 def kernel(step: Step[Fixed, None], emitting: Emitting) -> KernelSource:

@@ -17,14 +17,14 @@ from imgconv.graph.nodes import Convolution, Node, Operand
 from imgconv.graph.view import View
 from imgconv.kernels.codegen.access import LANE
 from imgconv.kernels.conv.candidates import candidates
-from imgconv.kernels.conv.levels import PackedLevels, why_no_levels
+from imgconv.kernels.conv.quantized_weights import QuantizedWeights, why_float_sums
 from imgconv.kernels.conv.problem import BYTE_SCALE, Problem, Specialisation, problem_of
 from imgconv.kernels.conv.text import convolution_kernel, reads_factors
 from imgconv.kernels.conv.weights import PackedWeights, Weights
 from imgconv.kernels.conv.work import launch_work
 from imgconv.kernels.layout import LANES, Placement, Texture, image_layout
 from imgconv.kernels.source import KernelSource
-from imgconv.kernels.step import Emitting, Placing, Step, Template, describe, nodes_of, operation_as, operation_of
+from imgconv.kernels.step import Emitting, Placing, Step, Template, describe, nodes_of, operation_as, operation_kind
 from imgconv.kernels.target import HALF_MAX
 
 
@@ -74,10 +74,10 @@ def step_of(
     problem = replace(
         problem, sums=sums, integers=exact or array.dtype == numpy.int8, gated=bool(factors),
         small=node.output.name in placing.of_small,
-        levels=not why_no_levels(problem, operation, places[x.value], array),
+        levels=not why_float_sums(problem, operation, places[x.value], array),
     )
     return Step(
-        (node,), output, places, TEMPLATE, problem, ConvDetails(weights, exact), describe(node), operation_of(node),
+        (node,), output, places, TEMPLATE, problem, ConvDetails(weights, exact), describe(node), operation_kind(node),
         values=(node.output.name,),
     )
 
@@ -108,7 +108,7 @@ def _of_integers(step: Step[Problem, ConvDetails], chosen: Specialisation, emitt
     (node,), weights = step.nodes, step.details.weights
     levels = step.places[node.operands[0].value].texture.quantization
     assert levels is not None, "a problem of levels has an input of levels"
-    packed = PackedLevels(weights, step.problem, chosen.block_quads, levels.low)
+    packed = QuantizedWeights(weights, step.problem, chosen.block_quads, levels.low)
     storage = emitting.packed(f"{node.output.name}.weights", packed)
     node = replace(node, epilogue=scaled(node.epilogue, levels.scale))
     forms = emitting.forms_of(step.output)

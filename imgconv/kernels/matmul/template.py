@@ -28,7 +28,7 @@ from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.layout import LANES, Placement, Texture, matrix_layout
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
 from imgconv.kernels.specialise import specialise
-from imgconv.kernels.step import AnyStep, Emitting, Placing, Step, Template, describe, nodes_of, operation_of
+from imgconv.kernels.step import AnyStep, Emitting, Placing, Step, Template, describe, nodes_of, operation_kind
 from imgconv.kernels.target import LARGE_GPU, Target, TargetKind
 
 
@@ -324,7 +324,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> AnyStep:
     places = {o.value: placing.placements[o.value] for o in node.operands}
     places |= placing.operand_places(replace(node, operands=()), output)
     return Step(
-        (node,), output, places, TEMPLATE, problem, padded, describe(node), operation_of(node),
+        (node,), output, places, TEMPLATE, problem, padded, describe(node), operation_kind(node),
         values=(node.output.name,),
     )
 

@@ -21,7 +21,7 @@ from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.layout import LANES, Layout, Placement
 from imgconv.kernels.source import KernelSource, group_attribute
 from imgconv.kernels.specialise import specialise
-from imgconv.kernels.step import Emitting, Placing, Step, Template, nodes_of, operation_as, operation_of
+from imgconv.kernels.step import Emitting, Placing, Step, Template, nodes_of, operation_as, operation_kind
 from imgconv.kernels.target import Target
 
 FILE = "kernels/recurrent/recurrent.cl"
@@ -136,7 +136,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, Recurrence
     node = replace(node, operands=(x, weights, *others))
     return Step(
         (node,), output, places, TEMPLATE, problem, operation, " + ".join([text, *operations(node.epilogue)]),
-        operation_of(node), values=(node.output.name,),
+        operation_kind(node), values=(node.output.name,),
     )
 
 

@@ -20,7 +20,7 @@ from imgconv.kernels.conv.text import input_constants
 from imgconv.kernels.conv.weights import PackedWeights, Weights
 from imgconv.kernels.device_model.time_range import TimeRange
 from imgconv.kernels.layout import (
-    LANES, Placement, Texture, as_texture, choose_tiling, image_layout,
+    LANES, Placement, Texture, expect_texture, choose_tiling, image_layout,
 )
 from imgconv.kernels.separable.candidates import candidates, launch_work
 from imgconv.kernels.separable.problem import Problem, Specialisation, groups_of
@@ -171,7 +171,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, SeparableD
         return None
     # The depthwise result stays in local memory. Its epilogue is built as if it were a texture.
     layout = image_layout(4)
-    tiling = choose_tiling(*layout.grid(between.shape), placing.target.texture_limits, between.name, between.shape)
+    tiling = choose_tiling(*layout.grid(between.shape), placing.target.image_limits, between.name, between.shape)
     sums = _sums_of(placing, given)
     dtype: DType = FLOAT32 if sums == "float" else FLOAT16
     place = Placement(Texture(between.name, between.shape, layout, dtype, tiling), between.shape)
@@ -210,7 +210,7 @@ def kernel(step: Step[Problem, SeparableDetails], chosen: Specialisation, emitti
 
     def packed(node: Node, weights: Weights, part: conv.Problem, block_quads: int) -> Texture:
         one = PackedWeights(weights, part, block_quads, 0, False, weights.dtype)
-        return as_texture(emitting.packed(f"{node.output.name}.weights", one))
+        return expect_texture(emitting.packed(f"{node.output.name}.weights", one))
 
     windows = packed(depthwise, step.details.depthwise, problem.depthwise, 1)
     weights = packed(pointwise, step.details.pointwise, problem.pointwise, chosen.block_quads)

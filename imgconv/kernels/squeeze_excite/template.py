@@ -29,7 +29,7 @@ from imgconv.kernels.device_model.models import time_range_of
 from imgconv.kernels.device_model.time_range import TimeRange, best_of
 from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.layout import (
-    LANES, HostBuffer, ImageLimits, Placement, Texture, as_texture, choose_tiling, image_layout,
+    LANES, HostBuffer, ImageLimits, Placement, Texture, expect_texture, choose_tiling, image_layout,
     matrix_layout,
 )
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
@@ -130,7 +130,7 @@ class Matrix:
 
     def content(self, storage: Texture | HostBuffer, source: Array) -> Array:
         """The array to upload to the storage, packed from an array of the shape of `source`."""
-        texture = as_texture(storage)
+        texture = expect_texture(storage)
         padded = numpy.zeros(texture.shape, self.dtype)
         padded[: source.shape[0]] = source
         return texture.tiling.scatter(texture.layout.pack(padded))
@@ -302,7 +302,7 @@ def _between(placing: Placing, node: Node) -> Placement:
     """A result that stays in local memory, in float. Its epilogue is built as if it were a texture of no value."""
     name, shape = f"{node.output.name}.local", node.output.shape
     layout = (matrix_layout if isinstance(node.operation, Product) else image_layout)(len(shape))
-    tiling = choose_tiling(*layout.grid(shape), placing.target.texture_limits, name, shape)
+    tiling = choose_tiling(*layout.grid(shape), placing.target.image_limits, name, shape)
     return Placement(Texture(name, shape, layout, FLOAT32, tiling), shape)
 
 
@@ -343,7 +343,7 @@ def kernel(step: Step[Problem, SqueezeExciteDetails], chosen: Specialisation, em
     hidden = _epilogue(first, step, emitting, "hidden_")
     after = build_epilogue(second, output, step.places, emitting.forms_of(output))
     matrices = [
-        as_texture(emitting.packed(f"{node.output.name}.matrix", matrix))
+        expect_texture(emitting.packed(f"{node.output.name}.matrix", matrix))
         for node, matrix in ((first, step.details.first), (second, step.details.second))
     ]
     constants = _sizes(problem, chosen) | output_constants(output, problem.filters, after, helpers) | {

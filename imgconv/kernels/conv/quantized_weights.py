@@ -23,13 +23,13 @@ from imgconv.graph.quantization import BYTES
 from imgconv.kernels.conv.problem import Problem
 from imgconv.kernels.conv.weights import Weights, pack_weights
 from imgconv.kernels.layout import (
-    LANES, HostBuffer, ImageLimits, Placement, Texture, as_texture, choose_tiling, matrix_layout,
+    LANES, HostBuffer, ImageLimits, Placement, Texture, expect_texture, choose_tiling, matrix_layout,
 )
 
 MOST = 2**31 - 1  # of an int
 
 
-def why_no_levels(problem: Problem, operation: Convolution, x: Placement, weights: Array) -> str:
+def why_float_sums(problem: Problem, operation: Convolution, x: Placement, weights: Array) -> str:
     """Returns the reason why no kernel may sum the levels of an input in an int; "" if one may."""
     if problem.depthwise:
         return "depthwise: no products of several channels are summed"
@@ -46,7 +46,7 @@ def why_no_levels(problem: Problem, operation: Convolution, x: Placement, weight
 
 
 @dataclass(frozen=True, eq=False)
-class PackedLevels:
+class QuantizedWeights:
     """Weights of one byte each, four inputs to a uint and four outputs to a texel. low: of the input's levels.
 
     If `low` is not 0, a last step has what the sums of the outputs start with.
@@ -88,4 +88,4 @@ class PackedLevels:
             start = self.low * lanes.sum((1, 2))[:, None]
             grid = numpy.concatenate([grid, start % 2**32], 1)
         rows = numpy.swapaxes(grid, 1, 2).reshape(blocks * self.block_quads, -1, LANES)
-        return as_texture(storage).tiling.scatter(rows.astype(numpy.uint32))
+        return expect_texture(storage).tiling.scatter(rows.astype(numpy.uint32))
