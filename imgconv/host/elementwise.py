@@ -100,3 +100,9 @@ def sigmoid(call: HostCall, x: Array) -> Any:
     """1 / (1 + exp(-x)), by tanh, which does not overflow."""
     half = x.dtype.type(0.5)
     return half * numpy.tanh(half * x) + half
+
+
+@host("BitCast")
+def bit_cast(call: HostCall, x: Array) -> Any:
+    """The same bits as another type of the same size."""
+    return numpy.ascontiguousarray(x).view(call.attribute("to")).reshape(x.shape)

@@ -191,6 +191,22 @@ def _pad_from_inside(call: Call, x: Tensor, before: Sequence[int], after: Sequen
     return x
 
 
+@operator("CenterCropPad")
+def center_crop_pad(call: Call) -> Tensor:
+    """Crops or zero-pads each axis around its middle to the given length."""
+    x, wanted, stated = call.input(0), call.integers(1, "the shape") or [], call.attribute("axes", None)
+    axes = call.axes(range(x.rank) if stated is None else stated, x.rank)
+    if len(wanted) != len(axes) or any(n < 0 for n in wanted):
+        raise call.wrong(f"shape {wanted} for axes {axes}")
+    before, after = [0] * x.rank, [0] * x.rank
+    for axis, size in zip(axes, wanted, strict=True):
+        more = size - x.shape[axis]
+        # If the difference is odd, the extra element is added or removed at the end.
+        before[axis] = more // 2 if more > 0 else -(-more // 2)
+        after[axis] = more - before[axis]
+    return x.pad(before, after)
+
+
 @operator("DepthToSpace")
 def depth_to_space(call: Call) -> Tensor:
     """(N, C*b*b, H, W) -> (N, C, H*b, W*b). mode: DCR if the block is outermost in C*b*b, CRD if the channel is."""

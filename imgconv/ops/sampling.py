@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from math import prod
 
 import numpy
 
@@ -87,6 +88,24 @@ def weighted(x: Tensor, indices: list[Tensor], weights: list[Tensor]) -> Tensor:
     for weight in weights:
         product = product * weight
     return product.sum(range(2 + count, 2 + 2 * count)).cast(x.dtype)
+
+
+@operator("AffineGrid")
+def affine_grid(call: Call) -> Tensor:
+    """theta (N, r, r + 1) times every position (x, y, .., 1) of the given size: (N, D1, .., Dr, r)."""
+    theta, size = call.input(0), call.integers(1, "the size") or []
+    spatial = size[2:]
+    count = len(spatial)
+    if count not in (2, 3) or theta.shape != (size[0], count, count + 1):
+        raise call.wrong(f"theta of {list(theta.shape)} for the size {size}")
+    call.listed(prod(spatial), "a grid")
+    steps = [
+        numpy.linspace(-1, 1, n) if call.flag("align_corners") else (numpy.arange(n) * 2 + 1) / n - 1 for n in spatial
+    ]
+    grids = numpy.meshgrid(*steps, indexing="ij")
+    positions = numpy.stack([*(g.ravel() for g in reversed(grids)), numpy.ones(prod(spatial))], axis=1)
+    made = Tensor.constant(positions.astype(numpy.float32)).matmul(theta.cast("float32").transpose(0, 2, 1))
+    return made.reshape(size[0], *spatial, count).cast(theta.dtype)
 
 
 @operator("RoiAlign")
