@@ -65,6 +65,7 @@ cl_mem create_external(cl_context, const cl_mem_properties *, cl_mem_flags, size
 cl_mem create_over_host_pointer(cl_context, cl_mem_flags, size_t, void *, cl_int *);
 void *import_function(const char *name);
 void note_argument(cl_kernel, cl_uint number, cl_mem);
+void forget_arguments(cl_kernel);
 void forget_external(cl_mem);
 cl_bool is_with_others(cl_mem);
 cl_bool reads_what_is_with_others(cl_kernel);

@@ -338,6 +338,7 @@ static cl_kernel CL_API_CALL faulty_clCreateKernel(cl_program program, const cha
   const cl_kernel made = refused ? NULL : real.clCreateKernel(program, name, status);
   if (refused && status) *status = refused;
   forget(&kernels_without_memory, made);
+  if (made) forget_arguments(made);
   return made;
 }
 

@@ -91,6 +91,11 @@ void note_argument(cl_kernel kernel, cl_uint number, cl_mem memory) {
   else forget(&readers, (char *)kernel + number);
 }
 
+/* A new kernel may have the address of one that is no more. */
+void forget_arguments(cl_kernel kernel) {
+  for (cl_uint number = 0; number < MOST_ARGUMENTS; ++number) note_argument(kernel, number, NULL);
+}
+
 void forget_external(cl_mem memory) { forget(&external, memory); }
 
 cl_bool is_with_others(cl_mem memory) {
