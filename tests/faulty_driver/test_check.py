@@ -14,8 +14,8 @@ from faulty_driver.outcomes import Case, Outcome, outcomes_of
 # Faults of compilers, as pieces of kernels' texts that are swapped, by the small model in which they matter.
 SWAPS = {
     "convolutions": {
-        "a shifted column": "first_column * STRIDE_X - PAD_X=>first_column * STRIDE_X - PAD_X + 1",
-        "a shifted row": "first_row * STRIDE_Y - PAD_Y=>first_row * STRIDE_Y - PAD_Y + 1",
+        "a shifted column": "first_column * STRIDE_X - PAD_X=>max(first_column * STRIDE_X - PAD_X - 1, -PAD_X)",
+        "a shifted row": "first_row * STRIDE_Y - PAD_Y=>max(first_row * STRIDE_Y - PAD_Y - 1, -PAD_Y)",
         "one lane for all": "(VECTOR)(texel.channel), weight_##channel=>(VECTOR)(texel.x), weight_##channel",
         "a loop that ends early": "chunk < INPUT_QUADS=>chunk < INPUT_QUADS - 1",
         "the larger in place of the smaller": "fmax(=>fmin(",
@@ -102,8 +102,8 @@ def test_what_is_right_is_checked_once(models: dict[str, Case], tmp_path: Path) 
 
 # Pieces of texts that are in kernels of every real model, for the player.
 REAL_SWAPS = (
-    "first_column * STRIDE_X - PAD_X=>first_column * STRIDE_X - PAD_X + 1",
+    "first_column * STRIDE_X - PAD_X=>max(first_column * STRIDE_X - PAD_X - 1, -PAD_X)",
     "chunk < INPUT_QUADS=>chunk < INPUT_QUADS - 1",
     "(VECTOR)(texel.channel), weight_##channel=>(VECTOR)(texel.x), weight_##channel",
-    "first_row * STRIDE_Y - PAD_Y=>first_row * STRIDE_Y - PAD_Y + 1",
+    "first_row * STRIDE_Y - PAD_Y=>max(first_row * STRIDE_Y - PAD_Y - 1, -PAD_Y)",
 )
