@@ -6,17 +6,19 @@
 The formulas are the heads' own, on GraphArrays. What the outputs are:
 
 detect, pose of people   boxes (most, 4) left, top, right, bottom, scores (most), classes (most), count (1), best first;
-                         of heads with landmarks points (most, k, 3), x, y and a score
+                         of heads with landmarks points (most, k, 3), x, y and a score; of heads with masks
+                         masks (most, height, width) of bytes, 1 inside of the mask
 pose                     points (k, 3)
 classify                 classes (top), scores (top)
 segment                  mask (height, width), the class of each pixel; -1 is what a crop leaves out
 depth                    map (height, width); NaN is what a crop leaves out
 image                    image (height, width, 1 or 3) of bytes, grey or RGB, of the size that the network makes
-text                     classes (steps), scores (steps), count (1): by the best path
+text                     ctc: classes (steps), scores (steps), count (1), by the best path; dbnet: map (height, width),
+                         the probability of text, which is no line yet
 
 Coordinates, masks and maps are of the picture: of the frame as it is shown, after region, rotation and mirroring, or of
-the model's input if the model takes no frames. Floats are float32, an image uint8, other integers int32. After the
-first `count` rows boxes and scores are 0, and classes -1.
+the model's input if the model takes no frames. Floats are float32, images and boxes' masks uint8,
+other integers int32. After the first `count` rows boxes, masks and scores are 0, and classes -1.
 """
 
 from __future__ import annotations
@@ -41,21 +43,16 @@ from imgconv.preprocessing.preparation import Size, picture_inputs, taps
 from imgconv.preprocessing.stage import PICTURE, PictureStage, size_of_array
 from imgconv.tasks import classification, text
 from imgconv.tasks.description import Description, read_description
-from imgconv.tasks.detection import Boxes, Candidates, count_classes, only
+from imgconv.tasks.detection import Boxes, Candidates, count_classes, inside, only
 from imgconv.tasks.graph_array import GraphArray, taken, tensor_of
 from imgconv.tasks.heads import HEADS, Task, find_task
-from imgconv.tasks.maps import Points, Segments, depth_plane, is_image, least_of, on_picture
-from imgconv.tasks.values import PicturePlacement
+from imgconv.tasks.maps import Points, Segments, depth_plane, is_image, least_of
+from imgconv.tasks.values import PicturePlacement, on_picture
 from imgconv.tensor import Tensor, build_graph, order, origin, suppression
 
 MOST = 100  # boxes, unless the caller says otherwise
 CANDIDATES = 2048  # boxes that take part in the suppression, the best ones: as many as one work group sorts
 ORIGIN = "answers"
-# Heads whose answers are no tensors, and why.
-REFUSED: Mapping[str, str] = {
-    "yolov8-seg": "a mask for each box is as large as the picture",
-    "dbnet": "lines are regions of pixels that touch each other, which take a walk over the picture",
-}
 
 
 @dataclass(frozen=True)
@@ -125,8 +122,8 @@ class AnswerStage:
 def with_answers(model: Model, description: Description | None = None, most: int = MOST) -> Model:
     """The model with the answers of its task as outputs, made on the device; see the module. Shares the weights.
 
-    description: by default that beside the model. Raises InputError for a head that a graph cannot decode, ConfigError
-    for a compiled file, and what `find_task` raises.
+    description: by default that beside the model. Raises ConfigError for a compiled file, and what `find_task`
+    raises.
     """
     source = model._source
     if not isinstance(source, Source):
@@ -155,8 +152,6 @@ def answer_stage(
     task = find_task(outputs, size, description)
     if task is None:
         raise InputError("the outputs' shapes do not show the task: give a head, see imgconv.tasks.HEADS")
-    if task.head in REFUSED:
-        raise InputError(f"head {task.head!r} cannot be decoded in the graph: {REFUSED[task.head]}")
     if most < 1:
         raise InputError(f"most is {most}: at least one box is needed")
     labels = _labels(task, outputs, size)
@@ -239,6 +234,9 @@ def _boxes(
     }
     if candidates.points is not None:
         made["points"] = _marks(candidates.points, taken(row, stays, -1.0), found, placement)
+    if candidates.masks is not None:
+        mine = taken(candidates.masks.coefficients, taken(row, stays, -1.0))
+        made["masks"] = _masks(mine, candidates.masks.prototypes, placed, placement)
     return made
 
 
@@ -255,13 +253,21 @@ def _marks(points: Any, row: Any, found: Any, placement: PicturePlacement) -> An
     return numpy.where(found[:, None, None], numpy.concatenate([places, mine[:, :, 2:]], axis=2), 0.0)
 
 
+def _masks(coefficients: Any, prototypes: Any, boxes: Any, placement: PicturePlacement) -> Any:
+    """The masks of `detection.Boxes`, (n, height, width), as operations of a graph."""
+    count, *size = prototypes.shape
+    sums = (coefficients @ prototypes.reshape(count, -1)).reshape(-1, *size)
+    whole = _enlarged(sums, placement, -1.0) > 0
+    return GraphArray((whole & inside(boxes, placement.picture)).tensor.cast("uint8"))
+
+
 def _dtype(answer: Tensor) -> str:
     """The dtype of an answer."""
     return "float32" if answer.is_float else "uint8" if answer.dtype == "uint8" else "int32"
 
 
 def _mask(decode: Segments, given: Arrays, description: Description, placement: PicturePlacement) -> GraphArray:
-    """The mask of `maps.on_picture`, as operations of a graph."""
+    """The mask of `maps.Segments`, as operations of a graph."""
     made = decode.formula(given, placement.model)
     plane: Any = made.plane
     if made.is_probability:
@@ -279,13 +285,15 @@ def _mask(decode: Segments, given: Arrays, description: Description, placement: 
 
 
 def _enlarged(plane: Any, placement: PicturePlacement, outside: float) -> GraphArray:
-    """The map of `maps.on_picture` by Pillow's BILINEAR, as operations of a graph."""
+    """Maps (..., height, width) by `on_picture` with Pillow's BILINEAR, as operations of a graph."""
     left, top, right, bottom = (round(edge) for edge in placement.box)
+    others, size = [0] * (plane.ndim - 2), plane.shape[-2:]
     weights = {
-        axis: taps(n, size, 0, placement.inner[1 - axis] * n / placement.model[1 - axis], "antialias")
-        for axis, n, size in ((0, plane.shape[0], bottom - top), (1, plane.shape[1], right - left))
+        len(others) + axis: taps(n, wanted, 0, placement.inner[1 - axis] * n / placement.model[1 - axis], "antialias")
+        for axis, n, wanted in ((0, size[0], bottom - top), (1, size[1], right - left))
     }
-    return GraphArray(tensor_of(plane).resample(weights).pad(*_margins(placement), outside))
+    before, after = _margins(placement)
+    return GraphArray(tensor_of(plane).resample(weights).pad([*others, *before], [*others, *after], outside))
 
 
 def _margins(placement: PicturePlacement) -> tuple[list[int], list[int]]:
@@ -298,6 +306,12 @@ def _margins(placement: PicturePlacement) -> tuple[list[int], list[int]]:
 def _map(outputs: Arrays, description: Description, placement: PicturePlacement) -> dict[str, Any]:
     """The map of `maps.depth`, as operations of a graph."""
     return {"map": _enlarged(depth_plane(outputs, placement.model)[1], placement, numpy.nan)}
+
+
+def _probabilities(outputs: Arrays, description: Description, placement: PicturePlacement) -> dict[str, Any]:
+    """The probability of text, which `text.dbnet` finds lines in, on the picture."""
+    planes: Any = text.plane_of(outputs)[1]
+    return {"map": _enlarged(planes, placement, 0.0)}
 
 
 def _image(outputs: Arrays, description: Description, placement: PicturePlacement) -> dict[str, Any]:
@@ -342,5 +356,5 @@ def _line(outputs: Arrays, description: Description, placement: PicturePlacement
 
 
 OTHERS: Mapping[str, Callable[[Arrays, Description, PicturePlacement], dict[str, Any]]] = {
-    "scores": _scores, "ctc": _line, "map": _map, "image": _image,
+    "scores": _scores, "ctc": _line, "dbnet": _probabilities, "map": _map, "image": _image,
 }

@@ -9,11 +9,10 @@ from PIL import Image
 
 from imgconv.arrays import Array, Arrays
 from imgconv.tasks.description import Description
-from imgconv.tasks.maps import on_picture
-from imgconv.tasks.text import text_of
+from imgconv.tasks.text import dbnet, text_of
 from imgconv.tasks.values import (
     Answer, Answers, Classes, Depth, Detection, Detections, Label, Picture, PicturePlacement, Pose, Segmentation, Texts,
-    name_of,
+    name_of, on_picture,
 )
 
 
@@ -36,11 +35,16 @@ def _detections(outputs: Arrays, description: Description, placement: PicturePla
     boxes = boxes.clip(0, [*placement.picture, *placement.picture])
     marks = [_points(each, placement) for each in outputs["points"][:count]] if "points" in outputs else [()] * count
     labels = _labels(outputs["classes"][:count], outputs["scores"], description)
+    masks = [_mask(each, placement) for each in outputs["masks"][:count]] if "masks" in outputs else [None] * count
     found = (
-        Detection((float(box[0]), float(box[1]), float(box[2]), float(box[3])), label, points)
-        for box, label, points in zip(boxes, labels, marks, strict=True)
+        Detection((float(box[0]), float(box[1]), float(box[2]), float(box[3])), label, points, mask)
+        for box, label, points, mask in zip(boxes, labels, marks, masks, strict=True)
     )
     return Detections(tuple(found), None, description.score or 0.0)
+
+
+def _mask(mask: Array, placement: PicturePlacement) -> Array:
+    return on_picture(mask, placement, Image.Resampling.NEAREST, 0) > 0
 
 
 def _labels(classes: Array, scores: Array, description: Description) -> list[Label]:
@@ -76,6 +80,10 @@ def _image(outputs: Arrays, description: Description, placement: PicturePlacemen
 
 
 def _texts(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answer:
+    if "map" in outputs:
+        # The device cannot walk along regions; here its probabilities become lines.
+        whole = {"map": outputs["map"][None, None]}
+        return dbnet(whole, description, placement)["map"]
     count = int(outputs["count"][0])
     return Texts((text_of(outputs["classes"][:count], outputs["scores"][:count], description.labels[1:]),))
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy
+from PIL import Image
 
 from imgconv.arrays import Array, Arrays
 from imgconv.errors import InputError
 from imgconv.preprocessing.preparation import Size
 from imgconv.suppression import suppress
 from imgconv.tasks.description import Description
-from imgconv.tasks.values import Answers, Detection, Detections, Label, PicturePlacement, name_of
+from imgconv.tasks.values import Answers, Detection, Detections, Label, PicturePlacement, name_of, on_picture
 
 STRIDES = (8, 16, 32)
 MOST_DETECTIONS = 300
@@ -43,6 +44,17 @@ def corners_of(centres: Array, sizes: Array) -> Array:
 
 
 @dataclass(frozen=True)
+class Masks:
+    """The masks of boxes as sums of prototypes: a pixel inside of the box is of its mask if its sum is above 0.
+
+    coefficients: (n, k); prototypes: (k, height, width) over the model's input.
+    """
+
+    coefficients: Array
+    prototypes: Array
+
+
+@dataclass(frozen=True)
 class Candidates:
     """The boxes that a head reads from a model's outputs, before suppression: numpy arrays, or GraphArrays in a graph.
 
@@ -59,6 +71,7 @@ class Candidates:
     points: Array | None = None
     first: int = 0
     several: bool = False
+    masks: Masks | None = None
 
 
 def detections(
@@ -93,7 +106,30 @@ class Boxes:
 
     def __call__(self, outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
         candidates = self.formula(outputs, description, placement.model)
-        return {candidates.output: detections(candidates, description, placement)[0]}
+        found, kept = detections(candidates, description, placement)
+        masks = candidates.masks
+        if masks is not None:
+            pairs = zip(found.found, masks.coefficients[kept], strict=True)
+            masked = (replace(each, mask=_mask(each, row, masks.prototypes, placement)) for each, row in pairs)
+            found = replace(found, found=tuple(masked))
+        return {candidates.output: found}
+
+
+def inside(boxes: Array, size: Size) -> Array:
+    """The pixels of a picture of this size, (n, height, width), whose middles are inside of boxes, (n, 4)."""
+    columns, rows = (numpy.arange(n) + 0.5 for n in size)
+    left, top, right, bottom = (boxes[:, edge, None] for edge in range(4))
+    across, down = (columns >= left) & (columns <= right), (rows >= top) & (rows <= bottom)
+    found: Array = down[:, :, None] & across[:, None, :]
+    return found
+
+
+def _mask(found: Detection, coefficients: Array, prototypes: Array, placement: PicturePlacement) -> Array:
+    """The mask of a detection, bool (height, width) of the picture."""
+    sums = numpy.tensordot(coefficients, prototypes, 1)
+    whole = on_picture(sums, placement, Image.Resampling.BILINEAR, -1) > 0
+    mask: Array = whole & inside(numpy.array([found.box]), placement.picture)[0]
+    return mask
 
 
 def _likely(candidates: Candidates, least: float) -> tuple[Array, Array, Array]:
@@ -183,6 +219,15 @@ def yolov8(outputs: Arrays, description: Description, size: Size) -> Candidates:
     name, columns = only(outputs)
     rows = columns.T
     return Candidates(name, corners_of(rows[:, :2], rows[:, 2:4]), rows[:, 4:])
+
+
+def yolov8_seg(outputs: Arrays, description: Description, size: Size) -> Candidates:
+    """Boxes and masks of YOLOv8-seg: (1, 4 + classes + k, cells) and prototypes (1, k, height / 4, width / 4)."""
+    name, columns = only(outputs)
+    prototypes = next(array[0] for array in outputs.values() if array.ndim == 4)
+    rows, count = columns.T, len(prototypes)
+    masks = Masks(rows[:, -count:], prototypes)
+    return Candidates(name, corners_of(rows[:, :2], rows[:, 2:4]), rows[:, 4:-count], masks=masks)
 
 
 def yolov8_pose(outputs: Arrays, description: Description, size: Size) -> Candidates:

@@ -181,7 +181,8 @@ HEADS: Mapping[str, Head] = {
         {"score": 0.5, "overlap": 1.0, "preparation": YOLO_PICTURE},
     ),
     "yolov8-seg": Head(
-        "detect", "(1, 4 + classes + k, cells), (1, k, height / 4, width / 4)", maps.yolov8_seg, _is_yolov8_seg,
+        "detect", "(1, 4 + classes + k, cells), (1, k, height / 4, width / 4)", Boxes(detection.yolov8_seg),
+        _is_yolov8_seg,
         {**YOLO, "preparation": YOLO_PICTURE},
     ),
     "yolov8-pose": Head(

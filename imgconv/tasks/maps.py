@@ -1,9 +1,9 @@
-"""Answers that are maps: classes of pixels, masks of detections, depth, images, and keypoints from heatmaps."""
+"""Answers that are maps: classes of pixels, depth, images, and keypoints from heatmaps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy
 from PIL import Image
@@ -13,8 +13,8 @@ from imgconv.errors import InputError
 from imgconv.preprocessing.preparation import Size
 from imgconv.tasks.description import Description
 from imgconv.tasks.dense import sigmoid
-from imgconv.tasks.detection import Candidates, corners_of, detections, only
-from imgconv.tasks.values import Answers, Depth, Detection, Picture, PicturePlacement, Pose, Segmentation
+from imgconv.tasks.detection import only
+from imgconv.tasks.values import Answers, Depth, Picture, PicturePlacement, Pose, Segmentation, on_picture
 
 
 def _plane(outputs: Arrays, size: Size, channels: int | None = None) -> tuple[str, Array]:
@@ -39,20 +39,6 @@ def has_channels_last(shape: Sequence[int], size: Size) -> bool:
         return abs(height * size[0] - width * size[1]) <= max(size)
 
     return is_like(shape[1], shape[2]) and not is_like(shape[2], shape[3])
-
-
-def on_picture(plane: Array, placement: PicturePlacement, how: Image.Resampling, outside: float) -> Array:
-    """A map (h, w) over the model's input as a map over the picture, float32 (height, width).
-
-    outside: the value outside of a crop, which the model did not see.
-    """
-    scale = plane.shape[1] / placement.model[0], plane.shape[0] / placement.model[1]
-    seen = (0, 0, placement.inner[0] * scale[0], placement.inner[1] * scale[1])
-    left, top, right, bottom = (round(edge) for edge in placement.box)
-    made = Image.fromarray(plane.astype(numpy.float32)).resize((right - left, bottom - top), how, seen)
-    found = numpy.full(placement.picture[::-1], outside, numpy.float32)
-    found[top:bottom, left:right] = made
-    return found
 
 
 @dataclass(frozen=True)
@@ -108,32 +94,6 @@ def segment_mask(outputs: Arrays, size: Size) -> ClassMap:
     values = planes[0].astype(numpy.float64)
     outside = (values.min() < 0) | (values.max() > 1)
     return ClassMap(name, numpy.where(outside, sigmoid(values), values), is_probability=True)
-
-
-def yolov8_seg(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
-    """Detections and masks of YOLOv8-seg: (1, 4 + classes + k, cells) and prototypes (1, k, height, width).
-
-    A mask is the sigmoid of the prototypes' sum, each times the detection's coefficient, inside of the box.
-    """
-    name, columns = only(outputs)
-    prototypes = next(array[0] for array in outputs.values() if array.ndim == 4)
-    rows, count = columns.T, len(prototypes)
-    candidates = Candidates(name, corners_of(rows[:, :2], rows[:, 2:4]), rows[:, 4:-count])
-    found, kept = detections(candidates, description, placement)
-    masked = []
-    for each, number in zip(found.found, kept, strict=True):
-        logits = numpy.tensordot(rows[number, -count:], prototypes, 1)
-        mask = on_picture(logits, placement, Image.Resampling.BILINEAR, -1) > 0
-        masked.append(Detection(each.box, each.label, each.points, _inside(mask, each)))
-    return {name: replace(found, found=tuple(masked))}
-
-
-def _inside(mask: Array, found: Detection) -> Array:
-    """The mask without what is outside of the detection's box."""
-    left, top, right, bottom = found.box
-    rows, columns = (numpy.arange(n) + 0.5 for n in mask.shape)
-    kept = mask & ((rows >= top) & (rows <= bottom))[:, None] & ((columns >= left) & (columns <= right))
-    return numpy.asarray(kept)
 
 
 def depth(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:

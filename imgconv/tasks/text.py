@@ -23,10 +23,8 @@ def dbnet(outputs: Arrays, description: Description, placement: PicturePlacement
     A line is the smallest rectangle, at any angle, around pixels above 0.3 that touch each other. Its score is the mean
     probability inside. It is enlarged on every side by 1.5 times its area over its circumference.
     """
-    name, planes = only(outputs)
-    plane = planes[0].astype(numpy.float64)
-    if planes.shape[0] != 1:
-        raise InputError(f"output {name!r} has {planes.shape[0]} maps; this head takes one")
+    name, probabilities = plane_of(outputs)
+    plane = probabilities.astype(numpy.float64)
     step = numpy.array(placement.model) / numpy.array(plane.shape[::-1])
     found = []
     for points in regions(plane > LEAST_PROBABILITY)[:MOST_LINES]:
@@ -40,6 +38,14 @@ def dbnet(outputs: Arrays, description: Description, placement: PicturePlacement
         corners = placement.to_picture(corners_of(centre, axes, grown) * step).clip(0, placement.picture)
         found.append(Text("", score, tuple((float(x), float(y)) for x, y in corners)))
     return {name: Texts(tuple(sorted(found, key=_reading_order)))}
+
+
+def plane_of(outputs: Arrays) -> tuple[str, Array]:
+    """The name of the output, and its probabilities of text (height, width). Raises InputError for several maps."""
+    name, planes = only(outputs)
+    if planes.shape[0] != 1:
+        raise InputError(f"output {name!r} has {planes.shape[0]} maps; this head takes one")
+    return name, planes[0]
 
 
 def _reading_order(text: Text) -> tuple[float, float]:

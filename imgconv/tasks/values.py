@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Union
 
 import numpy
+from PIL import Image
 
 from imgconv.arrays import Array
 from imgconv.preprocessing.preparation import Box, Preparation, Size, placed
@@ -186,6 +187,20 @@ class PicturePlacement:
         pairs = pairs * numpy.array(gain) + numpy.array([left, top])
         made: Array = pairs.reshape(*points.shape)
         return made
+
+
+def on_picture(plane: Array, placement: PicturePlacement, how: Image.Resampling, outside: float) -> Array:
+    """A map (h, w) over the model's input as a map over the picture, float32 (height, width).
+
+    outside: the value outside of a crop, which the model did not see.
+    """
+    scale = plane.shape[1] / placement.model[0], plane.shape[0] / placement.model[1]
+    seen = (0, 0, placement.inner[0] * scale[0], placement.inner[1] * scale[1])
+    left, top, right, bottom = (round(edge) for edge in placement.box)
+    made = Image.fromarray(plane.astype(numpy.float32)).resize((right - left, bottom - top), how, seen)
+    found = numpy.full(placement.picture[::-1], outside, numpy.float32)
+    found[top:bottom, left:right] = made
+    return found
 
 
 def name_of(names: tuple[str, ...], index: int) -> str:

@@ -72,7 +72,7 @@ def test_the_file_says_what_its_outputs_are(imgconv: Command, device: DeviceInfo
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        (("--head", "dbnet"), "head 'dbnet' cannot be decoded in the graph"),
+        (("--head", "dbnet"), "126 maps; this head takes one"),
         (("--most", "9"), "--most is for the answers"),
         (("--head", "fcos"), "none of head 'fcos'"), (("--head", "ovals"), "invalid choice"),
         (("--head", "yolox", "--state", "boxes=images"), "--state names outputs"),
