@@ -13,6 +13,7 @@ from imgconv.commands.arguments import add_model_arguments, add_strict_argument,
 from imgconv.commands.arguments import read_shapes
 from imgconv.commands.inputs import declared_of, load_model
 from imgconv.commands.inspect_plans import Plans, make_plans, plan_facts, print_plans, read_plans
+from imgconv.precision.integer_sums import integer_sums
 from imgconv.precision.share import Halves, halves_of
 from imgconv.compiling.plan import Launch, Plan, Storage
 from imgconv.config import Config, read_config
@@ -25,6 +26,7 @@ from imgconv.passes.elementwise import LAUNCH
 from imgconv.reports import terminal
 from imgconv.reports.table import Column, print_table
 from imgconv.loading.compiled import prepare_for
+from imgconv.loading.target import target_of
 from imgconv.runtime.host_fallback import boundary_bytes, strict_error
 from imgconv.stored.tuning import open_beside
 
@@ -65,11 +67,12 @@ def execute(options: argparse.Namespace) -> None:
         device = select(config.device)
         graph, plan, config = _compiled(options, shapes, config, device, progress)
     halves = halves_of(plan, graph, config) if config.float16 else None
+    sums = integer_sums(plan, graph, target_of(device))
     if options.json:
         shown = {"reasons": dict(graph.reasons), "choices": choices(plan)} if options.why else {}
-        terminal.print_json(as_json(options.model, device.key, plan, graph.host_partition, halves) | shown)
+        terminal.print_json(as_json(options.model, device.key, plan, graph.host_partition, halves, sums) | shown)
         return
-    print_plan(device, plan, lines_of_graph(graph, options), options.all, halves)
+    print_plan(device, plan, lines_of_graph(graph, options), options.all, halves, sums)
     if graph.host_partition:
         print_boundary(graph.host_partition, plan)
     if options.why:
@@ -93,7 +96,8 @@ def _show_plans(options: argparse.Namespace, config: Config) -> None:
         for each in sized.plans if options.all else ():
             terminal.console().print()
             lines = lines_of_graph(sized.graph, options)
-            print_plan(each.device, each.plan, lines, True, sized.halves(each.plan))
+            sums = integer_sums(each.plan, sized.graph, each.target)
+            print_plan(each.device, each.plan, lines, True, sized.halves(each.plan), sums)
         for each in sized.plans if options.why else ():
             print_reasons(sized.graph.reasons, choices(each.plan))
 
@@ -105,7 +109,8 @@ def _plans_as_json(options: argparse.Namespace, found: Sequence[Plans]) -> dict[
         for each in sized.plans:
             why = {"choices": choices(each.plan)} if options.why else {}
             partition, halves = sized.graph.host_partition, sized.halves(each.plan)
-            shown = as_json(options.model, each.device, each.plan, partition, halves)
+            sums = integer_sums(each.plan, sized.graph, each.target)
+            shown = as_json(options.model, each.device, each.plan, partition, halves, sums)
             plans.append({**shown, **plan_facts(each), **why})
     return {
         "model": options.model, **first.file, "description": json.loads(first.description or "null"),
@@ -156,7 +161,8 @@ def print_reasons(reasons: Mapping[str, str], choices: Mapping[str, str]) -> Non
 
 LAUNCHES = (
     Column("#"), Column("kind", 6, text=True), Column("writes", text=True),
-    Column("operation, and what is fused into it", text=True), Column("M multiply-adds", 2), Column("kB", 3),
+    Column("operation, and what is fused into it", text=True), Column("sums", 1, text=True),
+    Column("M multiply-adds", 2), Column("kB", 3),
     Column("texture", 4, text=True), Column("from ONNX nodes", 5, text=True), Column("kernel", 1, text=True),
 )
 WIDEST = 200  # columns of a table in a file or a pipe
@@ -176,16 +182,20 @@ def lines_of_graph(graph: Graph, options: argparse.Namespace) -> list[str]:
 
 
 def print_plan(
-    device: DeviceInfo | str, plan: Plan, graph: Sequence[str], everything: bool = False, halves: Halves | None = None
+    device: DeviceInfo | str, plan: Plan, graph: Sequence[str], everything: bool = False, halves: Halves | None = None,
+    sums: Mapping[str, str] = {},
 ) -> None:
     """Prints launches, totals and the lines of the graph. everything: all columns.
 
-    halves: under FLOAT16, what is half, and why the rest is not.
+    halves: under FLOAT16, what is half, and why the rest is not. sums: see `integer_sums`.
     """
     reasons = halves.reasons if halves else {}
     console = terminal.console()
     console.print(f"launches on {device}", style="bold")
-    rows = [(str(number), *_cells(launch, reasons.get(launch.name, ""))) for number, launch in enumerate(plan.launches)]
+    rows = [
+        (str(number), *_cells(launch, reasons.get(launch.name, ""), sums.get(launch.name, "")))
+        for number, launch in enumerate(plan.launches)
+    ]
     print_table(console, LAUNCHES, rows, everything, hint="--all", widest=WIDEST)
     console.print()
     for line in (*totals_as_text(plan), *([str(halves)] if halves else [])):
@@ -208,7 +218,7 @@ def print_boundary(partition: HostPartition, plan: Plan) -> None:
     )
 
 
-def _cells(launch: Launch, why_float: str) -> tuple[str, ...]:
+def _cells(launch: Launch, why_float: str, sums: str) -> tuple[str, ...]:
     operation = launch.description
     operation += " sums in half" if launch.sums_in_half else ""
     operation += f" because {launch.reason}" if launch.reason else ""
@@ -216,7 +226,7 @@ def _cells(launch: Launch, why_float: str) -> tuple[str, ...]:
     multiply_adds = f"{launch.multiply_adds / 1e6:.2f}" if launch.multiply_adds else ""
     written, kind = launch.writes, "" if launch.kind == "compute" else launch.kind
     return (
-        kind, launch.name, operation, multiply_adds, f"{written.bytes / 1e3:.1f}", _place(written),
+        kind, launch.name, operation, sums, multiply_adds, f"{written.bytes / 1e3:.1f}", _place(written),
         ", ".join(launch.origin), launch.specialisation,
     )
 
@@ -261,7 +271,8 @@ def totals_as_text(plan: Plan) -> list[str]:
 
 
 def as_json(
-    model: str, device: str, plan: Plan, partition: HostPartition | None = None, halves: Halves | None = None
+    model: str, device: str, plan: Plan, partition: HostPartition | None = None, halves: Halves | None = None,
+    sums: Mapping[str, str] = {},
 ) -> dict[str, Any]:
     """Returns everything that print_plan and print_boundary show, as plain data. outputs: those of the device."""
     half = {"half": {**vars(halves), "reasons": dict(halves.reasons)}} if halves else {}
@@ -270,7 +281,10 @@ def as_json(
         "device": device,
         "inputs": [_value(value) for value in plan.inputs],
         "outputs": [_value(value) for value in plan.outputs],
-        "launches": [_launch(launch) for launch in plan.launches],
+        "launches": [
+            _launch(launch) | ({"integer_sums": sums[launch.name]} if launch.name in sums else {})
+            for launch in plan.launches
+        ],
         "totals": totals(plan),
         **({"host": _partition(partition, plan)} if partition else {}),
     }

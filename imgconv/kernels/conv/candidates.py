@@ -76,7 +76,7 @@ def candidates(
     """
     made = _on_cpu(problem, vector_floats) if kind == "cpu" else _on_gpu(problem)
     if kind == "gpu" and compute_units < LARGE_GPU:
-        made = _on_small_gpu(problem, dot_products and problem.levels)
+        made = _on_small_gpu(problem, dot_products and not problem.float_sums)
     found = _in_groups(problem, _unrolled_in_time(problem, made, kind), max_work_group)
     return [c for c in dict.fromkeys(found) if c.allowed(problem)]
 

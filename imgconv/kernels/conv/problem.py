@@ -23,8 +23,8 @@ class Problem:
     phases: the stride of a transposed convolution, else 1. sums: how products are summed. integers: whether the weights
     or the input are integers, whose sums stay exact.
     small: whether every value of the input is known to be at most SMALL. gated: whether the input's channels are
-    multiplied by factors. levels: whether the input is of levels, and an int holds the sums of their products with
-    weights of one byte. These are left out of repr, because measurements are filed under that text.
+    multiplied by factors. float_sums: why no kernel may sum levels of the input in an int; "" if one may. These are
+    left out of repr, because measurements are filed under that text.
     """
 
     batch: int
@@ -44,7 +44,7 @@ class Problem:
     integers: bool = False
     small: bool = field(default=False, repr=False)
     gated: bool = field(default=False, repr=False)
-    levels: bool = field(default=False, repr=False)
+    float_sums: str = field(default="the input is stored as floats", repr=False)
 
     @property
     def products(self) -> DType:
@@ -184,8 +184,7 @@ class Specialisation:
             not self.half_quads or problem.group_input_quads % self.half_quads == 0
         )
         plain = self.vector_quads == 1 and not (self.weights_in_buffer or self.winograd)
-        summable = problem.levels and problem.sums == "float" and not problem.gated
-        summed = not self.integers or (plain and summable and not weights_are_cut(problem, self))
+        summed = not self.integers or (plain and not problem.float_sums)
         possible = inside and kept and vectors and shared and runs and summed
         return possible and self._tiles(problem) and self._transforms(problem)
 

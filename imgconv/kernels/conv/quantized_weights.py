@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, prod
 
 import numpy
 
@@ -20,7 +20,7 @@ from imgconv.arrays import Array
 from imgconv.dtype import UINT32
 from imgconv.graph.nodes import Convolution
 from imgconv.graph.quantization import BYTES
-from imgconv.kernels.conv.problem import Problem
+from imgconv.kernels.conv.problem import SAFE_WIDTH, Problem
 from imgconv.kernels.conv.weights import Weights, pack_weights
 from imgconv.kernels.layout import (
     LANES, HostBuffer, ImageLimits, Placement, Texture, expect_texture, choose_tiling, matrix_layout,
@@ -39,6 +39,12 @@ def why_float_sums(problem: Problem, operation: Convolution, x: Placement, weigh
         return "the weights are floats"
     if weights.size and not -BYTES // 2 <= weights.min() <= weights.max() < BYTES // 2:
         return "weights less their zero point take more than a byte"
+    if problem.gated:
+        return "the input's channels are multiplied by factors"
+    if problem.sums != "float":
+        return "sums are half"
+    if problem.group_input_quads * prod(problem.window) >= SAFE_WIDTH:
+        return "a row of weights takes more than an image"
     axes = tuple(range(weights.ndim)) if operation.transposed else tuple(range(1, weights.ndim))
     largest = int(numpy.abs(weights.astype(numpy.int64)).sum(axes).max(initial=0))
     # Sums of products with u, with n, and their difference.

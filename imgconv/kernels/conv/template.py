@@ -74,8 +74,8 @@ def step_of(
     problem = replace(
         problem, sums=sums, integers=exact or array.dtype == numpy.int8, gated=bool(factors),
         small=node.output.name in placing.of_small,
-        levels=not why_float_sums(problem, operation, places[x.value], array),
     )
+    problem = replace(problem, float_sums=why_float_sums(problem, operation, places[x.value], array))
     return Step(
         (node,), output, places, TEMPLATE, problem, ConvDetails(weights, exact), describe(node), operation_kind(node),
         values=(node.output.name,),

@@ -1,0 +1,40 @@
+"""The launches of a quantised network that sum integers, and the reasons why the others sum floats."""
+
+from __future__ import annotations
+
+from imgconv.compiling.plan import Launch, Plan
+from imgconv.graph.nodes import Graph
+from imgconv.kernels.conv.problem import Problem, Specialisation
+from imgconv.kernels.target import Target
+from imgconv.precision.choose import is_quantised
+
+
+def integer_sums(plan: Plan, graph: Graph, target: Target) -> dict[str, str]:
+    """The text "integers", or "floats: " and a reason, of each launch that multiplies and adds, by its name.
+
+    target: of the plan. Empty if the network is not quantised.
+    """
+    launches = [launch for launch in plan.launches if launch.multiply_adds]
+    if not is_quantised(graph) and all(_why_floats(launch) for launch in launches):
+        return {}
+    return {launch.name: _text(launch, target) for launch in launches}
+
+
+def _text(launch: Launch, target: Target) -> str:
+    chosen = launch.choice and launch.choice.specialisation
+    if isinstance(chosen, Specialisation) and chosen.integers:
+        return "integers"
+    reason = _why_floats(launch)
+    if not reason and not target.is_mobile:
+        reason = "only phones' GPUs sum integers"
+    if not reason and not target.dot_product:
+        reason = "the device has no tried instruction for products of bytes"
+    return f"floats: {reason or 'they are expected to be faster'}"
+
+
+def _why_floats(launch: Launch) -> str:
+    """Returns why no kernel may sum integers in place of a launch; "" if one may."""
+    problem = launch.choice and launch.choice.problem
+    if isinstance(problem, Problem):
+        return problem.float_sums
+    return f"{launch.source.path} has no form for integers"

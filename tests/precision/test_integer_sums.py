@@ -1,0 +1,97 @@
+"""inspect says of each launch of a quantised network whether it sums integers, and why not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from command_line import in_folder
+import numpy
+import onnx
+import onnx.helper
+import pytest
+from planted import overflow_model
+from support import make_model
+
+from imgconv.compiling.choose import CostModel, Request
+from imgconv.compiling.compiler import Prepared
+from imgconv.config import Config
+from imgconv.graph.nodes import Graph
+from imgconv.kernels.layout import Alignment, ImageLimits
+from imgconv.kernels.step import Choice
+from imgconv.kernels.target import Target
+from imgconv.onnx_import import import_onnx
+from imgconv.passes import run_passes
+from imgconv.precision.integer_sums import integer_sums
+from imgconv.stored.compiled_file import PlanFor, save_model
+
+node = onnx.helper.make_node
+PHONE = Target(ImageLimits(4096, 4096, 8), "gpu", 2, dot_product="khr")
+
+
+class Integers(CostModel):
+    """Sums of integers wherever they are possible."""
+
+    def choose(self, request: Request) -> Choice | None:
+        made = request.template.candidates(request.problem, request.target)
+        integers = [each for each in made if getattr(each, "integers", False)]
+        return request.choice(integers[0]) if integers else super().choose(request)
+
+
+def network() -> Graph:
+    """Convolutions of levels: dense, depthwise, with weights of floats, then a product of activations."""
+    random, constants, nodes, read = numpy.random.default_rng(0), {}, [], "x"
+    constants |= {"scale": numpy.float32(1 / 16), "zero": numpy.uint8(0)}
+    for name, shape, group in (("dense", (8, 8, 3, 3), 1), ("depthwise", (8, 1, 3, 3), 8), ("floats", (8, 8, 1, 1), 1)):
+        w = random.integers(-8, 8, shape).astype("i1")
+        constants[f"w_{name}"] = w if name != "floats" else random.uniform(-1, 1, shape).astype("f")
+        nodes += [node("QuantizeLinear", [read, "scale", "zero"], [f"q_{name}"]),
+                  node("DequantizeLinear", [f"q_{name}", "scale", "zero"], [f"d_{name}"])]
+        if name != "floats":
+            nodes.append(node("DequantizeLinear", [f"w_{name}", "scale"], [f"v_{name}"]))
+        weights = f"{'w' if name == 'floats' else 'v'}_{name}"
+        nodes.append(node("Conv", [f"d_{name}", weights], [name], group=group, pads=[w.shape[2] // 2] * 4))
+        read = name
+    nodes.append(node("MatMul", ["floats", "floats"], ["y"]))
+    feeds = {"x": numpy.zeros((1, 8, 6, 6), "f")}
+    return run_passes(import_onnx(make_model(nodes, feeds, ["y"], 13, constants)))
+
+
+@pytest.mark.parametrize(("target", "dense"), [
+    (PHONE, "integers"),
+    (replace(PHONE, dot_product=""), "floats: the device has no tried instruction for products of bytes"),
+    (replace(PHONE, compute_units=60), "floats: only phones' GPUs sum integers"),
+    (replace(PHONE, kind="cpu"), "floats: only phones' GPUs sum integers"),
+    (replace(PHONE, kind="cpu", linear=Alignment(1, 8, 1 << 30)), "floats: the input is stored as floats"),
+])
+def test_each_launch_says_why(target: Target, dense: str) -> None:
+    graph = network()
+    floats = "the input is stored as floats" if target.linear else "the weights are floats"
+    plan = Prepared(graph, Config(), target, Integers()).plan()
+    assert integer_sums(plan, graph, target) == {
+        "d_depthwise": dense, "d_floats": "floats: depthwise: no products of several channels are summed",
+        "floats": f"floats: {floats}", "y": "floats: matmul.cl has no form for integers",
+    }
+
+
+def test_a_float_network_has_no_column() -> None:
+    graph = run_passes(import_onnx(overflow_model()))
+    assert integer_sums(Prepared(graph, Config(), PHONE).plan(), graph, PHONE) == {}
+
+
+def test_inspect_shows_it_of_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imgconv = in_folder(tmp_path, capsys, monkeypatch)
+    graph, chosen = network(), Prepared(network(), Config(), PHONE, Integers())
+    save_model(tmp_path / "m.imgconv", graph, Config(), [PlanFor(chosen.plan(), "a | phone | here", PHONE)])
+    status, out, err = imgconv("inspect", "m.imgconv", "--json")
+    assert status == 0, err
+    launches = json.loads(out)["plans"][0]["launches"]
+    shown = {each["name"]: each["integer_sums"] for each in launches if "integer_sums" in each}
+    assert shown == integer_sums(chosen.plan(), graph, PHONE)
+    lines = [line.split("  ") for line in imgconv("inspect", "m.imgconv", "--all")[1].splitlines()]
+    title, = (line for line in lines if "sums" in map(str.strip, line))
+    dense, = (line for line in lines if "d_depthwise" in map(str.strip, line))
+    assert "integers" in map(str.strip, dense) and "writes" in title
