@@ -52,7 +52,9 @@ def prepare() -> dict[str, Any]:
     model = onnx.load("squeezenet.onnx")
     model.graph.node[-1].output[0] = model.graph.output[0].name = "softmaxout_1"
     onnx.save(model, "squeezenet.onnx")
-    write_model("espcn.onnx", [make_node("Relu", ["input"], ["y"])], {"input": [1, 1, 32, 32]})
+    nine = {"w": numpy.ones((9, 1, 1, 1), numpy.float32)}
+    nodes = [make_node("Conv", ["input", "w"], ["nine"]), make_node("DepthToSpace", ["nine"], ["y"], blocksize=3)]
+    write_model("espcn.onnx", nodes, {"input": [1, 1, 32, 32]}, nine)
     write_model("with_scaled_swish.onnx", [make_node("ScaledSwish", ["x"], ["y"], domain="my.domain", alpha=2.0)],
                 {"x": [1, 3, 4, 4]})
     onnx.save(with_domain("with_scaled_swish.onnx", "my.domain"), "with_scaled_swish.onnx")

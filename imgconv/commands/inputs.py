@@ -28,6 +28,7 @@ from imgconv.stored.compiled_file import SavedModel
 from imgconv.stored.description_file import description_beside, description_path
 from imgconv.tasks import Description, Task, find_task, read_description
 from imgconv.tasks.heads import IMAGENET
+from imgconv.tasks.maps import are_images
 
 ASKED = ("resize", "crop", "filter", "order", "scale", "mean", "std", "pad")  # options that are fields of a Preparation
 
@@ -258,13 +259,15 @@ def with_guessed_pixels(
     """The settings of a Preparation, with the range of pixels that the graph suggests, unless it is said.
 
     The user says it, or the head. graph: after the passes. A classifier of ImageNet's 1000 classes for small pixels is
-    taken to want its mean and spread, an image network that does not tell the range 0 to 1, and any other 0 to 255.
+    taken to want its mean and spread, a network whose outputs may be images and that does not tell the range 0 to 1,
+    and any other 0 to 255.
     """
     said = any(name in settings or getattr(options, name) is not None for name in RANGE)
     if said or not value.dtype.startswith("float"):
         return settings
     found = picture_range(graph, value)
-    if found == BYTES or found is None and (task is None or task.name != "image"):
+    makes_images = are_images({name: (graph.values[name].dtype, graph.values[name].shape) for name in graph.outputs})
+    if found == BYTES or found is None and not makes_images:
         return settings
     classes = {graph.values[name].size // max(1, value.shape[0]) for name in graph.outputs}
     is_imagenet = task is not None and task.name == "classify" and classes == {1000} and 3 in value.shape

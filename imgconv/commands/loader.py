@@ -37,6 +37,7 @@ from imgconv.pictures.video import VideoWriter, rate_of
 from imgconv.preprocessing.pixels import LARGEST, Pixels
 from imgconv.preprocessing.preparation import Size
 from imgconv.runtime.programs import Progress
+from imgconv.tasks.heads import possible_tasks
 
 if TYPE_CHECKING:
     from imgconv.runtime.pipeline import Frame
@@ -75,8 +76,10 @@ def results(
         runner = Runner.load(line, size, progress)
         first, seconds = _first_outcomes(runner, items)
         if first:
-            has_task = runner.task is not None and bool(first[-1].answers or first[-1].error)
-            yield DeviceSummary.of(runner.model, seconds, runner.size, has_task, runner.preparation_text)
+            outputs = {name: (str(array.dtype), array.shape) for name, array in first[-1].outputs.items()}
+            is_known = runner.task is not None and bool(first[-1].answers or first[-1].error)
+            tasks = () if is_known else possible_tasks(outputs)
+            yield DeviceSummary.of(runner.model, seconds, runner.size, tasks, runner.preparation_text)
         yield from (Result.of(add(outcome), with_lines) for outcome in first)
         if loader.begin(runner, with_lines):
             yield from loader.through(items)

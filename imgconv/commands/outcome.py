@@ -109,8 +109,7 @@ class Result:
 
 @dataclass(frozen=True)
 class DeviceSummary:
-    """The first message of a device. size: of all pictures; has_task: whether the task is known.
-
+    """The first message of a device. size: of all pictures; possible_tasks: to choose from, () if the task is known;
     preparation: of pictures, as text; "" without pictures.
     """
 
@@ -118,15 +117,15 @@ class DeviceSummary:
     name: str
     seconds: float
     size: tuple[int, int]
-    has_task: bool
+    possible_tasks: tuple[str, ...]
     preparation: str
 
     @staticmethod
     def of(
-        model: Model, seconds: float, size: tuple[int, int], has_task: bool, preparation: str
+        model: Model, seconds: float, size: tuple[int, int], possible_tasks: tuple[str, ...], preparation: str
     ) -> DeviceSummary:
         """seconds: of a run on the warm device."""
-        return DeviceSummary(model.device.key, model.device.name, seconds, size, has_task, preparation)
+        return DeviceSummary(model.device.key, model.device.name, seconds, size, possible_tasks, preparation)
 
 
 def lines_of(outcome: Outcome) -> Iterator[tuple[str, str]]:

@@ -241,8 +241,9 @@ def print_head(line: CommandLine, head: DeviceSummary, is_first: bool) -> None:
         terminal.say(f"{line.options.model}: {head.seconds * 1e3:.1f} ms a run on {head.name}", style="bold")
         if is_first and line.paths and head.preparation:
             terminal.say(f"pictures: {head.preparation}")
-    if is_first and line.paths and not head.has_task:
-        what = f"give --task {'|'.join(TASKS)} and --head, see imgconv run --help"
+    if is_first and line.paths and head.possible_tasks:
+        also = " and --head, see imgconv run --help" if "detect" in head.possible_tasks else ""
+        what = f"give --task {'|'.join(head.possible_tasks)}{also}"
         print(f"imgconv: the outputs do not show the task: {what}", file=sys.stderr)
 
 

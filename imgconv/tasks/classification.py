@@ -49,9 +49,10 @@ def is_scores(shape: Sequence[int], dtype: str) -> bool:
     return is_vector and not of_anchors and (len(shape) == 1 or shape[0] == 1) and dtype.startswith("float")
 
 
-def are_probabilities(array: Array) -> bool:
-    """Returns whether no number is negative and their sum is 1, within ROUNDING."""
-    return float(array.min()) >= 0 and abs(float(array.sum(dtype=numpy.float64)) - 1) < ROUNDING
+def are_probabilities(array: Array, axis: int | None = None) -> bool:
+    """Returns whether no number is negative and the sum, or each sum along the axis, is 1 within ROUNDING."""
+    sums = array.sum(axis=axis, dtype=numpy.float64)
+    return float(array.min()) >= 0 and bool(numpy.all(numpy.abs(sums - 1) < ROUNDING))
 
 
 def scores(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:

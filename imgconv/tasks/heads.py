@@ -15,7 +15,7 @@ from imgconv.tasks import anchors, classification, dense, detection, maps, text
 from imgconv.tasks.answer_outputs import read_answers
 from imgconv.tasks.coco import KEYPOINTS, NAMES
 from imgconv.tasks.dense import NANODET_STRIDES
-from imgconv.tasks.description import Description
+from imgconv.tasks.description import TASKS, Description
 from imgconv.tasks.detection import STRIDES, Boxes, count_cells
 from imgconv.tasks.maps import Points, Segments
 from imgconv.tasks.values import Answers, PicturePlacement
@@ -151,12 +151,6 @@ def _is_movenet(outputs: Declared, size: Size) -> bool:
     return _shapes(outputs) == [(1, 1, len(KEYPOINTS), 3)]
 
 
-def _all_are(check: Callable[..., bool]) -> Callable[[Declared, Size], bool]:
-    return lambda outputs, size: bool(outputs) and all(
-        check(tuple(shape or ()), dtype) for dtype, shape in outputs.values()
-    )
-
-
 # In the order in which they are looked for.
 HEADS: Mapping[str, Head] = {
     "yolox": Head(
@@ -276,7 +270,10 @@ HEADS: Mapping[str, Head] = {
         "segment", "(1, height, width) or (1, 1, height, width) of integers", Segments(maps.segment_indices),
         _is_segment_indices,
     ),
-    "logits": Head("segment", "(1, classes, height, width)", Segments(maps.segment_logits), _is_segment_logits),
+    "logits": Head(
+        "segment", "(1, classes, height, width)", Segments(maps.segment_logits, maps.are_segment_logits),
+        _is_segment_logits,
+    ),
     "mask": Head("segment", "(1, 1, height, width)", Segments(maps.segment_mask)),
     "map": Head("depth", "(1, height, width) or (1, 1, height, width)", maps.depth),
     "scores": Head("classify", "one for each class", classification.scores, classification.may_be_classes),
@@ -290,7 +287,7 @@ HEADS: Mapping[str, Head] = {
         "text", "(1, steps, classes), the blank first", text.ctc, None,
         {"preparation": {**LETTERBOX, "scale": 1 / 255, "mean": (0.5,), "std": (0.5,), "pad": 127}},
     ),
-    "image": Head("image", "(1, 1 or 3, height, width)", maps.image, _all_are(maps.is_image)),
+    "image": Head("image", "(1, 1 or 3, height, width)", maps.image, maps.are_likely_images),
 }
 
 
@@ -348,6 +345,12 @@ def find_task(outputs: Declared, size: Size, description: Description) -> Task |
     if outputs and not description.answers and _classes(head, _shapes(outputs)) == len(NAMES):
         defaults["labels"] = NAMES
     return Task(head, description.after(defaults))
+
+
+def possible_tasks(outputs: Declared) -> tuple[str, ...]:
+    """Returns the tasks that outputs of these shapes may be for: of a map with one channel, four of TASKS."""
+    is_map = maps.are_images(outputs) and all(shape[1] == 1 for shape in _shapes(outputs))
+    return ("segment", "text", "depth", "image") if is_map else TASKS
 
 
 def _matching_head(outputs: Declared, size: Size, task: str) -> str:

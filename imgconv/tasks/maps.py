@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy
 from PIL import Image
 
-from imgconv.arrays import Array, Arrays
+from imgconv.arrays import Array, Arrays, Declared
 from imgconv.errors import InputError
 from imgconv.preprocessing.preparation import Size
+from imgconv.tasks.classification import MANY, are_probabilities
 from imgconv.tasks.description import Description
 from imgconv.tasks.dense import sigmoid
 from imgconv.tasks.detection import only
@@ -57,12 +58,17 @@ class ClassMap:
 class Segments:
     """The decoder of a segmenter: its formula, then the map's classes on the picture; -1 is what a crop leaves out.
 
-    A probability counts from `score` on, after its map is enlarged.
+    A probability counts from `score` on, after its map is enlarged. are_classes: tells by the values whether the
+    outputs of a model whose task was inferred from their shapes are classes at all.
     """
 
     formula: Callable[[Arrays, Size], ClassMap]
+    are_classes: Callable[[Arrays, Size], bool] | None = None
 
     def __call__(self, outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
+        is_inferred = not (description.task or description.head or description.labels)
+        if is_inferred and self.are_classes and not self.are_classes(outputs, placement.model):
+            return {}
         made = self.formula(outputs, placement.model)
         if made.is_probability:
             found = on_picture(made.plane, placement, Image.Resampling.BILINEAR, 0) > least_of(description)
@@ -80,6 +86,15 @@ def segment_logits(outputs: Arrays, size: Size) -> ClassMap:
     """The class of each pixel: the largest of (1, classes, height, width)."""
     name, planes = _plane(outputs, size)
     return ClassMap(name, planes.argmax(axis=0))
+
+
+def are_segment_logits(outputs: Arrays, size: Size) -> bool:
+    """Returns whether the channels are likely classes: they are MANY, or the probabilities of each pixel sum to 1.
+
+    The channels of fewer may be quantities of different kinds, as an angle, an offset and a score.
+    """
+    _, planes = _plane(outputs, size)
+    return len(planes) >= MANY or are_probabilities(planes, axis=0)
 
 
 def segment_indices(outputs: Arrays, size: Size) -> ClassMap:
@@ -185,3 +200,20 @@ def is_image(shape: tuple[int, ...], dtype: str) -> bool:
     """Returns whether an output is an image: (1, 1 or 3, H, W) of floats or bytes, at least 16 pixels high and wide."""
     is_pixels = dtype.startswith("float") or dtype == "uint8"
     return is_pixels and len(shape) == 4 and shape[0] == 1 and shape[1] in (1, 3) and min(shape[2:]) >= SMALLEST_IMAGE
+
+
+def are_images(outputs: Declared) -> bool:
+    """Returns whether every output may be an image by its shape."""
+    return bool(outputs) and all(is_image(tuple(map(int, shape or ())), dtype) for dtype, shape in outputs.values())
+
+
+def are_likely_images(outputs: Declared, size: Size) -> bool:
+    """Returns whether the outputs are images rather than masks or depth. size: of the model's input.
+
+    Of one channel only a map larger than the input is: a super-resolution of the luma.
+    """
+
+    def is_likely(channels: int, height: int, width: int) -> bool:
+        return channels == 3 or (width > size[0] > 0 and height > size[1] > 0)
+
+    return are_images(outputs) and any(is_likely(*map(int, (shape or ())[1:])) for _, shape in outputs.values())

@@ -144,8 +144,8 @@ def test_luma_gets_its_color_back(imgconv: Command, device: DeviceInfo) -> None:
     write_negative("zero.onnx", channels=1, white=0)
     write_picture("a.png", (200, 50, 100))
     # 0 - (x - 0) / -255 is the luma from 0 to 1.
-    command = ("run", "zero.onnx", "a.png", "--device", device.index, "--std=-255", "--output", "out.png")
-    status, _, err = imgconv(*command)
+    command = ("run", "zero.onnx", "a.png", "--device", device.index, "--std=-255", "--task", "image")
+    status, _, err = imgconv(*command, "--output", "out.png")
     assert status == 0, err
     with Image.open("out.png") as image:
         numpy.testing.assert_allclose(image.getpixel((3, 3)), (200, 50, 100), atol=3)

@@ -442,6 +442,19 @@ def test_what_the_user_says_of_pixels_is_whole() -> None:
     assert (made.scale, made.mean, made.std) == (1, (10.0,), (1.0,)) and made.resize == "letterbox"
 
 
+def test_a_map_of_one_channel_may_be_anything(imgconv: Command, device: DeviceInfo) -> None:
+    """A mask, text, depth or an image: the output is described, and the line names the tasks for such a map."""
+    mean = [make_node("ReduceMean", ["x"], ["m"], axes=[1]), make_node("Sigmoid", ["m"], ["y"])]
+    write_model("map.onnx", mean, {"x": [1, 3, 16, 16]})
+    write_picture("a.png", (200, 10, 100))
+    status, out, err = imgconv("run", "map.onnx", "a.png", "--device", device.index)
+    assert status == 0 and "pictures: rgb, stretched to 16x16, x = pixel * 0.003922; guessed" in out, out + err
+    assert "  y float32 1x1x16x16: 0.5" in out and ": image" not in out
+    assert "imgconv: the outputs do not show the task: give --task segment|text|depth|image\n" in err
+    status, out, err = imgconv("run", "map.onnx", "a.png", "--device", device.index, "--task", "depth")
+    assert status == 0 and "depth, 0.5" in out and "do not show" not in err
+
+
 def test_a_useless_picture_is_said(imgconv: Command, device: DeviceInfo) -> None:
     """An image that is white all over, or black and white only; a picture's own range is no reason."""
     clip = [make_node("Mul", ["x", "k"], ["a"]), make_node("Clip", ["a", "low", "high"], ["y"])]

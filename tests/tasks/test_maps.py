@@ -37,7 +37,7 @@ def test_the_largest_logit_is_the_class() -> None:
 @pytest.mark.parametrize(
     ("channels", "size", "said"),
     [
-        (5, (24, 32), {}), *((channels, size, said) for size in ((24, 32), (12, 16)) for channels, said in (
+        (12, (24, 32), {}), *((channels, size, said) for size in ((24, 32), (12, 16)) for channels, said in (
             (5, {"task": "segment"}), (1, {"task": "segment"}), (1, {"task": "depth"}), (7, {"head": "heatmaps"}),
         )),
     ],
@@ -63,6 +63,20 @@ def test_the_aspect_ratio_tells_where_channels_lie(shape: tuple[int, ...], size:
     assert has_channels_last(shape, size) is last
 
 
+MIXED = numpy.stack([numpy.full((24, 32), value) for value in (0.2, -1.4, 0.6, 0.1)])[None].astype(numpy.float32)
+SOFTMAX = numpy.exp(MIXED) / numpy.exp(MIXED).sum(axis=1, keepdims=True)
+
+
+def test_few_channels_are_classes_if_they_are_probabilities() -> None:
+    """Others may be an angle, offsets and scores, as of a network for fingerprints, unless the task is said."""
+    task = find_task({"y": ("float32", MIXED.shape)}, SIZE, Description())
+    assert task and task.decode({"y": MIXED}, SAME) == {}
+    for said in ({"task": "segment"}, {"head": "logits"}, {"labels": tuple("abcd")}):
+        assert isinstance(decode({"y": MIXED}, **said), Segmentation)
+    assert decode({"y": SOFTMAX}).shares()[0].index == 2
+    assert decode({"y": SOFTMAX.transpose(0, 2, 3, 1)}).shares()[0].index == 2
+
+
 def test_a_mask_is_enlarged_to_the_picture() -> None:
     """Half of the input is class 7; a letterbox of 64x24 fills 32x12 of it, a crop shows the middle."""
     mask = numpy.zeros((1, 24, 32), numpy.int64)
@@ -83,7 +97,7 @@ def test_one_channel_is_a_mask_if_it_is_said() -> None:
     assert decode({"y": likely}, task="segment").mask.sum() == 22 * 24
     assert decode({"y": likely}, task="segment", score=0.7).mask.sum() == 0
     assert isinstance(decode({"y": likely}, task="depth"), Depth)
-    assert isinstance(decode({"y": likely.astype(numpy.float32)}), Picture)
+    assert isinstance(decode({"y": likely.astype(numpy.float32)}, task="image"), Picture)
 
 
 def test_masks_of_yolov8() -> None:
@@ -157,7 +171,8 @@ def test_an_unknown_head_is_asked_for(arrays: dict[str, Any], said: dict[str, st
     ("shape", "dtype", "head"),
     [
         ((1, 5), "float32", "scores"), ((1, 5, 1, 1), "float16", "scores"), ((5,), "float32", "scores"),
-        ((1, 3, 32, 20), "float32", "image"), ((1, 1, 32, 32), "float16", "image"), ((1, 3, 32, 32), "uint8", "image"),
+        ((1, 3, 32, 20), "float32", "image"), ((1, 1, 48, 64), "float16", "image"), ((1, 3, 32, 32), "uint8", "image"),
+        ((1, 1, 24, 32), "float32", None), ((1, 1, 48, 32), "float32", None), ((1, 1, 24, 32), "uint8", None),
         ((1, 3, 7, 7), "float32", None), ((1, 2, 32, 32), "float32", None), ((2, 3, 32, 32), "float32", None),
         ((1, 10, 4), "float32", None), ((), "float32", None), ((1, 5), "int64", None), ((0, 5), "float32", None),
         ((1, 21, 24, 32), "float32", "logits"), ((1, 24, 32), "int64", "indices"), ((1, 1, 24, 32), "int32", "indices"),
@@ -175,7 +190,7 @@ def test_an_image_next_to_features_is_no_image_network() -> None:
     """As of XFeat, whose heat map is as large as the picture: tiles of its features cannot be joined."""
     image, features = ("float32", (1, 1, *SIZE[::-1])), ("float32", (1, 64, 3, 4))
     assert find_task({"heat": image, "features": features}, SIZE, Description()) is None
-    two = find_task({"a": image, "b": image}, SIZE, Description())
+    two = find_task({"alpha": image, "foreground": ("float32", (1, 3, *SIZE[::-1]))}, SIZE, Description())
     assert two and two.head == "image"
 
 
