@@ -1,8 +1,8 @@
 """ONNX nodes in numpy, for the end of a model that depends on data.
 
-registry.py has the table of functions, program.py prepares and runs a graph; canonicalisation.py, loops.py,
-subgraphs.py and detections.py rewrite it before that. The other files have one family of operators each. Types are
-ONNX's own: float64, int64 and bool stay what they are.
+registry.py has the table of functions, program.py prepares and runs a graph; loops.py, subgraphs.py and detections.py
+rewrite it before that. The other files have one family of operators each. Types are ONNX's own: float64, int64 and
+bool stay what they are.
 """
 
 import importlib

@@ -20,7 +20,6 @@ from imgconv.errors import ContentError, DataError, ModelError, PassedError, Uns
 from imgconv.graph.moved import WIDE
 from imgconv.graph.nodes import HostPartition, Value
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
-from imgconv.host.canonicalisation import canonicalised
 from imgconv.host.loops import with_first_rounds
 from imgconv.host.subgraphs import with_subgraphs
 from imgconv.limits import budget
@@ -130,7 +129,7 @@ class Partitioner:
             for value in declared
         )
         made = direct | {name: self._known(name) for name in boundary if name not in self.inputs}
-        graph = with_subgraphs(with_first_rounds(canonicalised(graph)))
+        graph = with_subgraphs(with_first_rounds(graph))
         return made, HostPartition(graph, values, first.step.name, first.reason)
 
     def _known(self, name: str) -> Tensor:

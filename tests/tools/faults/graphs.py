@@ -154,18 +154,6 @@ FAULTS = (
         ("ops/test_operators.py -k Gather", "device/test_tables.py", "device/test_operators_on_device.py"),
     ),
     Fault(
-        "host/canonicalisation.py", "an assignment adds what is no zero",
-        " and not zero.any()",
-        "",
-        ("host/test_canonicalisation.py",),
-    ),
-    Fault(
-        "host/canonicalisation.py", "what else reads a part of an assignment finds nothing",
-        " or reads[same.outputs[0]] != 1:",
-        ":",
-        ("host/test_canonicalisation.py",),
-    ),
-    Fault(
         "host/rows.py", "the first rows are taken, though others exist",
         "or (ends < 0).any() or not space.is_prefix", "or (ends < 0).any()",
         ("host/test_rows.py",),
