@@ -39,9 +39,11 @@ def abandoned(where: DiskCache) -> list[bytes]:
         for path in sorted(where.folder().glob(f"*{SUFFIX}")):
             with suppress(OSError), path.open("rb") as file:
                 lock(file, wait=False)
-                found.append(file.read())
-                path.unlink()
-    return [content for content in found if content]
+                content = file.read()
+                path.unlink()  # raises if the block has ended since the file was opened: its process lives
+                if content:
+                    found.append(content)
+    return found
 
 
 def _open(where: DiskCache, content: bytes) -> IO[bytes] | None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from imgconv.files import marks
+from imgconv.files.disk import lock
 from imgconv.files.disk_cache import DiskCache
 from imgconv.files.marks import abandoned, marked
 
@@ -65,6 +68,19 @@ def test_only_marks_of_ended_processes_are_taken(where: DiskCache) -> None:
 def test_the_own_marks_are_not_taken(where: DiskCache) -> None:
     with marked(where, b"x"):
         assert abandoned(where) == []
+
+
+def test_a_block_that_ends_meanwhile_is_not_taken(where: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ExitStack() as block:
+        block.enter_context(marked(where, b"x"))
+
+        def lock_after_the_end(file: IO[bytes], wait: bool) -> None:
+            block.close()
+            lock(file, wait)
+
+        monkeypatch.setattr(marks, "lock", lock_after_the_end)
+        assert abandoned(where) == []
+        assert list(where.folder().iterdir()) == []
 
 
 def test_a_mark_that_nothing_was_written_to(where: DiskCache) -> None:
