@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
 import time
@@ -65,15 +66,18 @@ class ProgressLine:
                 self._timer.daemon = True
                 self._timer.start()
             if now - self._begun >= PATIENCE and (self._said is None or now - self._said >= BETWEEN):
-                self._said = now
-                self._write(f"{CLEAR}imgconv: {self._text}")
+                self._show(now)
 
     def _write_late(self) -> None:
         """Writes the line if no call did."""
         with self._lock:
             if self._begun is not None and self._said is None:
-                self._said = time.monotonic()
-                self._write(f"{CLEAR}imgconv: {self._text}")
+                self._show(time.monotonic())
+
+    def _show(self, now: float) -> None:
+        self._said = now
+        line = f"imgconv: {self._text}"[: shutil.get_terminal_size().columns - 1]  # no line could clear a second one
+        self._write(CLEAR + line)
 
     def clear(self) -> None:
         """Removes the line, if there is one."""

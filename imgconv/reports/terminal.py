@@ -10,13 +10,11 @@ import time
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
 
 from imgconv.errors import one_line
+from imgconv.loading.progress import PATIENCE, ProgressLine
 
 UNLIMITED = 10_000
-PATIENCE = 1.0  # seconds
 
 
 def console() -> Console:
@@ -70,45 +68,35 @@ def finite(content: object) -> object:
 class Progress:
     """Shows on stderr the current step and its progress, while the `with` block runs.
 
-    A terminal shows a bar that disappears afterwards. Files and pipes get a line for each step, for counted work at
-    most one a second, and none if everything takes less than a second.
+    A terminal shows a line that disappears afterwards, as `load` does. Files and pipes get a line for each step, for
+    counted work at most one a second. There is none if everything takes less than a second.
     """
 
     def __init__(self, what: str) -> None:
         self._text = one_line(what)
         self._start = self._said = time.monotonic()
         self._step = ""
-        self._bar: Bar | None = None
+        self._line = ProgressLine() if sys.stderr.isatty() else None
         self._timer = threading.Timer(PATIENCE, self._say)
         self._timer.daemon = True
-        if sys.stderr.isatty():
-            columns = (
-                SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
-                TimeElapsedColumn(),
-            )
-            shown = Console(stderr=True)
-            self._bar = Bar(*columns, console=shown, transient=True, redirect_stdout=False, redirect_stderr=False)
 
     def __enter__(self) -> Progress:
-        if self._bar:
-            self._bar.start()
-            self._bar.add_task(self._text, total=None)
+        if self._line:
+            self._line(0, 0, self._text)
         else:
             self._timer.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._timer.cancel()
-        if self._bar:
-            self._bar.stop()
+        if self._line:
+            self._line.clear()
 
     def __call__(self, done: int, total: int, what: str) -> None:
         """The callback that imgconv.load takes; a total of 0 means uncounted work."""
         what = one_line(what)
-        if self._bar:
-            task = self._bar.tasks[0]
-            task.total = total or None
-            self._bar.update(task.id, description=what, completed=done)
+        if self._line:
+            self._line(done, total, what)
             return
         self._text = f"{what}: {done} of {total}" if total else what
         now = time.monotonic()

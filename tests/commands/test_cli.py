@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import re
@@ -23,6 +24,7 @@ from imgconv.cl.device import DeviceInfo, list_devices
 from imgconv.cli import notes_on_stderr
 from imgconv.commands import devices as devices_command
 from imgconv.loading.description import read_description
+from imgconv.loading.progress import CLEAR
 from imgconv.reports import terminal
 
 COLORS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
@@ -332,6 +334,18 @@ def test_slow_work_is_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
         progress(0, 0, "running")
     lines = capsys.readouterr().err.splitlines()
     assert lines[-2:] == ["compiling: 3 of 5", "running"]
+
+
+def test_a_terminal_has_one_line_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.StringIO()
+    monkeypatch.setattr(shown, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stderr", shown)
+    monkeypatch.setattr("imgconv.loading.progress.PATIENCE", 0.0)
+    monkeypatch.setattr("imgconv.loading.progress.BETWEEN", 0.0)
+    with terminal.Progress("reading " + "a" * 500) as progress:
+        assert shown.getvalue().startswith(f"{CLEAR}imgconv: reading a") and len(shown.getvalue()) < 500
+        progress(3, 5, "compiling")
+    assert shown.getvalue().endswith(CLEAR) and "compiling" in shown.getvalue()
 
 
 def test_json_has_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
