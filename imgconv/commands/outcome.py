@@ -8,7 +8,7 @@ import os
 import re
 import zipfile
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from imgconv.files.disk import written_whole
 from imgconv.model import Model
 from imgconv.pictures.host import save_picture, with_color
 from imgconv.preprocessing.preparation import Order
-from imgconv.reports.results import summarize
 from imgconv.reports.terminal import to_json
 from imgconv.tasks import Answer, Answers, Classes, Depth, Detections, Picture, Pose, Segmentation, Texts, draw
 
@@ -57,10 +56,10 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
     answers = {name: answer.as_json() for name, answer in outcome.answers.items()}
     outputs = {}
     for name, array in outcome.outputs.items():
-        found = {"shape": array.shape, "dtype": _type_of(array), "file": outcome.files.get(name)}
+        found: dict[str, Any] = {"shape": array.shape, "dtype": _type_of(array), "file": outcome.files.get(name)}
         if name not in answers:
-            found |= {"texts": array.tolist()} if array.dtype == object else asdict(summarize(array))
-        outputs[name] = found | _not_finite(array)
+            found |= {"texts": array.tolist()} if array.dtype == object else spread_of(array)
+        outputs[name] = found | {"not_finite": not_finite(array)}
     return {
         **named, "task": outcome.task or None, "answers": answers, "outputs": outputs,
         "arrays_file": outcome.files.get(""),
@@ -72,14 +71,23 @@ def _type_of(array: Any) -> str:
     return "string" if array.dtype == object else str(array.dtype)
 
 
-def _not_finite(array: Any) -> dict[str, int]:
-    """Returns the number of values that are NaN or infinite, as "not_finite"."""
+def not_finite(array: Any) -> int:
+    """Returns the number of values that are NaN or infinite."""
     if array.dtype.kind != "f":
-        return {"not_finite": 0}
+        return 0
     with numpy.errstate(all="ignore"):
         if math.isfinite(array.sum()):  # a NaN or an infinity makes the sum one; a tenth of the time of a count
-            return {"not_finite": 0}
-    return {"not_finite": int(array.size - numpy.isfinite(array).sum())}
+            return 0
+    return int(array.size - numpy.isfinite(array).sum())
+
+
+def spread_of(array: Any) -> dict[str, float]:
+    """The spread of an array's finite values; NaN if it has none."""
+    values = array[numpy.isfinite(array)] if not_finite(array) else array
+    if not values.size:
+        return dict.fromkeys(("minimum", "maximum", "mean"), math.nan)
+    mean = values.mean(dtype=numpy.float64)
+    return {"minimum": float(values.min()), "maximum": float(values.max()), "mean": float(mean)}
 
 
 @dataclass(frozen=True)
@@ -151,7 +159,7 @@ def lines_of(outcome: Outcome) -> Iterator[tuple[str, str]]:
 
 def _problem(array: Any, answer: Answer | None) -> str:
     """The reason why an output is useless, or an empty string."""
-    wrong = _not_finite(array)["not_finite"]
+    wrong = not_finite(array)
     if wrong:
         return f"{wrong} of {array.size} values are NaN or infinite"
     if array.dtype.kind != "f" or array.size < MANY:
@@ -174,8 +182,7 @@ def _spread(array: Any) -> str:
         return "empty"
     if array.size <= SHOWN_NUMBERS:
         return ", ".join(f"{v:.4g}" if isinstance(v, float) else str(v) for v in array.reshape(-1).tolist())
-    found = summarize(array)
-    return f"{found.minimum:.4g} .. {found.maximum:.4g}, mean {found.mean:.4g}"
+    return "{minimum:.4g} .. {maximum:.4g}, mean {mean:.4g}".format(**spread_of(array))
 
 
 def _answer_lines(answer: Answer) -> Iterator[str]:

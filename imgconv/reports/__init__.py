@@ -3,6 +3,5 @@
 profile.py      times every launch and compares it with the device's peaks (peaks.py); trace.py and profile_page.py
                 show it
 verify.py       compares every layer with onnxruntime's; verify_page.py shows it
-results.py      what an output means: class scores, an image, other numbers
 terminal.py     tables and progress on a terminal
 """

@@ -16,7 +16,10 @@ FLOATS = {
 @pytest.mark.parametrize(("values", "count"), FLOATS.values(), ids=FLOATS)
 def test_what_is_not_finite_is_counted(values: list[float], count: int) -> None:
     made = as_json(Outcome("a.png", outputs={"y": numpy.array(values, numpy.float32)}))
-    assert made["outputs"]["y"]["not_finite"] == count
+    found, finite = made["outputs"]["y"], [value for value in values if numpy.isfinite(value)]
+    assert found["not_finite"] == count
+    spread = (min(finite), max(finite), sum(finite) / len(finite)) if finite else (numpy.nan,) * 3
+    assert (found["minimum"], found["maximum"], found["mean"]) == pytest.approx(spread, nan_ok=True)
 
 
 def test_an_output_without_rows_is_empty() -> None:
