@@ -21,8 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import imgconv  # noqa: E402
 from examples import demo  # noqa: E402
 from imgconv.preprocess import Preparation, read_picture, to_array, to_picture  # noqa: E402
-from imgconv.reports.profile import measure  # noqa: E402
-from imgconv.reports.profile_page import page  # noqa: E402
+from imgconv.reports.profile import measure, page  # noqa: E402
 from models import superres  # noqa: E402
 from models.train_superres import downscale  # noqa: E402
 

@@ -17,6 +17,7 @@ import pytest
 import imgconv
 from imgconv.cl.device import DeviceInfo
 from imgconv.errors import ModelError
+from imgconv.files.disk_cache import DiskCache
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.onnx_import import import_onnx
 from imgconv.runtime.host_fallback import HostFallback
@@ -75,6 +76,13 @@ def skipping_what_is_new() -> Iterator[None]:
         if not (OLD_ORACLE and type(error).__module__.startswith("onnxruntime")):
             raise
         pytest.skip(f"{OLD_ORACLE_REASON}: {str(error)[:200]}")
+
+
+class NothingKept(DiskCache):
+    """A folder of entries in which none is found again."""
+
+    def read(self, key: str) -> bytes | None:
+        return None
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:

@@ -161,7 +161,7 @@ def _leave_out_caches(pyopencl: ModuleType) -> None:
     """Switches pyopencl's caches off, as PYOPENCL_NO_CACHE=1 does; pyopencl reads that only when it is imported.
 
     The caches hold pickles: anyone who can write them can run code here. If they cannot be written, pyopencl makes no
-    kernels. program_cache.py takes their place.
+    kernels. building/program.py takes their place.
     """
     vars(pyopencl)["_PYOPENCL_NO_CACHE"] = True
 

@@ -7,7 +7,7 @@ this process:
     worker:         prepares a picture -> input of a sample      decodes its outputs, prepares the next one ...
     this process:                        submits it, outputs -> the sample
 
-Workers are used for many pictures in files, on machines of several cores.
+Workers are used for many pictures in files, on machines of several cores; threads for all others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import multiprocessing
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing import forkserver
@@ -24,14 +25,15 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import send_handle
 from selectors import EVENT_READ, DefaultSelector
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from imgconv.commands import threads, worker
+from imgconv.commands import worker
 from imgconv.commands.outcome import DeviceSummary, Outcome, Result
 from imgconv.commands.runner import CommandLine, Item, Run, Runner
 from imgconv.commands.shared_samples import SampleLayout, allocate, mapped
 from imgconv.commands.worker import Reply, exit_reason, without_interrupts
 from imgconv.errors import Error
+from imgconv.loading.compiled import DEPTH
 from imgconv.model import Model, pinned
 from imgconv.pictures.video import VideoWriter, rate_of
 from imgconv.preprocessing.pixels import LARGEST, Pixels
@@ -42,6 +44,9 @@ from imgconv.tasks.heads import possible_tasks
 if TYPE_CHECKING:
     from imgconv.runtime.pipeline import Frame
 
+A = TypeVar("A")
+B = TypeVar("B")
+THREADS = min(8, os.cpu_count() or 1)
 MANY = 400  # pictures, for which workers are worth their start
 CORES = 4  # at least: one stays for this process
 MOST_WORKERS = 16
@@ -84,7 +89,7 @@ def results(
         if loader.begin(runner, with_lines):
             yield from loader.through(items)
         else:
-            yield from (Result.of(add(outcome), with_lines) for outcome in threads.outcomes(runner, items))
+            yield from (Result.of(add(outcome), with_lines) for outcome in outcomes_of(runner, items))
 
 
 @contextmanager
@@ -134,6 +139,30 @@ def _seconds(model: Model, run: Run) -> float:
             model.submit(run).result()
         taken.append(time.perf_counter() - start)
     return min(taken)
+
+
+def outcomes_of(runner: Runner, items: Iterable[Item]) -> Iterator[Outcome]:
+    """Yields the outcome of each picture, in order. Raises what the runner and Model.submit raise."""
+    workers, waiter = ThreadPoolExecutor(THREADS, "imgconv pictures"), ThreadPoolExecutor(1, "imgconv results")
+    try:
+        prepared = in_order(workers, runner.prepare, items, 2 * THREADS)
+        submitted = ((sample, [runner.model.submit(run) for run in runs]) for sample, runs in prepared)
+        done = in_order(waiter, lambda job: (job[0], [frame.result() for frame in job[1]]), submitted, DEPTH)
+        yield from in_order(workers, lambda job: runner.finish(*job), done, 2 * THREADS)
+    finally:
+        for pool in (workers, waiter):
+            pool.shutdown(cancel_futures=True)
+
+
+def in_order(pool: ThreadPoolExecutor, work: Callable[[A], B], items: Iterable[A], ahead: int) -> Iterator[B]:
+    """Yields work(item) for each item, in order, as soon as it is done; at most `ahead` of them are started early."""
+    waiting: deque[Future[B]] = deque()
+    for item in items:
+        waiting.append(pool.submit(work, item))
+        while waiting and (waiting[0].done() or len(waiting) > ahead):
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
 
 
 class Loader:

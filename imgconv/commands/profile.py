@@ -14,8 +14,7 @@ from imgconv.files.disk import check_folder, written_whole
 from imgconv.preprocess import read_picture
 from imgconv.reports import terminal
 from imgconv.reports.host_profile import HostProfile
-from imgconv.reports.profile import LaunchProfile, Profile, headline, measure, percent
-from imgconv.reports.profile_page import page
+from imgconv.reports.profile import LaunchProfile, Profile, headline, measure, page, percent
 from imgconv.reports.table import Column, print_table
 from imgconv.reports.trace import trace
 from imgconv.precision.inputs import synthetic_inputs

@@ -1,7 +1,6 @@
 """Reports about a model for people: numbers, tables, pages. Code in here may run a model, and changes none.
 
-profile.py      times every launch and compares it with the device's peaks (peaks.py); trace.py and profile_page.py
-                show it
+profile.py      times every launch and compares it with the device's peaks (peaks.py), also as a page; trace.py shows it
 verify.py       compares every layer with onnxruntime's; verify_page.py shows it
 terminal.py     tables and progress on a terminal
 """

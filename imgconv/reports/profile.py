@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -26,6 +28,8 @@ from imgconv.runtime.session import Session
 from imgconv.reports.timing import Timing, after_warm_up, repeated, timed
 
 BOUNDS = ("multiply-adds", "bandwidth")
+TEMPLATE = Path(__file__).with_name("profile_page.html")
+PLACE = "/* the profile's JSON */"  # in the template
 
 
 @dataclass(frozen=True)
@@ -299,6 +303,15 @@ def measure(
     return Profile(
         name, model.device, model.config, model.plan, Peaks.of(max, both), runs, wall, Peaks.of(min, both), host
     )
+
+
+def page(profile: Profile) -> str:
+    """A profile as one HTML page without other files. Names in the profile may have any characters."""
+    content = json.dumps(profile.to_json(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # Inside <script> only "<" can end the element, and JSON has "<" only in strings.
+    before, found, after = TEMPLATE.read_text(encoding="utf-8").partition(PLACE)
+    assert found
+    return before + content.replace("<", "\\u003c") + after
 
 
 def headline(profile: Profile) -> str:

@@ -25,7 +25,7 @@ import imgconv.loading.compiled as compiled_module
 from imgconv.cl.device import DeviceInfo
 from imgconv import cli
 from imgconv.commands.inputs import ASKED, read_cases, read_preparation
-from imgconv.commands.threads import in_order
+from imgconv.commands.loader import in_order
 from imgconv.reports import counting
 from imgconv.reports.counting import Counting, summary
 from imgconv.tasks import HEADS

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy
 import pytest
-from support import HANG_TIMEOUT, wait_until
+from support import HANG_TIMEOUT, NothingKept, wait_until
 
 from imgconv.cl.quirks import QUIRKS, quirks_of
 from imgconv.cl.building import processes, program
@@ -229,7 +229,7 @@ def in_processes(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine with four cores, with a driver that builds one program at a time."""
     platform = context.info.platform
     monkeypatch.setitem(QUIRKS, platform, replace(quirks_of(platform), one_build_at_a_time=True))
-    monkeypatch.setattr(program, "read_binary", lambda key: None)
+    monkeypatch.setattr(program, "PROGRAMS", NothingKept("programs", 2**28))
 
 
 @pytest.mark.parametrize("failing", [False, True])

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import numpy
 import pytest
+from support import NothingKept
 
 import imgconv
-from imgconv.cl.building import crashes, processes, program, program_cache
+from imgconv.cl.building import crashes, processes, program
 from imgconv.cl.building.crashes import RefusedError, being_built, known_kernels, refuse, refused_kernels, suspect
 from imgconv.cl.building.processes import Builders, CrashError, Worker
 from imgconv.cl.building.source import BuiltKernel
@@ -46,7 +47,7 @@ def check(model: imgconv.Model) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program_cache, "PROGRAMS", DiskCache(str(tmp_path / "programs"), 2**24))
+    monkeypatch.setattr(program, "PROGRAMS", DiskCache(str(tmp_path / "programs"), 2**24))
     monkeypatch.setattr(program, "_built", OrderedDict())
 
 
@@ -163,7 +164,7 @@ def test_a_worker_that_ends_ends_nothing_else(
         return build(self, source, options)
 
     monkeypatch.setattr(program, "_built", OrderedDict())
-    monkeypatch.setattr(program, "read_binary", lambda key: None)
+    monkeypatch.setattr(program, "PROGRAMS", NothingKept("programs", 2**28))
     monkeypatch.setattr(program, "compile_text", None)
     monkeypatch.setattr(processes, "parallel_builds", lambda platform: 0)
     monkeypatch.setattr("imgconv.cl.opencl_device.workers_for", lambda context, kernels: 1)

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy
 import pytest
+from support import NothingKept
 
 import imgconv
-from imgconv.cl.building import processes, program, program_cache
+from imgconv.cl.building import processes, program
 from imgconv.cl.context import Context
 from imgconv.cl.device import DeviceInfo
 from imgconv.cl.quirks import quirks_of
@@ -44,7 +45,7 @@ def expected() -> Any:
 @pytest.fixture(autouse=True)
 def nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No program of another test is taken, and no other process builds."""
-    monkeypatch.setattr(program_cache, "PROGRAMS", DiskCache(str(tmp_path / "programs"), 2**24))
+    monkeypatch.setattr(program, "PROGRAMS", DiskCache(str(tmp_path / "programs"), 2**24))
     monkeypatch.setattr(program, "_built", OrderedDict())
     monkeypatch.setattr(processes, "_can_start", lambda: False)
 
@@ -90,7 +91,7 @@ def test_a_kernel_that_fails_alone_is_named(device: DeviceInfo, monkeypatch: pyt
     launch = next(launch for launch in launches if "73.0f" in launch.source.text)
     Compiler(monkeypatch, broken="73.0f")
     monkeypatch.setattr(program, "_built", OrderedDict())
-    monkeypatch.setattr(program, "read_binary", lambda key: None)
+    monkeypatch.setattr(program, "PROGRAMS", NothingKept("programs", 2**28))
     with pytest.raises(BuildError) as caught:
         imgconv.load(network(), device)
     error = caught.value
@@ -113,12 +114,12 @@ def test_a_kept_binary_without_the_kernels_is_replaced(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(program, "_built", OrderedDict())
     imgconv.load(network(), device)
-    folder = program_cache.PROGRAMS.folder()
-    entries = {path.name: program_cache.read_binary(path.name) or b"" for path in folder.iterdir()}
+    folder = program.PROGRAMS.folder()
+    entries = {path.name: program.PROGRAMS.read(path.name) or b"" for path in folder.iterdir()}
     text = {"other kernels": "kernel void other(global float *x) { x[0] = 1; }", "no kernel": "float f() { return 1; }"}
     useless = b"" if content == "empty" else program.binary(program.build(context, text[content], content))
     for key in entries:
-        program_cache.write_binary(key, useless)
+        program.PROGRAMS.write(key, useless)
     monkeypatch.setattr(program, "_built", OrderedDict())
     compiler = Compiler(monkeypatch)
     numpy.testing.assert_array_equal(imgconv.load(network(), device).run({"x": X})["y"], expected())

@@ -17,17 +17,17 @@ import platformdirs
 import pytest
 from support import HANG_TIMEOUT
 
-from imgconv.cl.building import program, program_cache
+from imgconv.cl.building import program
 from imgconv.cl.context import Context
 from imgconv.cl.device import DeviceInfo
 from imgconv.cl.quirks import quirks_of
-from imgconv.cl.building.program_cache import program_key, read_binary, write_binary
+from imgconv.cl.building.program import PROGRAMS, program_key
 from imgconv.files import disk_cache
 from imgconv.files.disk_cache import DiskCache
 
 KEY, BINARY = "ab" * 32, bytes(range(256)) * 8
 SOURCE = "kernel void store(global float *values) { values[0] = 1.5f; }"
-ROOT = Path(program_cache.__file__).parents[2]
+ROOT = Path(program.__file__).parents[2]
 
 
 @pytest.fixture
@@ -45,20 +45,20 @@ def stored(folder: Path) -> list[str]:
 def quiet_round_trip() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        write_binary(KEY, BINARY)
-        assert read_binary(KEY) == BINARY
+        PROGRAMS.write(KEY, BINARY)
+        assert PROGRAMS.read(KEY) == BINARY
 
 
 # Entries
 
 
 def test_an_entry_is_this_users_alone(folder: Path) -> None:
-    assert read_binary(KEY) is None
+    assert PROGRAMS.read(KEY) is None
     quiet_round_trip()
     assert stored(folder) == [KEY] and folder.stat().st_mode & 0o777 == 0o700
     assert (folder / KEY).stat().st_mode & 0o777 == 0o600
-    write_binary(KEY, b"newer")
-    assert read_binary(KEY) == b"newer" and stored(folder) == [KEY]
+    PROGRAMS.write(KEY, b"newer")
+    assert PROGRAMS.read(KEY) == b"newer" and stored(folder) == [KEY]
 
 
 def flipped(content: bytes, at: int) -> bytes:
@@ -67,25 +67,25 @@ def flipped(content: bytes, at: int) -> bytes:
 
 @pytest.mark.parametrize("at", [0, 7, 8, 39, 40, -1])
 def test_a_damaged_entry_is_none(folder: Path, at: int) -> None:
-    write_binary(KEY, BINARY)
+    PROGRAMS.write(KEY, BINARY)
     content = (folder / KEY).read_bytes()
     (folder / KEY).write_bytes(flipped(content, at % len(content)))
-    assert read_binary(KEY) is None
+    assert PROGRAMS.read(KEY) is None
     quiet_round_trip()
 
 
 @pytest.mark.parametrize("length", [0, 3, 8, 39, 40, 1000])
 def test_an_entry_that_was_cut_off_is_none(folder: Path, length: int) -> None:
-    write_binary(KEY, BINARY)
+    PROGRAMS.write(KEY, BINARY)
     (folder / KEY).write_bytes((folder / KEY).read_bytes()[:length])
-    assert read_binary(KEY) is None
+    assert PROGRAMS.read(KEY) is None
     quiet_round_trip()
 
 
 def test_an_entry_of_another_key_is_none(folder: Path) -> None:
-    write_binary(KEY, BINARY)
+    PROGRAMS.write(KEY, BINARY)
     (folder / KEY).rename(folder / KEY[::-1])
-    assert read_binary(KEY[::-1]) is None
+    assert PROGRAMS.read(KEY[::-1]) is None
 
 
 def test_keys_tell_everything_apart(device: DeviceInfo) -> None:
@@ -105,29 +105,29 @@ def test_keys_tell_everything_apart(device: DeviceInfo) -> None:
 def refused(folder: Path, match: str) -> None:
     """Reading and writing warn once, of what is wrong, and give nothing."""
     with pytest.warns(RuntimeWarning, match=match) as warned:
-        assert read_binary(KEY) is None
-        write_binary(KEY, BINARY)
-        assert read_binary(KEY) is None
+        assert PROGRAMS.read(KEY) is None
+        PROGRAMS.write(KEY, BINARY)
+        assert PROGRAMS.read(KEY) is None
     assert len(warned) == 1 and "takes longer" in str(warned[0].message)
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
 def test_a_folder_that_others_can_write_to(folder: Path, mode: int) -> None:
-    write_binary(KEY, BINARY)
+    PROGRAMS.write(KEY, BINARY)
     folder.chmod(mode)
     refused(folder, "others than this user")
 
 
 def test_an_entry_that_others_can_write_to(folder: Path) -> None:
-    write_binary(KEY, BINARY)
+    PROGRAMS.write(KEY, BINARY)
     (folder / KEY).chmod(0o622)
     with pytest.warns(RuntimeWarning, match="others than this user"):
-        assert read_binary(KEY) is None
+        assert PROGRAMS.read(KEY) is None
     quiet_round_trip()
 
 
 def test_a_folder_of_somebody_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_binary(KEY, BINARY)
+    PROGRAMS.write(KEY, BINARY)
     other = os.geteuid() + 1
     monkeypatch.setattr(os, "geteuid", lambda: other)
     refused(folder, "others than this user")
@@ -135,19 +135,19 @@ def test_a_folder_of_somebody_else(folder: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_an_entry_of_somebody_else(folder: Path) -> None:
-    write_binary(KEY, BINARY)
+    PROGRAMS.write(KEY, BINARY)
     os.chown(folder / KEY, 12345, -1)
     with pytest.warns(RuntimeWarning, match="others than this user"):
-        assert read_binary(KEY) is None
+        assert PROGRAMS.read(KEY) is None
     quiet_round_trip()
 
 
 def test_links_are_not_followed(folder: Path, tmp_path: Path) -> None:
-    write_binary(KEY, BINARY)
+    PROGRAMS.write(KEY, BINARY)
     (folder / KEY).rename(tmp_path / "elsewhere")
     (folder / KEY).symlink_to(tmp_path / "elsewhere")
     with pytest.warns(RuntimeWarning, match="not a plain file"):
-        assert read_binary(KEY) is None
+        assert PROGRAMS.read(KEY) is None
     quiet_round_trip()
     folder.rename(tmp_path / "moved")
     folder.symlink_to(tmp_path / "moved")
@@ -187,26 +187,26 @@ def test_a_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch, place: str) 
     def full(*arguments: Any, **named: Any) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    write_binary("old", BINARY)
+    PROGRAMS.write("old", BINARY)
     monkeypatch.setattr(disk_cache.tempfile if place == "mkstemp" else os, place, full)
     refused(folder, "No space left")
-    assert stored(folder) == ["old"] and read_binary("old") == BINARY
+    assert stored(folder) == ["old"] and PROGRAMS.read("old") == BINARY
 
 
 # Size
 
 
-def test_what_was_used_longest_ago_goes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program_cache, "PROGRAMS", DiskCache("programs", 3 * (len(BINARY) + disk_cache.HEAD)))
+def test_what_was_used_longest_ago_goes_first(folder: Path) -> None:
+    cache = DiskCache("programs", 3 * (len(BINARY) + disk_cache.HEAD))
     for number, key in enumerate("abc"):
-        write_binary(key, BINARY)
+        cache.write(key, BINARY)
         os.utime(folder / key, (1000 + number, 1000 + number))
     (folder / ".left.part").write_bytes(b"part")
     os.utime(folder / ".left.part", (10, 10))
-    assert read_binary("a") == BINARY
-    write_binary("d", BINARY)
+    assert cache.read("a") == BINARY
+    cache.write("d", BINARY)
     assert stored(folder) == ["a", "c", "d"]
-    write_binary("huge", BINARY * 4)
+    cache.write("huge", BINARY * 4)
     assert stored(folder) == []
 
 
@@ -263,7 +263,7 @@ def test_a_damaged_program_is_compiled_again(
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         build(context)
-    assert compiled == [SOURCE] * 2 and read_binary(entry.name) is not None
+    assert compiled == [SOURCE] * 2 and PROGRAMS.read(entry.name) is not None
 
 
 # Whole processes

@@ -31,8 +31,7 @@ from imgconv.kernels.layout import Alignment
 from imgconv.kernels.target import Target
 from imgconv.passes import run_passes
 from imgconv.reports.peaks import Peaks
-from imgconv.reports.profile import Profile, percent
-from imgconv.reports.profile_page import page
+from imgconv.reports.profile import Profile, page, percent
 from imgconv.reports.trace import trace
 from imgconv.runtime.measuring import Timeline
 from imgconv.runtime.session import Session

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import linecache
 import os
 import re
@@ -23,17 +24,19 @@ from imgconv.cl.building.crashes import (
 )
 from imgconv.cl.building.source import Part
 from imgconv.cl.context import ADVICE, Context
+from imgconv.cl.device_info import DeviceInfo
 from imgconv.cl.drivers import environment_options
 from imgconv.cl.quirks import quirks_of
-from imgconv.cl.building.program_cache import program_key, read_binary, write_binary
 from imgconv.cl.watchdog import TIMEOUT, Calls, Overdue
 from imgconv.errors import BuildError, DeviceError, Error
-from imgconv.files.disk_cache import one_process
+from imgconv.files.disk_cache import DiskCache, digest, one_process
 
 LINES_AROUND_ERROR = 2
 BUILD_SECONDS = TIMEOUT  # in which at least one program has to be built
 # The programs of some models. One of 16 kernels takes a megabyte or two on a CPU's driver.
 PROGRAMS_KEPT = 128
+# Binaries, so that the next process does not compile again. The programs of a network take 0.5 to 5 MB.
+PROGRAMS = DiskCache("programs", 256 * 2**20)
 
 
 class Kernel(cl.Kernel):
@@ -58,7 +61,7 @@ NO_WARNINGS = "-w"
 def build(context: Context, source: str, name: str, options: Sequence[str] = ()) -> Program:
     """Compiles OpenCL C text for the context's device. ``options`` are the compiler's own, such as "-cl-mad-enable".
 
-    Binaries are kept on disk (program_cache.py), so a second build is quick. Raises BuildError with ``name``, the
+    Binaries are kept on disk, so a second build is quick. Raises BuildError with ``name``, the
     driver's log and the source lines near each error.
     """
     with _without_warnings(), context.builders:
@@ -148,6 +151,12 @@ _built: OrderedDict[tuple[int, str], Program] = OrderedDict()
 _lock = Lock()
 
 
+def program_key(info: DeviceInfo, source: str, options: Sequence[str]) -> str:
+    """The name of a program's entry: a hash of source, compiler options, device and driver."""
+    about = [info.key, info.vendor, info.opencl_version, *options]
+    return digest(json.dumps(about).encode(), source.encode()).hex()
+
+
 def _build_part(context: Context, workers: int, part: Part) -> Program:
     key = program_key(context.info, part.source, [*part.options, *environment_options()])
     found = _built.get((context.handle.int_ptr, key))
@@ -164,7 +173,7 @@ def _build_part(context: Context, workers: int, part: Part) -> Program:
 
 def _build(context: Context, part: Part, workers: int) -> Program:
     key = program_key(context.info, part.source, [*part.options, *environment_options()])
-    kept = read_binary(key)
+    kept = PROGRAMS.read(key)
     if kept == REFUSED:
         raise BuildError(part.name, "the driver did not build it before")
     made = None if kept is None else build_binary(context, kept, part.name, part.options, part.names)
@@ -173,10 +182,10 @@ def _build(context: Context, part: Part, workers: int) -> Program:
             made = _compiled(context, part, workers)
         except BuildError:
             if len(part.kernels) > 1:  # each of them is built alone next time, without this attempt
-                write_binary(key, REFUSED)
+                PROGRAMS.write(key, REFUSED)
             raise
         if not quirks_of(context.info.platform).caches_programs and (content := binary(made)):
-            write_binary(key, content)
+            PROGRAMS.write(key, content)
     return made
 
 
