@@ -51,7 +51,7 @@ from imgconv.tasks.values import PicturePlacement, on_picture
 from imgconv.tensor import Tensor, build_graph, order, origin, suppression
 
 MOST = 100  # boxes, unless the caller says otherwise
-CANDIDATES = 2048  # boxes that take part in the suppression, the best ones: as many as one work group sorts
+CANDIDATES = 2048  # boxes that take part in the suppression, the best ones: the number that one work group sorts
 ORIGIN = "answers"
 
 
@@ -122,7 +122,7 @@ class AnswerStage:
 def with_answers(model: Model, description: Description | None = None, most: int = MOST) -> Model:
     """The model with the answers of its task as outputs, made on the device; see the module. Shares the weights.
 
-    description: by default that beside the model. Raises ConfigError for a compiled file, and what `find_task`
+    description: by default the one next to the model. Raises ConfigError for a compiled file, and what `find_task`
     raises.
     """
     source = model._source

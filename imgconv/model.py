@@ -441,10 +441,10 @@ def load(
     - progress: called with (kernels built, kernels in all, text), or (runs, 0, text) while it chooses what is half;
         False is silent (default: a line in a terminal or a notebook).
     - precision: a file of `imgconv tune --precision`: what is half. It sets float16.
-    - tuning: a file of `imgconv tune`, of which measurements of this device count (default: the one next to the model).
+    - tuning: a file of `imgconv tune`; measurements of this device are used (default: the file next to the model).
     - workspace: a larger model, loaded before, whose device and memory for activations this one shares; their runs take
         turns.
-    - strict: refuse a model of which the host would compute a part; see docs/operators.md.
+    - strict: refuse a model that needs the host to compute a part; see docs/operators.md.
     - limits: what the model may ask for; see Limits.
     - trusted: False takes only the graph of a compiled file, not its kernels and programs; see docs/threat_model.md.
     - check: False does not compare the launches with float64 at the first load on a driver; see docs/check.md.

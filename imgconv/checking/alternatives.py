@@ -51,7 +51,7 @@ def _choices_of(plan: Plan) -> dict[Problem, Choice]:
 
 
 def _is_alternative(launch: Launch, known: tuple[Launch, ...]) -> bool:
-    """Returns whether a launch has the arguments of known ones, and is none of them."""
+    """Returns whether a launch is new, but has the arguments of known ones."""
     def arguments(each: Launch) -> list[object]:
         return [argument.storage for argument in each.source.arguments]
 

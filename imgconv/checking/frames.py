@@ -80,7 +80,7 @@ def check_frames(session: Session, format: Format) -> Finding:
 
 
 def drawn_frame(format: Format, size: Size, rotation: int, mirror: bool) -> VideoFrame:
-    """A frame of random bytes with gaps between rows, of which a region is a picture of this size.
+    """A frame of random bytes with gaps between rows, with a region of this picture's size.
 
     That of a mirrored one begins between pixels that share a color, so that colors are averaged.
     """

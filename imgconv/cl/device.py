@@ -69,7 +69,7 @@ def _asked(function: Callable[[], Result]) -> Result:
     try:
         return DriverCall(function).result(TIMEOUT)
     except Overdue:
-        advice = "end other processes that use the device, or start the machine anew"
+        advice = "end other processes that use the device, or restart the machine"
         raise DeviceError(f"an OpenCL driver did not answer within {TIMEOUT:g} s: {advice}") from None
 
 

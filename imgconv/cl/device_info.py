@@ -45,11 +45,11 @@ class DeviceInfo:
     byte_images: bool = False
     """RGBA of normalised signed bytes can be read and written, as image2d and as image2d_array."""
     image_row_alignment: int = 0
-    """Rows of an image that is part of a buffer have a multiple of so many texels; 0 if there are no such images."""
+    """The pitch, in texels, of images in a part of a buffer is a multiple of this; 0 if there are no such images."""
     image_base_alignment: int = 0
     """The start of such an image is a multiple of this, in texels."""
     buffer_alignment: int = 128
-    """The start of a buffer that is part of another is a multiple of so many bytes."""
+    """The start of a sub-buffer is a multiple of this many bytes."""
     shares_memory: bool = False
     """Its memory is the host's: CL_DEVICE_HOST_UNIFIED_MEMORY."""
     vector_floats: int = 16

@@ -30,7 +30,7 @@ class OpenCLDevice(Context):
         return programs_at_once(self, kernels)
 
     def building(self, parts: Sequence[Part]) -> AbstractContextManager[Iterator[Program]]:
-        """Builds programs beside what is done inside, see program.building."""
+        """Builds programs in the background of the block, see program.building."""
         return building(self, parts, workers_for(self, sum(len(part.kernels) for part in parts)))
 
     def binary(self, program: Program) -> bytes:

@@ -91,7 +91,7 @@ class ShutdownGuard:
         self._inside = {each: count for each, count in self._inside.items() if each == thread}
 
     def end(self) -> None:
-        """Waits until no other thread is inside, and a while for calls left behind; lets no other thread enter."""
+        """Waits until no other thread is inside, and for a while for abandoned calls; lets no other thread enter."""
         thread = get_ident()
         with self._lock:
             self._ended_by = thread

@@ -51,7 +51,7 @@ class DriverCall(Generic[Result]):
         worker.give(self)
 
     def result(self, seconds: float) -> Result:
-        """Returns what the function returns. Raises what it raises, and Overdue after so many seconds."""
+        """Returns what the function returns. Raises what it raises, and Overdue after this many seconds."""
         end = monotonic() + seconds
         try:
             while not self._ended.acquire(timeout=max(0.0, min(end - monotonic(), LOOK_SECONDS))):

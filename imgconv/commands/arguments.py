@@ -52,12 +52,12 @@ def add_precision_argument(parser: argparse.ArgumentParser) -> None:
 def add_strict_argument(parser: argparse.ArgumentParser) -> None:
     """--strict, which refuses a model that needs the host."""
     parser.add_argument(
-        "--strict", action="store_true", help="refuse a model of which the host would compute a part"
+        "--strict", action="store_true", help="refuse a model that needs the host to compute a part"
     )
 
 
 def add_target_argument(parser: argparse.ArgumentParser) -> None:
-    """--target, descriptions of devices that need not be at hand."""
+    """--target, descriptions of devices that need not be present."""
     parser.add_argument(
         "--target", action="append", default=[], metavar="FILE",
         help="plan for the device described in this file, made by `imgconv devices --json` there, or for one of "

@@ -41,7 +41,7 @@ DESCRIPTION = """\
 Compile a model and write its plan, its packed weights and the driver's programs to one file, by default MODEL with the
 suffix .imgconv. imgconv.load, run, inspect and profile take that file as a model. On the same device and driver it
 loads without reading ONNX, planning, packing or compiling; any other device plans and compiles it again. --target plans
-for a device that is not at hand. This machine then needs no OpenCL driver, except to measure what can be half for
+for a device that is not present. This machine then needs no OpenCL driver, except to measure what can be half for
 --float16: on synthetic pictures within the time of a load, or with --pictures on yours and to the end, as imgconv tune
 --precision does.
 

@@ -161,5 +161,5 @@ def totals_as_text(profile: Profile) -> list[str]:
         f"{of['wall_seconds'] * 1e3:.3f} ms from arrays to arrays without",
         f"peaks measured: {peaks.operations / 1e9:.1f} GFLOP/s, {peaks.bytes / 1e9:.2f} GB/s",
         f"weights {of['weight_bytes'] / 1e6:.2f} MB, activations {of['activation_bytes'] / 1e6:.2f} MB in "
-        f"{of['activation_places']}, of which at most {of['live_bytes'] / 1e6:.2f} MB are live at once",
+        f"{of['activation_places']}; at most {of['live_bytes'] / 1e6:.2f} MB are live at once",
     ]

@@ -85,7 +85,7 @@ class LaunchEmitter:
     def fold(
         self, steps: Iterable[ChosenStep], launches: Iterable[Launch], folded: Mapping[Texture, Texture]
     ) -> list[Launch]:
-        """The launches after textures were folded. Those that use one are made anew: kernels contain addresses."""
+        """The launches after textures were folded. Those that use one are rebuilt: kernels contain addresses."""
         self.folded = folded
         return [
             self.launch(step) if any(a.storage in folded for a in launch.source.arguments) else launch

@@ -2,7 +2,7 @@
 
 If a device can make images from parts of a buffer, each texture is an image of its own size in one buffer, the
 workspace. Otherwise textures take turns in images, each as large as the largest of its textures. A texture in a larger
-image has no zero border: beside it and below it are texels of other textures. So its readers test their position.
+image has no zero border: next to it and below it are texels of other textures. So its readers test their position.
 """
 
 from __future__ import annotations

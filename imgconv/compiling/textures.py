@@ -248,7 +248,7 @@ class Textures:
         return any(self.keeps_float(part, precision) for part, (owner, _) in self.inside.items() if owner == name)
 
     def in_place_of_halves(self) -> frozenset[str]:
-        """The values in textures of float of which only the settings' precision makes no halves.
+        """The values in float textures that would be half but for the settings' precision.
 
         None if all textures are float: the plan gives what a float plan gives.
         """
@@ -283,7 +283,7 @@ class Textures:
     def result(self, value: Value) -> Placement:
         """Returns where a generated kernel writes a value: an output that no node reads goes to its host buffer.
 
-        If another template has placed it, of which the generated one is the fallback, it stays there.
+        If another template has placed it, and the generated one is only the fallback, it stays there.
         """
         name = value.name
         is_last = name in self.graph.outputs and name not in self.states and not self.graph.consumers[name]

@@ -59,7 +59,7 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def _open_partial(path: Path) -> IO[bytes]:
-    """A new file beside `path`, locked for as long as it is open."""
+    """A new file next to `path`, locked for as long as it is open."""
     while True:
         file = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part").open("xb")
         # On a file system without locks the leftovers of killed processes stay.

@@ -139,7 +139,7 @@ class Graph:
         return name
 
     def of_outputs(self, names: Iterable[str]) -> Graph:
-        """The graph with these outputs, without nodes and constants that none of them needs."""
+        """The graph with these outputs only, without the nodes and constants that they do not need."""
         outputs = tuple(names)
         needed, kept = set(outputs), []
         for node in reversed(self.nodes):
@@ -182,7 +182,7 @@ class Graph:
 
 @cache
 def _text(dtype: numpy.dtype[Any]) -> str:
-    """A dtype's name. numpy makes it anew each time, which is most of a pass over many constants."""
+    """A dtype's name, cached: numpy computes it at each call, which takes most of a pass over many constants."""
     return str(dtype)
 
 

@@ -22,7 +22,7 @@ _WHOLE = frozenset(("maximum", "minimum", "add", "subtract"))
 
 @dataclass(frozen=True)
 class Quantization:
-    """Numbers of one byte each: n * scale, for the integers n of low .. low + 255, of which one is 0.
+    """Numbers of one byte each: n * scale, for integers n from low to low + 255; one of them is 0.
 
     The byte is n, or n + 256 if n is negative, so that the byte 0 is the number 0 whatever the zero point is: it is the
     padding of convolutions, and what a device reads outside of an image.

@@ -14,11 +14,11 @@ For NCHW the rows are (N, H), the columns (W) and the packed axis is C:
     n=1 h=0 ...
 
 A texel grid above the device's image limit is cut into tiles. They are stored in one image, those of a wide grid below
-each other and those of a tall grid beside each other. If one image is too small, they are stored in the layers of an
+each other and those of a tall grid next to each other. If one image is too small, they are stored in the layers of an
 image array. `Tiling.locate` is this mapping. Every formula is an `Index`: evaluated in Python and rendered as OpenCL C.
 
 If textures share an image, a grid is cut in the same way to fit it. The image may be larger than the tiles: they start
-at its texel (0, 0), and beside and below them are texels of other textures.
+at its texel (0, 0), and next to and below them are texels of other textures.
 """
 
 from __future__ import annotations

@@ -226,8 +226,8 @@ class Template(Generic[P, S, D]):
     name: the key of stored measurements, so it must not change. file: the .cl file, or "generated".
     problem, specialisation: frozen dataclasses. candidates: the specialisations worth measuring for a problem, none if
     the template is not for that device. allowed: whether a stored specialisation is valid for a problem.
-    work: what a launch does, of which the device model makes seconds. baseline: the predicted time of the launches
-    that it and the steps before it replace.
+    work: counts of what a launch does; the device model converts them to seconds. baseline: the predicted time of the
+    launches that it and the steps before it replace.
 
     nodes: the groups of nodes of a graph that one launch can compute; it writes the last one's result.
     place: the Step of such a group, None if there is none. kernel: the text of a Step with a specialisation.
@@ -286,7 +286,7 @@ def fixed_template(
     place: Callable[[Placing, tuple[Node, ...]], AnyStep | None],
     kernel: Callable[[Step[Fixed, D], Emitting], KernelSource],
 ) -> Template[Fixed, NoChoice, D]:
-    """A Template of which nothing is free to choose."""
+    """A Template without free choices."""
     return Template(
         name, file, Fixed, NoChoice, candidates=lambda problem, target: [NoChoice()],
         work=lambda problem, chosen, target: LaunchWork(1), nodes=nodes, place=place,

@@ -24,10 +24,10 @@ class Target:
     work items of a work group. images_in_buffers: the alignment of images in a buffer; None if the device has none.
     linear: the alignment of linear textures in a buffer, if textures are linear; None if they are images. CPU drivers
     emulate image reads by calls of functions, which take several times as long as reads of memory. loop_rounds:
-    after so many rounds of all its loops the driver ends a work item's loops; None if it does not. vector_floats: in a
+    the driver ends a work item's loops after this many rounds in all; None if it does not. vector_floats: in a
     register of a CPU; plans of other CPUs run too, but their sums may not fit into its registers. native_functions:
     whether native_exp and native_recip, measured on the device, are exact enough for FLOAT16
-    (loading/native_functions.py); False for a device that is not at hand. dot_product: the instruction by
+    (loading/native_functions.py); False for a device that is not present. dot_product: the instruction by
     which kernels may sum products of bytes, as tried on the device (cl/dot_products.py); "" if it has none.
     """
 

@@ -4,7 +4,7 @@ compiled.py        a model's plans for the shapes that come, from an ONNX file, 
 progress.py        how far a load is, on a terminal or in a notebook
 stream.py          a model whose states stay on the device
 replanning.py      other plans if the compiler crashes at a kernel, or allows few work items for one
-target.py          an opened device as the compiler sees it; description.py: one that is not at hand;
+target.py          an opened device as the compiler sees it; description.py: one that is not present;
                    targets.py: compiled files for such devices, by a machine without any
 native_functions.py  how exact the device's native functions are: measured once
 device_subgraphs.py  parts of the host's work that run on the device

@@ -1,4 +1,4 @@
-"""Devices that are not at hand, described by JSON files that `imgconv devices --json` printed there."""
+"""Descriptions of devices that are not present: JSON files that `imgconv devices --json` printed there."""
 
 from __future__ import annotations
 

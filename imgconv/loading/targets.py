@@ -1,4 +1,4 @@
-"""Compiled files for devices that need not be at hand, made on a machine that needs no OpenCL driver."""
+"""Compiled files for devices that need not be present, made on a machine that needs no OpenCL driver."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def save_for_devices(
 
     model: an ONNX file. precision: needed if config.float16 is not 0, because `load` measures on a device what is half.
     shapes, strict, outputs: as `load` takes them. picture: the preparation of a picture before the model, whose shape
-    is among shapes. description: by default that beside the model. states: as Model.stream takes them. Raises what
+    is among shapes. description: by default the one next to the model. states: as Model.stream takes them. Raises what
     `load` and `Stream.save` raise. sizes, generic, player_only: as Model.save takes them. answers: the decoding after
     the model.
     """

@@ -125,9 +125,9 @@ class Trial:
     def seconds(self, numbers: Sequence[int], rounds: int) -> list[float]:
         """The lower quartile of the seconds of `rounds` launches of each of the numbered choices.
 
-        They take turns, so that busy or fast periods of the machine affect all alike. Each round has another order: the
-        first launch after a pause waits for threads or clocks to wake, and the others find the caches as the previous
-        launch left them.
+        They take turns, so that busy or fast periods of the machine affect all equally. Each round has another order:
+        the first launch after a pause waits for threads or clocks to wake, and the others find the caches as the
+        previous launch left them.
         """
         order, shuffle = list(numbers), random.Random(0).shuffle
         seconds: dict[int, list[float]] = {n: [] for n in numbers}

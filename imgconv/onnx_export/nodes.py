@@ -167,12 +167,12 @@ class Nodes:
         return self.position(self.body(operation, [self.load(o, 0) for o in node.operands], seen), node.output.shape)
 
     def position(self, body: OnnxTensor, shape: Shape) -> OnnxTensor:
-        """ArgMax over all axes behind those of a shape."""
+        """ArgMax over all axes after those of a shape."""
         flat = self.writer.reshape(body, (*shape, prod(body.shape[len(shape) :])))
         return self.writer.emit("ArgMax", [flat], "int64", shape, axis=len(shape), keepdims=0)
 
     def order(self, operation: Order, node: Node) -> OnnxTensor:
-        """The positions that TopK gives beside the elements."""
+        """The positions that TopK returns with the elements."""
         x = self.load(node.operands[0], 1)
         x = self.writer.expand(self.writer.cast(x, "int64") if x.dtype == "bool" else x, node.operands[0].view.shape)
         inputs = [x, self.writer.integers(node.output.shape[-1])]
@@ -182,7 +182,7 @@ class Nodes:
         return made
 
     def suppression(self, operation: Suppression, node: Node) -> OnnxTensor:
-        """The places that NonMaxSuppression finds, for scores that fall, and -1 behind them."""
+        """The places that NonMaxSuppression finds, for descending scores, then -1."""
         boxes, count = self.load(node.operands[0], 2), self.load(node.operands[1], 1)
         (size, _), (most,) = node.operands[0].view.shape, node.output.shape
         boxes = self.writer.reshape(self.writer.cast(boxes, "float32"), (1, size, 4))

@@ -30,7 +30,7 @@ PART_OF_RANGE = 2.0**-14
 class StorageGroup:
     """Values that are half together, and the half weights of what computes them.
 
-    values: all of which must be named to keep float. textures, weights: in the float plan. size: in numbers.
+    values: keeping it in float takes the names of all of them. textures, weights: in the float plan. size: in numbers.
     """
 
     values: frozenset[str]

@@ -22,7 +22,7 @@ PART_OF_COSTS = 0.75
 
 @dataclass
 class TrialBudget:
-    """The number of runs that a search may still make; None: as many as it takes."""
+    """The number of runs that a search may still make; None for no limit."""
 
     left: int | None = None
 

@@ -99,7 +99,7 @@ def is_float(storage: Texture | HostBuffer) -> TypeGuard[Texture]:
 
 
 def building_statistics(context: Device) -> AbstractContextManager[Iterator[Program]]:
-    """Builds precision/tensor_statistics.cl beside what is done inside; see Device.building. Raises BuildError."""
+    """Builds precision/tensor_statistics.cl in the background of the block; see Device.building. Raises BuildError."""
     return context.building([Part(FILE.read_text(encoding="utf-8"), FILE.name)])
 
 

@@ -163,7 +163,7 @@ class StorageSearch:
         return part * (self.ready - started) - (perf_counter() - self.ready) - build
 
     def search(self, runs: int | None) -> None:
-        """Chooses the values in half, as many as the bound allows. The trial of all is made whatever `runs` is."""
+        """Chooses as many values to be half as the bound allows. It always tries all of them, whatever `runs` is."""
         self.budget = TrialBudget(runs)
         sizes = {name: item.size for name, item in self.items.items()}
         try:

@@ -1,7 +1,7 @@
 """The loss of the outputs when layers sum in half, or in short chunks of half that are added in float.
 
 Whole plans are run: a sum in half rounds at each step, which no rounding of its result shows. Costs of single layers do
-not add up well, since any change of a layer rounds all later values anew, so they only give the order.
+not add up well, since any change of a layer changes the rounding of all later values, so they only give the order.
 
 A sum in half overflows at 65504 on the way, and loses terms that are small compared with it: other pictures may do what
 the measured ones do not. So sums are judged on `held_out_inputs` too, one in the range of the measured inputs and one

@@ -19,7 +19,7 @@
 #define HEIGHT 480                      // of the picture, in pixels
 #endif
 #ifndef SHARED_X
-#define SHARED_X 2                      // pixels beside each other that share U and V; 1: each pixel has its own
+#define SHARED_X 2                      // adjacent pixels in a row that share U and V; 1: each pixel has its own
 #endif
 #ifndef SHARED_Y
 #define SHARED_Y 2                      // pixels above each other that do

@@ -51,7 +51,7 @@ def array_shape(format: Format, size: Size) -> tuple[int, ...]:
 
 
 def shared_pixels(format: Format) -> Size:
-    """The pixels beside and above each other that share a color."""
+    """The width and height, in pixels, of a block that shares a color."""
     return (1, 1) if format not in YUV else (2, 1) if format == "yuyv" else (2, 2)
 
 

@@ -163,7 +163,7 @@ def sample_bytes(format: Format) -> int:
 class PackedFrame:
     """A VideoFrame as frame.cl reads it. parts: arrays of bytes, and where each goes. bytes: of all.
 
-    memory: the OpenCL buffer that has the frame, of which there are no parts then; None if the parts are the frame.
+    memory: the OpenCL buffer that contains the frame; then there are no parts. None if the parts contain it.
     """
 
     format: Format

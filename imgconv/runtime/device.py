@@ -51,7 +51,7 @@ class Device(Protocol):
     # Memory
 
     def buffer(self, content: int | Array, tensor: str = "") -> Memory:
-        """A buffer of so many bytes, or with the content of an array."""
+        """A buffer of this many bytes, or with the content of an array."""
 
     def image(self, width: int, height: int, layers: int, dtype: npt.DTypeLike, tensor: str = "") -> Memory:
         """An image of RGBA texels; with two layers or more an array of images."""
@@ -109,7 +109,7 @@ class Device(Protocol):
         """Returns the number of programs that minimises the time to build this many kernels."""
 
     def building(self, parts: Sequence[Part]) -> AbstractContextManager[Iterator[Program]]:
-        """Builds programs beside what is done inside. Gives each as soon as it is built. Raises BuildError."""
+        """Builds programs in the background of the block. Yields each as soon as it is built. Raises BuildError."""
 
     def binary(self, program: Program) -> bytes:
         """The device's own form of a program; empty if it has none."""

@@ -14,8 +14,8 @@ from imgconv.kernels.layout import LANES, HostBuffer, ImageForm, Placement, Text
 from imgconv.runtime.device import Device, Event, HostBinding, Memory
 from imgconv.runtime.io_binding import IOBinding, Inputs
 
-# Arrays of at least so many bytes are copied by several threads, because one core fills new memory at 10 GB/s. To start
-# the threads takes half a millisecond: beside an H200, two arrays of 6 MB took 1 ms longer with them.
+# Arrays of at least this many bytes are copied by several threads, because one core fills new memory at 10 GB/s.
+# Starting the threads takes half a millisecond: on an H200's host, two arrays of 6 MB took 1 ms longer with them.
 LARGE_BYTES, COPYING_THREADS = 1 << 24, 4
 
 

@@ -54,7 +54,7 @@ class Launching:
         return self.context.sequence(launches)
 
     def to_one_output(self, numbers: Sequence[int]) -> list[Launch]:
-        """These launches, by number, bound anew: those whose outputs are alike all write to the first one's."""
+        """Rebinds these launches, given by number, so that all with the same form of output write to one buffer."""
         places = [self.plan.launches[number].writes for number in numbers]
         alike = {p: self._memory[places[0]] for p in places if replace(p, name=places[0].name) == places[0]}
         return [self._bound(number, alike) for number in numbers]

@@ -22,7 +22,7 @@ from imgconv.runtime.io_binding import FrameInput
 from imgconv.stored.frame_table import frame_kernel
 
 FILE = Path(__file__).with_name("picture.cl")
-LEAST = 1 << 20  # bytes for a picture: memory that grew little by little would be made anew often
+LEAST = 1 << 20  # bytes for a picture: memory that grew little by little would be reallocated often
 FRAME_ARGUMENT = 2  # of frame.cl: the frame's bytes
 ITEMS = 64  # of a row in the first launch; each goes on until the row is done
 

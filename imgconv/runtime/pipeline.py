@@ -179,7 +179,7 @@ class Pipeline:
 
     @property
     def bytes(self) -> int:
-        """Bytes of device memory of the frames, beside that of the plan."""
+        """Bytes of device memory that frames take, in addition to the plan's."""
         return (len(self._free) + len(self._busy)) * self._session.plan.buffer_bytes
 
     def submit(

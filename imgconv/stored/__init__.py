@@ -6,5 +6,5 @@ tables.py           the tables of model.fbs and our dataclasses; plan_table.py: 
 frame_table.py      frames in memory of any layout, for the player
 tuning.py           measurements of specialisations, an SQLite file, and the chooser that reads it
 precision_file.py   which values keep float
-description_file.py  what outputs mean: the JSON beside an ONNX file
+description_file.py  what outputs mean: the JSON file next to an ONNX file
 """

@@ -1,6 +1,6 @@
 """Compiled models in files: `Model.save` writes them, `load` reads them. model.fbs says what is in them.
 
-A file has the graph, with which any imgconv can plan anew, and plans, each for one kind of device; a file for the
+A file has the graph, from which any imgconv can make new plans, and plans, each for one kind of device; a file for the
 player only has no graph, and `load` refuses it. Kernel texts are OpenCL C and programs the driver's machine code, which
 run as they are: on a CPU that is code of the process. A file whose source you do not trust is loaded with
 `trusted=False`, which takes its graph only. Checksums find damage, not intent.
@@ -155,7 +155,7 @@ def _sized_values(sized: Sized, blobs: BlobWriter, format: Format | None, player
 class SavedModel:
     """An opened file of `save_model`; each part is read and checked at its first use.
 
-    root: the table of the whole file, of which `table` is one size. Every problem with it is a ModelError that
+    root: the table of the whole file; `table` is one of its sizes. Every problem with it is a ModelError that
     names the file.
     """
 

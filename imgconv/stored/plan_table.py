@@ -67,7 +67,7 @@ def _bases(plan: Plan, checks: PlanChecks) -> dict[str, str]:
 
 
 def _kernel(text: str, path: str, base: str | None, kernels: Mapping[str, int]) -> dict[str, Any]:
-    """A kernel of which only what differs from another one is stored, if it has a base."""
+    """A kernel; if it has a base, only its difference from that is stored."""
     if base is None or not (text.isascii() and base.isascii()):  # lengths are in bytes
         return {"text": text, "path": path}
     lines, of_base = text.splitlines(keepends=True), base.splitlines(keepends=True)

@@ -68,7 +68,7 @@ class PrecisionFile:
 
 
 def default_path(model: str | os.PathLike[str]) -> Path:
-    """The path of a model's file, beside the model: model.precision.json for model.onnx."""
+    """The path of a model's file, next to the model: model.precision.json for model.onnx."""
     return Path(model).with_suffix(SUFFIX)
 
 

@@ -127,12 +127,12 @@ class Database:
 
 
 def default_path(model: str | os.PathLike[str]) -> Path:
-    """The path of a model's measurements, beside the model."""
+    """The path of a model's measurements, next to the model."""
     return Path(model).with_suffix(SUFFIX)
 
 
 def open_beside(model: object) -> Database | None:
-    """The measurements beside a model's file, or None."""
+    """The measurements next to a model's file, or None."""
     if not isinstance(model, (str, os.PathLike)) or not Path(model).name:
         return None
     beside = default_path(model)

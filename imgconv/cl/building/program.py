@@ -71,15 +71,15 @@ def build(context: Context, source: str, name: str, options: Sequence[str] = ())
 
 @contextmanager
 def building(context: Context, parts: Sequence[Part], workers: int = 0) -> Iterator[Iterator[Program]]:
-    """Starts to build programs, beside what is done inside. Gives the programs in order, each as soon as it is built.
+    """Builds programs in the background of the block. Yields them in order, each as soon as it is built.
 
         with building(context, parts) as built:
             ...                                 # meanwhile
             programs = list(built)
 
-    workers: processes that build beside this one, see `workers_for`; they start if a program is not in the cache. The
-    last PROGRAMS_KEPT programs of the process are not built again. If the driver refuses a binary, the program is built
-    from source. Raises BuildError as ``build`` does.
+    workers: processes that build in parallel to this one, see `workers_for`; they start if a program is not in the
+    cache. The last PROGRAMS_KEPT programs of the process are not built again. If the driver refuses a binary, the
+    program is built from source. Raises BuildError as ``build`` does.
     """
     # Twice as many threads as builds: one may wait for another's turn at the driver while a worker builds.
     threads = 2 * (parallel_builds(context.info.platform) + workers)
@@ -309,7 +309,7 @@ class Functions:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._copies: WeakKeyDictionary[Program, list[Program]] = WeakKeyDictionary()
-        # By name, the kernel of each copy. Those of launches that are gone, as of failed frames, are made anew.
+        # By name, the kernel of each copy. Those of launches that are gone, as of failed frames, are created again.
         self._kernels: WeakKeyDictionary[Program, dict[str, list[ReferenceType[Kernel]]]] = WeakKeyDictionary()
 
     def take(self, program: Program, name: str) -> Kernel:

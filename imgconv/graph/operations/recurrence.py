@@ -16,7 +16,7 @@ from imgconv.graph.view import Shape
 
 @dataclass(frozen=True)
 class Recurrence(Operation):
-    """States of which each follows from those before it, step by step, as in RNN, GRU and LSTM.
+    """States that are computed step by step, each from those before it, as in RNN, GRU and LSTM.
 
     operands: x (T, N, D, G, H), what is given for each of T steps and of G gates; weights (D, H, G, H); the initial
     states, (N, D, H) each; then any others of that shape. D directions are independent of each other.

@@ -17,7 +17,7 @@ from imgconv.suppression import suppress
 
 @dataclass(frozen=True)
 class Suppression(Operation):
-    """The positions of the boxes that stay if boxes overlap, in order, and -1 behind the last of them.
+    """The positions of the boxes that survive suppression, in order, then -1.
 
     operands: boxes (N, 4), left, top, right, bottom, the best first, and how many of them take part, (1). A box
     stays if its intersection over union with each better one that stays is at most `overlap`. The output has the shape

@@ -75,7 +75,7 @@ def _table(table: tuple[int, ...]) -> tuple[str, str]:
 
 
 def once(name: str, definition: str) -> str:
-    """A definition that several kernels of a program may have, of which the program takes one."""
+    """A definition that several kernels of a program may share; the program contains it once."""
     return f"#ifndef HAVE_{name}\n#define HAVE_{name}\n{definition}#endif\n"
 
 

@@ -442,7 +442,7 @@ def assemble(
 
 @lru_cache(1024)
 def local_size(size: tuple[int, ...], most: int) -> tuple[int, ...]:
-    """A work group for a grid of texels: at most so many items, few idle ones, and long runs of adjacent texels."""
+    """A work group for a grid of texels: at most this many items, few idle ones, and long runs of adjacent texels."""
     if len(size) == 2:
         width, height = size
         across = min(16, width, most)

@@ -25,7 +25,7 @@ GROUP = 64  # work items of a group on a GPU
 
 @dataclass(frozen=True)
 class Problem:
-    """Rows of `size` positions, of which runs of `run` are in order; the first `count` after neighbours are joined."""
+    """Rows of `size` positions in sorted runs of `run`; finds the first `count` once neighbouring runs are merged."""
 
     rows: int
     size: int
@@ -83,7 +83,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, Order]:
     shape, layout = (prod(lead), size), matrix_layout(2)
 
     def between(run: int) -> Node:
-        """The node whose result is all positions, runs of which are in order."""
+        """The node whose result is all positions, in sorted runs."""
         output = placing.between(f"{name}.runs{run}", shape, layout, FLOAT32)
         return replace(node, output=output, epilogue=IDENTITY, epilogue_operands=())
 

@@ -28,7 +28,7 @@ MOST_OF_AN_ITEM = 1 << 14
 
 @dataclass(frozen=True)
 class Problem:
-    """Rows of `size` elements, of each of which `count` are found.
+    """Rows of `size` elements; finds `count` of each.
 
     runs: instead, all are found, and those of a run are in order; merge.py joins the runs.
     """

@@ -87,7 +87,7 @@ def candidates(problem: Problem, target: Target) -> list[Specialisation]:
 
 
 def _rounds(problem: Problem, chosen: Specialisation) -> int:
-    """At most so many rounds do all loops of a work item take, if the driver unrolls none."""
+    """Returns an upper bound for the rounds of all loops of a work item, if the driver unrolls none."""
     block = chosen.block_quads
     turns = ceil(problem.gates * problem.quads / (chosen.recurrent_items * block)) + problem.inner
     states = ceil(problem.quads / chosen.recurrent_items) * (2 + problem.states)

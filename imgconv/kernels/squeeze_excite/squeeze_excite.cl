@@ -87,7 +87,7 @@
 #define HIDDEN_LOADS(quad) ;            // statements that load what it needs of a quad
 #endif
 
-// Rounds in which `tasks` are shared out among so many work items.
+// Rounds in which this many work items share out `tasks`.
 #define ROUNDS(tasks, items) (((tasks) + (items) - 1) / (items))
 // Local memory for the parts of all sums of a step.
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))

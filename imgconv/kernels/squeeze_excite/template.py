@@ -1,4 +1,4 @@
-"""squeeze_excite.cl as a template: a global pooling and the two products behind it in one launch, if this is faster.
+"""squeeze_excite.cl as a template: a global pooling and the two products after it in one launch, if this is faster.
 
 A squeeze-and-excitation block makes a factor for each channel: the mean of the channel, a product with few results, an
 activation, a product with one result for each channel, a gate. As launches of their own all three are short, and wait

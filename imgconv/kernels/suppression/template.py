@@ -23,7 +23,7 @@ FILE = "kernels/suppression/suppress.cl"
 
 @dataclass(frozen=True)
 class Problem:
-    """`size` boxes, of which at most `most` stay."""
+    """Suppression of `size` boxes; at most `most` survive."""
 
     size: int
     most: int
