@@ -22,6 +22,8 @@ class Quirks:
     images_in_buffers: images that are parts of buffers work ("images in parts of buffers").
     caches_programs: the driver keeps what it compiled on disk. Processes that build at once may fail in its cache, or
         crash as they read a binary, which would save no time.
+    understates_groups: CL_KERNEL_WORK_GROUP_SIZE is below the work group that a kernel requires and works with ("work
+        groups of kernels").
     """
 
     one_build_at_a_time: bool = False
@@ -32,6 +34,7 @@ class Quirks:
     releases_wait: bool = False
     images_in_buffers: bool = True
     caches_programs: bool = False
+    understates_groups: bool = False
 
 
 QUIRKS = {
@@ -42,7 +45,7 @@ QUIRKS = {
     # function had other arguments. A bounded wait adds 0.05 to 0.15 ms to a run of 0.36 ms.
     "NVIDIA CUDA": Quirks(
         one_build_at_a_time=True, kernels_for_a_worker=2, one_kernel_a_program=True, own_functions=True,
-        waits_directly=True, releases_wait=True,
+        waits_directly=True, releases_wait=True, understates_groups=True,
     ),
     "Oclgrind": Quirks(one_build_at_a_time=True),  # version 21.10
     # Version 3.1. A second load of squeezenet took 12 to 14 s with binaries, 7 to 12 s without.

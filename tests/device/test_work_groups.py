@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy
+import pyopencl as cl
 import pytest
 from operators import Case, ints, model_of
 from snapshots import DEVICES, LARGE, NETWORKS, graph_of
@@ -18,6 +19,7 @@ import imgconv
 from imgconv.cl.building import program
 from imgconv.cl.context import Context
 from imgconv.cl.device import DeviceInfo
+from imgconv.cl.quirks import QUIRKS, quirks_of
 from imgconv.compiling.lower import lower
 from imgconv.config import Config
 from imgconv.errors import ResourceError
@@ -91,6 +93,15 @@ def test_the_driver_is_asked(context: Context) -> None:
     source = "__attribute__((reqd_work_group_size(4, 1, 1))) kernel void a(global float *x) { x[0] = 1; }"
     made = program.kernel(program.build(context, source, "a.cl"), "a")
     assert 4 <= program.most_items(context, made) <= context.info.max_work_group_size
+
+
+def test_an_understated_size_is_not_used(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    platform = context.info.platform
+    made = program.kernel(program.build(context, "kernel void a(global float *x) { x[0] = 1; }", "a.cl"), "a")
+    monkeypatch.setattr(cl.Kernel, "get_work_group_info", lambda *_: 2)
+    for understates, expected in ((False, 2), (True, context.info.max_work_group_size)):
+        monkeypatch.setitem(QUIRKS, platform, replace(quirks_of(platform), understates_groups=understates))
+        assert program.most_items(context, made) == expected
 
 
 def test_a_saved_plan_is_not_used(phone: DeviceInfo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -213,6 +213,13 @@ ROWS = (
         '"changed arguments"',
     ),
     Row(
+        "NVIDIA 580",
+        "CL_KERNEL_WORK_GROUP_SIZE is 256 for every kernel, including those that require and run in groups of 1024",
+        "it is ignored, since every kernel with a local size requires it: `cl/quirks.py`, `understates_groups`; "
+        "`../native/src/programs.cpp`",
+        '* "work groups of kernels"',
+    ),
+    Row(
         "rusticl 22.3",
         "clFinish does not wait for commands that another thread has flushed: outputs of runs were wrong while frames "
         "were in flight",

@@ -306,6 +306,20 @@ def static_functions_are_wrong(context: Context) -> bool:
     return bool(abs(found[0] - expected).max() > 1e-5)
 
 
+def groups_are_understated(context: Context) -> bool:
+    """The driver allows a kernel fewer work items than the work group that it requires and runs in."""
+    most = context.info.max_work_group_size
+    body = "global int *o) { if (get_local_id(0) == get_local_size(0) - 1) o[0] = get_local_size(0); }"
+    source = f"__attribute__((reqd_work_group_size({most}, 1, 1))) kernel void last({body}"
+    made = cl.Kernel(cl.Program(context.handle, source).build(), "last")
+    memory = cl.Buffer(context.handle, cl.mem_flags.READ_WRITE, 4)
+    queue, found = cl.CommandQueue(context.handle), numpy.zeros(1, numpy.int32)
+    made(queue, (most,), (most,), memory)
+    cl.enqueue_copy(queue, found, memory)
+    said = made.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, context.handle.devices[0])
+    return bool(found[0] == most > said)
+
+
 def native_functions_are_coarse(context: Context) -> bool:
     """The exponential and the sigmoid of native functions are not as exact as FLOAT16 needs them."""
     errors = native_functions.native_errors(context)
@@ -345,6 +359,7 @@ WORKAROUNDS = (
     Workaround("opening takes turns", (NVIDIA,), driver_times.opening_takes_turns, always=False),
     Workaround("programs cost no more", (NVIDIA,), driver_times.programs_cost_no_more, always=False),
     Workaround("changed arguments", (NVIDIA,), driver_times.changed_arguments_cost, always=False),
+    Workaround("work groups of kernels", (NVIDIA,), groups_are_understated),
     Workaround("setup of launches", (NVIDIA,), driver_times.launches_count_setup, always=False),
     Workaround("waits for copies", (INTEL,), driver_times.waits_for_copies_take_a_core, always=False),
     Workaround("names share local memory", (OCLGRIND,), names_share_local_memory),

@@ -346,6 +346,8 @@ def kernel(program: Program, name: str) -> Kernel:
 
 def most_items(context: Context, made: cl.Kernel) -> int:
     """The most work items of a group that the driver allows for the kernel: CL_KERNEL_WORK_GROUP_SIZE."""
+    if quirks_of(context.info.platform).understates_groups:
+        return context.info.max_work_group_size
     device = context.handle.devices[0]
     try:
         return int(made.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, device))
