@@ -114,7 +114,6 @@ def read_config(
 
 
 def is_float16(value: object) -> TypeGuard[Float16]:
-    """Returns whether a value is 0, 1 or 2."""
     return type(value) is int and value in (0, 1, 2)
 
 

@@ -149,10 +149,6 @@ class Model:
         compiled, given = self._prepared(inputs, outputs)
         return compiled.run(given, outputs)
 
-    def compile_for(self, inputs: Inputs) -> None:
-        """Makes the plan that `run` needs for these inputs, unless it is there. Raises what `run` raises."""
-        self._prepared(inputs)
-
     def submit(
         self, inputs: Inputs, depth: int = DEPTH, outputs: Mapping[str, Array] | None = None, tag: object = None
     ) -> Frame:

@@ -30,7 +30,9 @@ def alternatives_of(
     graph: after the passes. states: see `lower`.
     """
     found: dict[int, tuple[Launch, ...]] = {}
-    choices = _choices_of(plan)
+    # Those of launches that were not profitable too.
+    choices = {each.rejected.problem: each.rejected for each in plan.launches if each.rejected}
+    choices |= {each.choice.problem: each.choice for each in plan.launches if each.choice}
     numbers = {(each.kind, each.name): number for number, each in enumerate(plan.launches)}
     for turn in range(ALTERNATIVES):
         try:
@@ -42,12 +44,6 @@ def alternatives_of(
             if number is not None and _is_alternative(launch, (plan.launches[number], *found.get(number, ()))):
                 found[number] = (*found.get(number, ()), launch)
     return found
-
-
-def _choices_of(plan: Plan) -> dict[Problem, Choice]:
-    """The choice of each problem of a plan, also of those whose launch was not profitable."""
-    made = {each.rejected.problem: each.rejected for each in plan.launches if each.rejected}
-    return made | {each.choice.problem: each.choice for each in plan.launches if each.choice}
 
 
 def _is_alternative(launch: Launch, known: tuple[Launch, ...]) -> bool:

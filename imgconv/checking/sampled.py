@@ -177,7 +177,9 @@ class Sampled:
             given = _multiplied(given, gate, self.arithmetic)
         like = None
         if self.arithmetic.transformed > 1:  # neighbours take part in the sum, and cancel
-            size = numpy.abs(given.value).max() if self.arithmetic.sum_unit == UNIT else _usual_size(given.value)
+            # In half, three standard deviations: a bound by the largest would allow anything.
+            usual = 3 * numpy.sqrt(numpy.mean(numpy.square(given.value)))
+            size = numpy.abs(given.value).max() if self.arithmetic.sum_unit == UNIT else usual
             like = size * weights.value
         return self._sum_of_products(given, weights, like)
 
@@ -329,11 +331,6 @@ def _multiplied(a: Bounded, b: Bounded, arithmetic: Arithmetic) -> Bounded:
     value = a.value * b.value
     error = numpy.abs(a.value) * b.error + numpy.abs(b.value) * a.error + a.error * b.error
     return Bounded(value, error + arithmetic.unit * numpy.abs(value))
-
-
-def _usual_size(value: Array) -> float:
-    """Three standard deviations of numbers around 0."""
-    return 3 * float(numpy.sqrt(numpy.mean(numpy.square(value))))
 
 
 def _grid(window: Shape) -> list[Array]:

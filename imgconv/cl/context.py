@@ -274,11 +274,6 @@ class Context:
 
     # Launches
 
-    def set_arguments(self, kernel: cl.Kernel, arguments: Sequence[Memory]) -> None:
-        """Sets a kernel's arguments: images and buffers. Raises DeviceError if the driver refuses one."""
-        with self._errors(f"arguments of {_called(kernel)}"):
-            kernel.set_args(*arguments)
-
     def enqueue(
         self, kernel: cl.Kernel, global_size: tuple[int, ...], local_size: tuple[int, ...] | None = None
     ) -> Event:
@@ -472,7 +467,6 @@ def image_dtype(image: Image) -> np.dtype[Any]:
 
 
 def element_type(image: Image) -> DType:
-    """The type of an image's elements."""
     types = {getattr(cl.channel_type, each.channel): each for each in DTYPES.values()}
     return types.get(image.format.channel_data_type, FLOAT32)
 

@@ -12,7 +12,7 @@ import pyopencl as cl
 
 from imgconv.cl.building.program import Functions, Program, binary, building, most_items, programs_at_once, workers_for
 from imgconv.cl.building.source import Part
-from imgconv.cl.context import Context, Launch, Memory
+from imgconv.cl.context import Context, Launch, Memory, launch_name
 from imgconv.cl.launch_sequence import OpenCLLaunchSequence
 from imgconv.cl.loader import pointer_function
 from imgconv.cl.staging import HostBinding, SharedBuffer, StagingBuffer
@@ -44,7 +44,8 @@ class OpenCLDevice(Context):
         """A launch of a kernel by name, with its arguments. label: names it in errors. Raises DeviceError."""
         kernel = self._functions.take(program, name)
         kernel.label = label
-        self.set_arguments(kernel, arguments)
+        with self._errors(f"arguments of {launch_name((kernel, global_size, local_size))}"):
+            kernel.set_args(*arguments)
         return kernel, global_size, local_size
 
     def set_argument(self, launch: Launch, number: int, memory: Memory) -> None:

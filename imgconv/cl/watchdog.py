@@ -72,7 +72,6 @@ class DriverCall(Generic[Result]):
             shutdown_guard.forget(self)
 
     def make(self) -> None:
-        """Calls the function."""
         function, self._function = self._function, None
         assert function is not None
         try:
@@ -187,7 +186,6 @@ class FirstLaunch:
     event: Event | None = None
 
     def is_over(self) -> bool:
-        """Returns whether it has ended."""
         return self.event is not None and self.event.command_execution_status <= 0
 
     def has_failed(self) -> bool:

@@ -39,7 +39,6 @@ SETTINGS = "float16", "native_explog", "max_image", "precision", "strict"  # of 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `imgconv bench`."""
     add_model_arguments(parser)
     add_precision_argument(parser)
     add_strict_argument(parser)

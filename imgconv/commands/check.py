@@ -76,7 +76,6 @@ class Checked:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `imgconv check`."""
     parser.add_argument("model", metavar="MODEL", nargs="?", help="an ONNX file, or one of imgconv compile")
     parser.add_argument(
         "--shape", metavar="NAME=SIZES", type=named, action="append", default=[],
@@ -119,7 +118,9 @@ def execute(options: argparse.Namespace) -> None:
         with written_whole(options.report) as file:
             file.write(report(info, [*plans, *smaller]).encode())
     if wrong:
-        raise DeviceError(f"{info.name}, driver {info.driver_version}: {wrong} launches are wrong{_advice(options)}")
+        advice = f"{options.report} has" if options.report else "--report FILE writes"
+        said = f"{info.name}, driver {info.driver_version}: {wrong} launches are wrong"
+        raise DeviceError(f"{said}; {advice} what to send us")
 
 
 def save_forms(options: argparse.Namespace) -> None:
@@ -133,10 +134,6 @@ def save_forms(options: argparse.Namespace) -> None:
         sized = Sized(graph, Config(), with_generic(plans, graph, Config(), {}, packings))
         save_sizes(options.save, [sized], "", None)
     print(f"{options.save}: {len(plans[0].plan.launches)} launches; imgconv-run {options.save} --check tries them")
-
-
-def _advice(options: argparse.Namespace) -> str:
-    return f"; {options.report} has what to send us" if options.report else "; --report FILE writes what to send us"
 
 
 def _model(options: argparse.Namespace, progress: terminal.Progress) -> tuple[DeviceInfo, list[Checked]]:

@@ -57,7 +57,6 @@ points."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `imgconv compile`."""
     add_model_arguments(parser, compiled=False)
     add_precision_argument(parser)
     parser.add_argument(

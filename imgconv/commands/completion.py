@@ -18,7 +18,6 @@ Print the completion of imgconv's commands, options and files for a shell. For g
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `imgconv completion`."""
     parser.add_argument("shell", choices=SHELLS, help="the shell")
 
 

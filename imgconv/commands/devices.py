@@ -23,7 +23,6 @@ and, if it gives no devices, why."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `imgconv devices`."""
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--device", help="show this device alone: an index or part of the name")
 

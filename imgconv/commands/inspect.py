@@ -42,7 +42,6 @@ that device would run of the file."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `imgconv inspect`."""
     add_model_arguments(parser)
     parser.add_argument("--all", action="store_true", help="every column")
     parser.add_argument("--graph", action="store_true", help="also print the graph after the passes")

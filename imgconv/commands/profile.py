@@ -33,7 +33,6 @@ REPEAT = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `imgconv profile`."""
     add_model_arguments(parser)
     add_precision_argument(parser)
     add_strict_argument(parser)

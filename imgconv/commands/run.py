@@ -57,7 +57,6 @@ exit status is 1."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `imgconv run`."""
     add_model_arguments(parser)
     add_precision_argument(parser)
     add_strict_argument(parser)

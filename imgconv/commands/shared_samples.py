@@ -59,7 +59,6 @@ class SampleLayout:
 
     @property
     def bytes(self) -> int:
-        """The bytes of a sample."""
         return self._input_bytes + sum(map(_aligned, self.outputs))
 
     @property

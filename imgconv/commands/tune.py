@@ -46,7 +46,6 @@ imgconv.load(..., precision=FILE) use it. FLOAT16=2 also chooses how each layer 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `imgconv tune`."""
     add_model_arguments(parser, compiled=False)
     parser.add_argument("pictures", metavar="PICTURE", nargs="*", help="any pictures that Pillow reads (--precision)")
     parser.add_argument("--precision", action="store_true", help="choose float or half for each layer")

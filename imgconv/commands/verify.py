@@ -41,7 +41,6 @@ Without a picture or a case the input is synthetic: values from 0 to 1 with the 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `imgconv verify`."""
     add_model_arguments(parser, compiled=False)
     add_precision_argument(parser)
     given = parser.add_mutually_exclusive_group()
@@ -134,7 +133,7 @@ def print_layers(
     everything: all layers and columns; with_half: whether half is judged.
     """
     if not with_half and not everything:
-        layers = [only_float(layer) for layer in layers]
+        layers = [replace(each, half_difference=None, half_error=None, stored="", sums="") for each in layers]
     console = terminal.console()
     console.print(f"outputs on {device}, compared with onnxruntime", style="bold")
     outputs = [layer for layer in layers if layer.is_output]
@@ -160,11 +159,6 @@ def conditional(problem: str) -> str:
             said = then + said.removeprefix(now)
             break
     return said if said.endswith(" half") else f"{said} in half"
-
-
-def only_float(layer: Layer) -> Layer:
-    """The layer without what is measured in half."""
-    return replace(layer, half_difference=None, half_error=None, stored="", sums="")
 
 
 def _verdict(layer: Layer) -> tuple[str, ...]:

@@ -45,7 +45,6 @@ class CostModel:
     """Chooses the candidate with the least predicted time."""
 
     def choose(self, request: Request) -> Choice | None:
-        """See Chooser."""
         return least_cost(request.template, request.problem, request.target)
 
 

@@ -121,7 +121,10 @@ class LaunchEmitter:
         step = chosen.step
         places = {name: self.where(place) for name, place in step.places.items()}
         placed = replace(step, output=self.where(step.output), places=places)
-        emitting = self if self.exact.isdisjoint(step.values) else self._with_exact_functions()
+        emitting = self
+        if not self.exact.isdisjoint(step.values):
+            config, target = replace(self.config, native_explog=False), replace(self.target, native_functions=False)
+            emitting = replace(self, config=config, target=target)
         source = step.template.kernel(placed, chosen.choice.specialisation, emitting)
         self._check(step, source)
         multiply_adds = step.problem.multiply_adds if step.multiply_adds is None else step.multiply_adds
@@ -129,11 +132,6 @@ class LaunchEmitter:
             step.name, step.kind, source, step.description, step.origin, multiply_adds, step.reason,
             step.operation, self._moved_bytes(step, source), step.values, chosen.choice, chosen.rejected,
         )
-
-    def _with_exact_functions(self) -> LaunchEmitter:
-        """This emitter, whose kernels use no native functions."""
-        config, target = replace(self.config, native_explog=False), replace(self.target, native_functions=False)
-        return replace(self, config=config, target=target)
 
     def _check(self, step: AnyStep, source: KernelSource) -> None:
         shape = step.nodes[-1].output.shape

@@ -87,7 +87,6 @@ class DiskCache:
             _say(error)
 
     def folder(self) -> Path:
-        """The folder: see `own_folder`."""
         return own_folder(self.name)
 
     def _make_room(self, folder: Path) -> None:

@@ -52,7 +52,6 @@ def _applied(part: Apply, given: Sequence[Range]) -> Range:
 
 
 def times(a: Range, b: Range) -> Range:
-    """The range of products."""
     # 0 times infinity is NaN, and ranges ignore NaN.
     products = [x * y if x and y else 0.0 for x in a for y in b]
     return min(products), max(products)

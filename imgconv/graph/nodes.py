@@ -228,5 +228,4 @@ class Editing:
             self.consumers[name] = tuple(n for n in found if name in n.reads)
 
     def graph(self) -> Graph:
-        """The graph as it is now."""
         return replace(self._before, nodes=tuple(self.producers.values()))

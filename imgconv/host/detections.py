@@ -132,11 +132,9 @@ def _has(node: HostNode, attributes: Mapping[str, Any], found: dict[str, Any]) -
     wanted = {**DEFAULTS.get(node.op_type, {}), **attributes}
     named = {key: name for key, name in wanted.items() if isinstance(name, str)}
     found |= {name: own[key] for key, name in named.items() if key in own}
-    return own.keys() == wanted.keys() and all(_same_attribute(own[k], v) for k, v in wanted.items() if k not in named)
-
-
-def _same_attribute(a: Any, b: Any) -> bool:
-    return type(a) is type(b) and a == b
+    return own.keys() == wanted.keys() and all(
+        type(own[key]) is type(value) and own[key] == value for key, value in wanted.items() if key not in named
+    )
 
 
 def _with_classes(graph: HostGraph) -> HostGraph:

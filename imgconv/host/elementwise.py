@@ -91,7 +91,6 @@ def clip(call: HostCall, x: Array, low: Array | None = None, high: Array | None 
 
 @host("Relu")
 def relu(call: HostCall, x: Array) -> Any:
-    """max(x, 0)."""
     return numpy.maximum(x, x.dtype.type(0))
 
 

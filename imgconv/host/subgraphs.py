@@ -154,14 +154,10 @@ def _recorded(
     return tensors
 
 
-def is_text(node: HostNode) -> bool:
-    """Returns whether a Constant node holds strings."""
-    return not node.attributes.keys().isdisjoint(("value_string", "value_strings"))
-
-
 def constants_of(graph: HostGraph) -> dict[str, Array]:
     """The graph's constants and the arrays of its Constant nodes, by name."""
-    nodes = [node for node in graph.nodes if node.op_type == "Constant" and not node.domain and not is_text(node)]
+    constants = [node for node in graph.nodes if node.op_type == "Constant" and not node.domain]
+    nodes = [node for node in constants if node.attributes.keys().isdisjoint(("value_string", "value_strings"))]
     made = _recorded(HostGraph((), (), tuple(nodes)), {}, {})
     return {**graph.constants, **{name: tensor.numpy() for name, tensor in made.items()}}
 

@@ -438,7 +438,6 @@ class SavedSource:
         return len(self.saved.sizes) == 1
 
     def input_names(self) -> list[str]:
-        """The names of the arrays that a run takes."""
         return list(self.saved.inputs)
 
     def compile(

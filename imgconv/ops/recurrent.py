@@ -285,7 +285,6 @@ def _gate(x: Tensor, number: int, hidden: int) -> Tensor:
 
 
 def _value(expression: Expression, arguments: Sequence[Tensor]) -> Tensor:
-    """The expression of tensors."""
     given: Sequence[Tensor | float] = arguments
 
     def applied(part: Apply, values: Sequence[Tensor | float]) -> Tensor | float:

@@ -68,7 +68,7 @@ class _Guarding:
                 "computes with a constant integer past 2**24 that a device's floats do not hold",
                 node=", ".join(node.origin) or node.output.name,
             )
-        elif node.output.dtype in WIDE and not _within(found) and not self._preserves(node):
+        elif node.output.dtype in WIDE and not (-EXACT <= found[0] and found[1] <= EXACT) and not self._preserves(node):
             made, found = self._guarded(made), (-EXACT, EXACT)
             self.poisoned.add(node.output.name)
         elif not node.output.dtype.startswith("float") and node.reads & self.poisoned:
@@ -169,10 +169,6 @@ def _tested(steps: Expression) -> set[Expression]:
             for part in step.arguments[: 1 if step.operation == "where" else None]:
                 found |= {e for e in expression.parts(part) if isinstance(e, Argument)}
     return found
-
-
-def _within(found: Range) -> bool:
-    return -EXACT <= found[0] and found[1] <= EXACT
 
 
 def _chooses(node: Node) -> bool:

@@ -42,17 +42,10 @@ def _split(graph: Graph, node: Node, reduction: Reduction) -> list[Node]:
     # The kept window axis becomes the last axis of the first result, before the other window axes.
     order = [*range(rank), rank + kept, *(rank + a for a in range(len(window)) if a != kept)]
     partial = Value(graph.unused(f"{node.output.name}.rows"), (*shape, window[kept]), "float32")
-    first = replace(
-        node, output=partial, operands=tuple(_reordered(o, order) for o in node.operands),
-        epilogue=Argument(0), epilogue_operands=(),
-    )
+    operands = (replace(o, view=transpose(o.view.shape, order).over(o.view)) for o in node.operands)
+    first = replace(node, output=partial, operands=tuple(operands), epilogue=Argument(0), epilogue_operands=())
     second = replace(
         node, operation=Reduction(reduction.kind, Argument(0)),
         operands=(Operand(partial.name, identity(partial.shape)),),
     )
     return [first, second]
-
-
-def _reordered(operand: Operand, order: list[int]) -> Operand:
-    """The operand with the axes of its view in another order."""
-    return replace(operand, view=transpose(operand.view.shape, order).over(operand.view))

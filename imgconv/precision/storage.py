@@ -109,7 +109,6 @@ class StorageSearch:
             self._progress(self._runs, 0, CHOOSING)
 
     def plan(self, float16: Float16, precision: Precision) -> Plan:
-        """A plan of the graph."""
         return self.prepared.plan(replace(self.prepared.config, float16=float16, precision=precision))
 
     def _simulate(self, with_probes: bool) -> None:

@@ -55,7 +55,6 @@ class Pixels:
 
     @property
     def bytes(self) -> int:
-        """The bytes of all parts."""
         return sum(len(part) for part in self.parts)
 
     def write(self, memory: Array) -> None:

@@ -155,7 +155,6 @@ LAYOUTS: Mapping[Format, tuple[PlaneLayout, ...]] = {
 
 
 def sample_bytes(format: Format) -> int:
-    """The bytes of a sample."""
     return numpy.dtype(array_dtype(format)).itemsize
 
 

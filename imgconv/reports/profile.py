@@ -134,7 +134,9 @@ class Profile:
     def _launch(
         self, launch: Launch, seconds: float, span: Span, middle: tuple[float, float], total: float
     ) -> LaunchProfile:
-        least = self._least(launch)
+        # Texture reads bound a kernel too, but only its text says how many it makes.
+        allowed = self.peaks.least_seconds(2 * launch.multiply_adds, 0, launch.moved_bytes)
+        least = {name: allowed[name] for name in BOUNDS}
         lower = self.peaks if self.lower_peaks is None else self.lower_peaks
         rates = (lower.operations / self.peaks.operations, lower.bytes / self.peaks.bytes)
         steady = dict(zip(("multiply-adds", "bandwidth"), rates, strict=True))[max(least, key=lambda n: least[n])]
@@ -268,11 +270,6 @@ class Profile:
         }
         kind = next((name for name, storages in kinds.items() if storage in storages), "texture")
         return {"name": storage.name, "kind": kind, "bytes": storage.bytes}
-
-    def _least(self, launch: Launch) -> dict[str, float]:
-        # Texture reads bound a kernel too, but only its text says how many it makes.
-        allowed = self.peaks.least_seconds(2 * launch.multiply_adds, 0, launch.moved_bytes)
-        return {name: allowed[name] for name in BOUNDS}
 
 
 def measure(

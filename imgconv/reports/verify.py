@@ -294,7 +294,6 @@ def wrong_outputs(layers: Sequence[Layer]) -> list[Layer]:
 
 
 def first_problem(layers: Sequence[Layer]) -> Layer | None:
-    """The first layer that has a problem."""
     return next((layer for layer in layers if layer.problem), None)
 
 

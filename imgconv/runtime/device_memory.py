@@ -10,7 +10,7 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.compiling.plan import Plan, Region, Storage
 from imgconv.errors import DeviceError, ResourceError
-from imgconv.kernels.layout import LANES, HostBuffer, ImageForm, Placement, Texture
+from imgconv.kernels.layout import LANES, HostBuffer, ImageForm, Texture
 from imgconv.runtime.device import Device, Event, HostBinding, Memory
 from imgconv.runtime.io_binding import IOBinding, Inputs
 
@@ -115,7 +115,8 @@ class DeviceMemory:
         array: Array = storage.layout.unpack(texels, storage.shape)
         if axis is None:
             return array
-        return array[_channels_of(place, axis)]
+        channels = slice(place.channel_offset, place.channel_offset + place.shape[axis])
+        return array[(slice(None),) * axis + (channels,)]
 
     def replace(self, constant: Storage, content: Array) -> None:
         """Other content for a constant, of the same form. Sessions that share it have it too."""
@@ -230,11 +231,6 @@ class DeviceMemory:
             return self.context.buffer(form.bytes, tensor)
         layers = form.layers if form.layers > 1 else 0
         return self.context.image(form.width, form.height, layers, form.dtype, tensor)
-
-
-def _channels_of(place: Placement, axis: int) -> tuple[slice, ...]:
-    """The part of its texture's array that a value has, packed along an axis."""
-    return (slice(None),) * axis + (slice(place.channel_offset, place.channel_offset + place.shape[axis]),)
 
 
 def _holds(form: ImageForm, textures: Sequence[Texture]) -> bool:

@@ -222,12 +222,8 @@ def check_packed(plan: Plan, value: Value, frame: PackedFrame) -> None:
         sizes = frame.size, size_of_array(frame.format, value.shape)
         made, takes = (f"{width}x{height}" for width, height in sizes)
         raise InputError(f"input {value.name!r} takes {takes}; the frame's region, after its rotation, is {made}")
-    if value.name not in plan.exact_inputs or value.name in {each.name for each in _moved_inputs(plan)}:
+    if value.name not in plan.exact_inputs or plan.moved and value.name in {each.name for each in plan.moved.inputs}:
         raise InputError(f"input {value.name!r} is read on the host: give it as an array")
-
-
-def _moved_inputs(plan: Plan) -> tuple[Value, ...]:
-    return plan.moved.inputs if plan.moved else ()
 
 
 def check_outputs(made: tuple[Value, ...], given: Mapping[str, Array]) -> None:
@@ -389,17 +385,13 @@ def _check_size(what: str, value: Value, buffer: Memory, place: Storage) -> None
         )
 
 
-def image_form(image: Image) -> ImageForm:
-    """Size and element type of an OpenCL image."""
-    return ImageForm(image.width, image.height, max(1, image.array_size), element_type(image))
-
-
 def _check_image(what: str, value: Value, image: Image, texture: Texture) -> list[tuple[Texels, Texels, Texels]]:
     """The copies between a caller's image and a texture: the origin of each in both, and its size.
 
     The image has the layout of the texture. For a texture in tiles, it may also have the layout without tiles.
     """
-    tiling, given = texture.tiling, image_form(image)
+    tiling = texture.tiling
+    given = ImageForm(image.width, image.height, max(1, image.array_size), element_type(image))
     if given == ImageForm(tiling.width, tiling.height, 1, texture.dtype):
         return list(tiling.moves())
     if given == texture.form:

@@ -311,7 +311,6 @@ class Emitter:
     # Text
 
     def index(self, expression: Index) -> str:
-        """The text of an index."""
         return index_text(expression, self.helpers)
 
     def name(self, kind: str, text: str) -> str:

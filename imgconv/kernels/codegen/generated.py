@@ -96,7 +96,6 @@ def launch_of(
 
 
 def kernel(step: Step[Fixed, None], emitting: Emitting) -> KernelSource:
-    """The kernel of a Step."""
     return generate(step.nodes[0], step.output, step.places, emitting.forms_of(step.output), emitting.target)
 
 

@@ -58,10 +58,6 @@ class Rows:
         """The shape of one row."""
         return window_of(self.reductions[0])
 
-    def read_from_outside(self, node: Node) -> tuple[Operand, ...]:
-        """The operands of a node that no node of these rows makes."""
-        return tuple(o for o in node.all_operands if o.value not in self.members)
-
 
 def find_rows(graph: Graph) -> list[Rows]:
     """The rows of a graph. A node belongs to at most one of them.

@@ -37,7 +37,6 @@ LONGEST_WALK = {"gpu": 32, "cpu": 8192}
 
 
 def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
-    """The nodes of all rows."""
     yield from (rows.nodes for rows in find_rows(graph))
 
 
@@ -74,9 +73,10 @@ def place_rows(placing: Placing, given: tuple[Node, ...]) -> PlacedRows | None:
         return None
     output, places = placing.result(rows.last.output), dict[str, Placement]()
     for node in rows.nodes:
-        outside = replace(node, operands=rows.read_from_outside(node), epilogue_operands=())
-        places |= placing.operand_places(outside, output)
-    lanes = lanes_of(rows, layouts_of(places))
+        outside = tuple(o for o in node.all_operands if o.value not in rows.members)
+        places |= placing.operand_places(replace(node, operands=outside, epilogue_operands=()), output)
+    in_textures = {name: each.layout for name, each in places.items() if not isinstance(each.storage, HostBuffer)}
+    lanes = lanes_of(rows, in_textures)
     if lanes is None or any(each.storage == output.storage for each in places.values()):
         return None
     return PlacedRows(rows, lanes, output, places)
@@ -97,17 +97,11 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Fixed, PlacedRows] 
 
 
 def kernel(step: Step[Fixed, PlacedRows], emitting: Emitting) -> KernelSource:
-    """The kernel of a Step."""
     rows, lanes, forms = step.details.rows, step.details.lanes, emitting.forms_of(step.output)
     return RowsMaker(rows, lanes, step.output, step.places, forms, emitting.target).make()
 
 
 TEMPLATE = fixed_template("rows", "generated", nodes, place, kernel)
-
-
-def layouts_of(placements: Mapping[str, Placement]) -> dict[str, Layout]:
-    """The layouts of the values that lie in textures."""
-    return {name: each.layout for name, each in placements.items() if not isinstance(each.storage, HostBuffer)}
 
 
 def lanes_of(rows: Rows, layouts: Mapping[str, Layout]) -> Variable | None:
@@ -207,7 +201,6 @@ class RowsMaker:
         return position[packed] - first == variable_index(LANE) and first % LANES == constant(0)
 
     def make(self) -> KernelSource:
-        """The kernel."""
         emitter, last = self.emitter, self.rows.last
         for node in self.rows.reductions:
             self._reduce(node)

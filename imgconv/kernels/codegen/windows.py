@@ -50,7 +50,6 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Fixed, Sharing] | N
 
 
 def kernel(step: Step[Fixed, Sharing], emitting: Emitting) -> KernelSource:
-    """The kernel of a Step."""
     (node,), output, placements, sharing, target = step.nodes, step.output, step.places, step.details, emitting.target
     operation = operation_as(Reduction, node)
     emitter = Emitter.storing(emitting.forms_of(output), output.storage)

@@ -112,7 +112,6 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, Order]:
 
 
 def kernel(step: Step[Problem, Order], chosen: Specialisation, emitting: Emitting) -> KernelSource:
-    """The kernel of a Step."""
     (node,), problem, output = step.nodes, step.problem, step.output
     forms, helpers = emitting.forms_of(step.output), list[str]()
     epilogue = build_epilogue(node, output, step.places, forms)

@@ -106,7 +106,6 @@ def launch_work(problem: Problem, chosen: Specialisation, target: Target) -> Lau
 
 
 def problem_of(node: Node) -> Problem:
-    """The problem of a Recurrence."""
     states, steps, batch, directions, hidden = node.output.shape
     gates = node.operands[1].view.shape[2]
     return Problem(steps, batch, directions, gates, hidden, states, operation_as(Recurrence, node).inner is not None)
@@ -153,7 +152,6 @@ def _placed_weights(placing: Placing, node: Node) -> Operand:
 
 
 def kernel(step: Step[Problem, Recurrence], chosen: Specialisation, emitting: Emitting) -> KernelSource:
-    """The kernel of a Step."""
     (node,), problem, output = step.nodes, step.problem, step.output
     weights = step.places[node.operands[1].value].texture
     helpers = list[str]()

@@ -333,7 +333,6 @@ def _matrix(placing: Placing, node: Node) -> Matrix:
 
 
 def kernel(step: Step[Problem, SqueezeExciteDetails], chosen: Specialisation, emitting: Emitting) -> KernelSource:
-    """The kernel of a Step: squeeze_excite.cl."""
     (*pools, first, second), problem = step.nodes, step.problem
     helpers: list[str] = []
     read = first.operands[0]
