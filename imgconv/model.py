@@ -27,7 +27,7 @@ from imgconv.graph.nodes import Graph, Value
 from imgconv.limits import Limits
 from imgconv.loading.compiled import DEPTH, Compiled, SavedSource, Source, save_sized
 from imgconv.loading.progress import shown
-from imgconv.loading.stream import Stream, check_states
+from imgconv.loading.states import check_host, check_states
 from imgconv.runtime.host_fallback import strict_error
 from imgconv.stored.compiled_file import SavedModel
 from imgconv.stored.frame_table import takes_frames
@@ -233,6 +233,8 @@ class Model:
         }
         if not isinstance(self._source, Source):
             raise ConfigError("a compiled file's inputs are fixed: call preprocess first, and compile its result")
+        if self._source.states:
+            raise ConfigError("the model has states: call preprocess first, and stream of its result")
         shapes = dict(self._source.shapes)
         if self._source.picture:
             shapes.pop(PICTURE, None)
@@ -243,27 +245,31 @@ class Model:
         source = replace(self._source, shapes=shapes, picture=stage)
         return Model(source, self._sessions)
 
-    def stream(self, states: Mapping[str, str]) -> Stream:
-        """Returns the model as a Stream: states, from outputs to inputs, stay on the device from frame to frame.
+    def stream(self, states: Mapping[str, str]) -> Model:
+        """Returns the model with states, from outputs to inputs, that stay on the device from run to run.
 
             stream = model.stream({"state_out": "state_in"})
-            mask = stream.run({"frame": frame})["mask"]     # the state stays on the device
+            masks = [stream.run({"frame": frame})["mask"] for frame in frames]
+            stream.reset()
 
-        It has its own activations, for the sizes of the last run, and shares the weights. Raises InputError if a name,
-        shape or dtype does not match.
+        The states lie in textures, and are zero at first. It has its own activations, for the sizes of the last run,
+        and shares the weights. Raises InputError if a name, shape or dtype does not match, and if what the host
+        computes reads a state.
         """
         last = self._last
         if self._contents:
             raise InputError(f"the content of {', '.join(self.needs_content)} shapes the model, so it cannot stream")
         if last.states:
-            raise InputError("the file keeps its states already: use run, and reset to set them to zero")
+            raise InputError("the model keeps its states already: use run, and reset to set them to zero")
         check_states(last.plan.inputs, last.plan.outputs, states)
         shapes = {value.name: value.shape for value in last.plan.inputs}
-        compiled = self._source.compile(shapes, {}, [last.session], states)
-        return Stream(compiled, self._source)
+        made = Model(replace(self._source, shapes=shapes, states=dict(states)), [last.session])
+        if made._last.fallback:
+            check_host(made._last.fallback.partition, made.plan)
+        return made
 
     def reset(self) -> None:
-        """Sets the states to zero that a file of `Stream.save` or `imgconv compile --state` keeps from run to run."""
+        """Sets the states of `stream`, or of a file that has some, to zero; waits for the current frame."""
         self._last.reset()
 
     def save(
@@ -397,7 +403,9 @@ def _described(model: Model) -> str:
     if not model._plans:
         return f"{about}: {', '.join(model._source.input_names())} of open sizes, compiled at the first run>"
     inputs, outputs = (", ".join(map(str, values)) for values in (model.plan.inputs, model.plan.outputs))
-    return f"{about}: {inputs} -> {outputs}, {len(model.plan.launches)} launches>"
+    states = ", ".join(f"{made} to {taken}" for made, taken in model._last.states.items())
+    states = f"; on the device {states}" if states else ""
+    return f"{about}: {inputs} -> {outputs}, {len(model.plan.launches)} launches{states}>"
 
 
 def _check_given(names: Sequence[str], arrays: Mapping[str, Any]) -> None:

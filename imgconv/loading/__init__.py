@@ -2,7 +2,7 @@
 
 compiled.py        a model's plans for the shapes that come, from an ONNX file, a Graph or a compiled file
 progress.py        how far a load is, on a terminal or in a notebook
-stream.py          a model whose states stay on the device
+states.py          checks of what stays on the device from run to run
 replanning.py      other plans if the compiler crashes at a kernel, or allows few work items for one
 target.py          an opened device as the compiler sees it; description.py: one that is not present;
                    targets.py: compiled files for such devices, by a machine without any

@@ -116,7 +116,8 @@ class Compiled:
     @property
     def outputs(self) -> tuple[Value, ...]:
         """Every output of the model; a size that depends on data is -1."""
-        return self.plan.outputs if self.fallback is None else self.fallback.partition.outputs
+        made = self.plan.outputs if self.fallback is None else self.fallback.partition.outputs
+        return tuple(value for value in made if value.name not in self.states)
 
     @cached_property
     def pipeline(self) -> Pipeline:
@@ -195,7 +196,7 @@ def save_sized(
     Raises what `plans_to_save` and `save_sizes` raise.
     """
     states, packings = compiled.states, Packings()
-    others = [source.compile({**source.shapes, **each}, {}, [compiled.session], states or None) for each in sizes]
+    others = [source.compile({**source.shapes, **each}, {}, [compiled.session]) for each in sizes]
     made = []
     for each in (compiled, *others):
         plans = plans_to_save(each, source.info, targets, source.tuning, packings)
@@ -250,7 +251,8 @@ class Source:
     a picture before the model, on the device; packings: those of the weights of the plans made so far; description:
     what the outputs mean, for the compiled file; strict: whether a model that needs the host is refused; limits: of
     each plan; choices: what keeps float, by the `choice_key` of the graphs so far; check: whether plans are proved;
-    outputs: the tensors at which an ONNX model ends; empty for its own; answers: the decoding after the model.
+    outputs: the tensors at which an ONNX model ends; empty for its own; answers: the decoding after the model; states:
+    see `lower`.
     """
 
     model: Union[Graph, OnnxModel]
@@ -270,6 +272,7 @@ class Source:
     check: bool = True
     outputs: tuple[str, ...] = ()
     answers: AnswerStage | None = None
+    states: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def format(self) -> Format | None:
@@ -279,7 +282,7 @@ class Source:
     @property
     def is_fixed(self) -> bool:
         """Returns whether the shapes of the inputs never change."""
-        return isinstance(self.model, Graph) and self.picture is None
+        return bool(self.states) or isinstance(self.model, Graph) and self.picture is None
 
     @property
     def name(self) -> str:
@@ -305,20 +308,15 @@ class Source:
         made = {self.picture.target.name: PICTURE} if self.picture else {}
         return [made.get(name, name) for name in self.declared_inputs()]
 
-    def compile(
-        self, shapes: Shapes, contents: Arrays, share_with: Sequence[Session] = (),
-        states: Mapping[str, str] | None = None,
-    ) -> Compiled:
+    def compile(self, shapes: Shapes, contents: Arrays, share_with: Sequence[Session] = ()) -> Compiled:
         """Compiles the model for these shapes and known contents, sharing weights that equal those of `share_with`."""
         def compiled(info: DeviceInfo) -> Compiled:
             with spending(self.limits):
-                return replace(self, info=info)._compiled(shapes, contents, share_with, states)
+                return replace(self, info=info)._compiled(shapes, contents, share_with)
 
         return until_kernels_work(self.info, compiled)
 
-    def _compiled(
-        self, shapes: Shapes, contents: Arrays, share_with: Sequence[Session], states: Mapping[str, str] | None
-    ) -> Compiled:
+    def _compiled(self, shapes: Shapes, contents: Arrays, share_with: Sequence[Session]) -> Compiled:
         stage, graph, started = self.picture, self.model, perf_counter()
         inner = stage.shapes_after(shapes) if stage else shapes
         if not isinstance(graph, Graph):
@@ -329,16 +327,17 @@ class Source:
             file = os.fspath(self.model) if isinstance(self.model, (str, os.PathLike)) else ""
             raise strict_error(graph.host_partition, file)
         with self.context.builders:
-            prepared, config, session = self._built(graph, shapes, share_with, states, started)
+            prepared, config, session = self._built(graph, shapes, share_with, started)
         say_what_is_half(session.plan, prepared.graph, config)
         optimised = prepared.graph
         on_device = subgraphs_on(self.info, self.context, self.config, self.tuning, self.limits, self.check)
         fallback = HostFallback.of(optimised.host_partition, optimised.inputs, optimised.outputs, on_device)
-        return Compiled(lambda: optimised, session.plan, config, session, fallback, states or {})
+        compiled = Compiled(lambda: optimised, session.plan, config, session, fallback, self.states)
+        compiled.reset()
+        return compiled
 
     def _built(
-        self, graph: Graph, shapes: Shapes, share_with: Sequence[Session], states: Mapping[str, str] | None,
-        started: float,
+        self, graph: Graph, shapes: Shapes, share_with: Sequence[Session], started: float
     ) -> tuple[Prepared, Config, Session]:
         """The graph after the passes, the settings with what keeps float, and their plan on the device.
 
@@ -356,11 +355,11 @@ class Source:
             prepared = prepare_for(self.info, after, self.config, self.tuning, self.packings, native)
         if self.answers:
             config = replace(config, precision=self.answers.in_float(precision, prepared.graph))
-        if session is None or stage or self.answers or states or share_with:
+        if session is None or stage or self.answers or self.states or share_with:
             share_with = [*share_with, session] if session else share_with
-            session = Session(prepared.plan(config, states), self.context, self.progress, share_with)
+            session = Session(prepared.plan(config, self.states), self.context, self.progress, share_with)
         if self.check:
-            prove(Running(session, prepared.graph, config, states or {}), started)
+            prove(Running(session, prepared.graph, config, self.states), started)
             prove_frames(session, self.format)
         self._keep(precision, measured)  # not before the kernels are proved by which it was measured
         return prepared, config, session
@@ -416,6 +415,7 @@ class SavedSource:
     trusted: bool = True
     check: bool = True
     shapes: Shapes = field(default_factory=dict)
+    states: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def format(self) -> Format | None:
@@ -434,16 +434,13 @@ class SavedSource:
 
     @property
     def is_fixed(self) -> bool:
-        """Returns whether the file has plans for one size only."""
-        return len(self.saved.sizes) == 1
+        """Returns whether the shapes of the inputs never change."""
+        return bool(self.states) or len(self.saved.sizes) == 1
 
     def input_names(self) -> list[str]:
         return list(self.saved.inputs)
 
-    def compile(
-        self, shapes: Shapes, contents: Arrays, share_with: Sequence[Session] = (),
-        states: Mapping[str, str] | None = None,
-    ) -> Compiled:
+    def compile(self, shapes: Shapes, contents: Arrays, share_with: Sequence[Session] = ()) -> Compiled:
         """The saved plan for these shapes and this kind of device.
 
         If there is none, or for other states, a plan from the saved graph.
@@ -451,17 +448,15 @@ class SavedSource:
         reads outside of its tensor reads zeros of an image.
         """
         saved = self.saved.for_shapes(shapes)
-        return until_kernels_work(self.info, lambda info: replace(self, info=info)._compiled(saved, share_with, states))
+        return until_kernels_work(self.info, lambda info: replace(self, info=info)._compiled(saved, share_with))
 
-    def _compiled(
-        self, saved: SavedModel, share_with: Sequence[Session], states: Mapping[str, str] | None
-    ) -> Compiled:
+    def _compiled(self, saved: SavedModel, share_with: Sequence[Session]) -> Compiled:
         from imgconv.runtime.session import Session
 
         started = perf_counter()
         with spending(self.limits), saved.naming():
             target = limited(target_of(self.info), saved.config)
-            kept = states or saved.states
+            kept = self.states or saved.states
             found = saved.plan_for(self.info.key, target) if self.trusted and kept == saved.states else None
             refused, bad = refused_kernels(self.info), bad_forms(self.info)
             sources = [launch.source for launch in found.plan.launches] if found else []

@@ -16,7 +16,7 @@ from imgconv.limits import Limits, spending
 from imgconv.passes import run_passes
 from imgconv.preprocessing.stage import PictureStage
 from imgconv.loading.compiled import AnswerStage, plans_for, say_what_is_half, with_generic
-from imgconv.loading.stream import check_host, check_states
+from imgconv.loading.states import check_host, check_states
 from imgconv.runtime.host_fallback import HostFallback, strict_error
 from imgconv.stored.compiled_file import Sized, save_sizes
 from imgconv.stored.precision_file import PrecisionFile
@@ -38,7 +38,7 @@ def save_for_devices(
     model: an ONNX file. precision: needed if config.float16 is not 0, because `load` measures on a device what is half.
     shapes, strict, outputs: as `load` takes them. picture: the preparation of a picture before the model, whose shape
     is among shapes. description: by default the one next to the model. states: as Model.stream takes them. Raises what
-    `load` and `Stream.save` raise. sizes, generic, player_only: as Model.save takes them. answers: the decoding after
+    `load` and `Model.save` raise. sizes, generic, player_only: as Model.save takes them. answers: the decoding after
     the model.
     """
     if config.storage != FLOAT32 and not precision:

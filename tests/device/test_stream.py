@@ -48,7 +48,7 @@ def test_a_reset_waits_for_its_turn(device: DeviceInfo) -> None:
     model = imgconv.load(accumulator(), device=device)
     stream = model.stream({"total_out": "total", "before_out": "before", "count_out": "count"})
     thread = threading.Thread(target=stream.reset)
-    with stream._compiled.session.context.lock:
+    with stream._last.session.context.lock:
         thread.start()
         thread.join(0.2)
         assert thread.is_alive()
@@ -99,7 +99,8 @@ def test_frames_in_flight_and_in_place(device: DeviceInfo) -> None:
     stream = imgconv.load(accumulator(), device=device).stream(STATES)
     states = "total_out to total, before_out to before, count_out to count"
     shown = "x: float32[1, 5, 3, 4] -> y: float32[1, 5, 3, 4]"
-    assert repr(stream) == f"<imgconv Stream model: {shown}; on the device {states}>"
+    assert repr(stream).startswith(f"<imgconv.Model model on {device.name}: {shown}, ")
+    assert repr(stream).endswith(f" launches; on the device {states}>")
     frames = numpy.random.default_rng(0).random((9, 1, 5, 3, 4), numpy.float32)
     expected = [stream.run({"x": frame})["y"] for frame in frames]
     stream.reset()
