@@ -17,6 +17,7 @@ from imgconv.checking.subjects import Subject
 from imgconv.compiling.plan import Launch, Storage
 from imgconv.compiling.textures import SMALL_WEIGHTS
 from imgconv.config import Config
+from imgconv.dtype import FLOAT32
 from imgconv.graph.nodes import Convolution, Graph, Reduction
 from imgconv.graph.view import Shape
 from imgconv.kernels.conv.problem import Specialisation as ConvSpecialisation
@@ -30,6 +31,8 @@ ELEMENTS = 1 << 16  # that all positions of an output read, about, unless FEWEST
 CHOOSING = 8  # times as many of a maximum: a wrong element shows only where it would be the largest
 MANY_ELEMENTS = 1 << 20  # if FEWEST read more, they are of one map: a normalisation then reads one
 WINOGRAD_ROUNDINGS = 10.0  # of Winograd's filtering for one of a plain sum
+HALF_WINOGRAD_ROUNDINGS = 4.0  # the same in half
+TILE_ROUNDINGS = 3.0  # to half of a term of F(2x2, 3x3): a tap, its weight and its sum over the channels
 RUN = 32  # terms of a run in half, or those of an input quad if that are more
 FLOAT_MAX = float(numpy.finfo(numpy.float32).max)
 # The error of a native function, relative to 1 + |x|: where NATIVE_EXPLOG asks for them, which OpenCL leaves to the
@@ -192,12 +195,15 @@ def arithmetic_of(launch: Launch, subject: Subject, config: Config) -> Arithmeti
         (prod(n.operands[1].view.shape[2:]) for n in subject.nodes if isinstance(n.operation, Convolution)), default=1
     )
     chosen = choice.specialisation if choice else None
-    on_tiles = isinstance(chosen, ConvSpecialisation) and chosen.winograd or choice and isinstance(
-        choice.problem, Winograd2d
-    )
-    transformed = WINOGRAD_ROUNDINGS if on_tiles else 1.0
+    on_tiles = choice is not None and isinstance(choice.problem, Winograd2d)
+    by_rows = isinstance(chosen, ConvSpecialisation) and chosen.winograd
+    transformed = WINOGRAD_ROUNDINGS if on_tiles or by_rows else 1.0
+    in_half = min(transformed, HALF_WINOGRAD_ROUNDINGS)
     if sums == "half":
-        return Arithmetic(HALF_UNIT, native, HALF_UNIT, transformed=min(transformed, 4.0), between=HALF_UNIT)
+        return Arithmetic(HALF_UNIT, native, HALF_UNIT, transformed=in_half, between=HALF_UNIT)
+    stored = {place.storage.dtype for place in (*subject.places.values(), subject.output)}
+    if on_tiles and stored != {FLOAT32}:  # taps are stored as the input, their sums as the output
+        return Arithmetic(UNIT, native, HALF_UNIT, TILE_ROUNDINGS, in_half)
     if sums == "runs":
         return Arithmetic(UNIT, native, HALF_UNIT, max(RUN, 4 * window), transformed, HALF_UNIT)
     return Arithmetic(UNIT, native, UNIT, transformed=transformed)

@@ -184,7 +184,7 @@ class _Placer(Textures):
             source = self.graph.values[operand.value]
             levels = self.quantizations.get(operand.value) if holds_fill(operand) else None
             name = f"{operand.value}.copy{self.copied}"
-            value = self.between(name, operand.view.shape, layout, self.dtype(source), levels)
+            value = self.between(name, operand.view.shape, layout, operand.value, levels)
             self.copied += 1
             node = Node(replace(value, dtype=source.dtype), Load(), (operand,))
             output = self.placements[value.name]

@@ -191,6 +191,7 @@ class Textures:
     """The textures and buffers of a graph's values and constants, made on first use.
 
     graph: after the passes. placements: of the values placed so far. known: the arrays of textures that hold constants.
+    alike: the graph's values, by the names of all values whose element types are chosen as theirs.
     output_buffers: of outputs that a kernel writes directly to the host's buffer. states: see `lower`.
     """
 
@@ -205,6 +206,7 @@ class Textures:
         apart = {*states, *states.values()}
         self.quantizations = {name: made for name, made in in_bytes.items() if name not in apart}
         self.inside = concatenations_in_place(graph, self.layouts, frozenset(states.values()))
+        self.alike = {name: name for name in graph.values}
         self.placements: dict[str, Placement] = {}
         self.output_buffers: dict[str, HostBuffer] = {}
         self.known: dict[Texture, Array] = {}
@@ -226,10 +228,14 @@ class Textures:
         return made
 
     def between(
-        self, name: str, shape: tuple[int, ...], layout: Layout, dtype: DType, quantization: Quantization | None = None
+        self, name: str, shape: tuple[int, ...], layout: Layout, like: str = "",
+        quantization: Quantization | None = None,
     ) -> Value:
-        """A value that no node of the graph computes, and its placement."""
+        """A value that no node of the graph computes, and its placement. like: see Placing."""
         value = Value(self.graph.unused(name), shape, "float32")
+        dtype = self.dtype(self.graph.values[like]) if like else FLOAT32
+        if like:
+            self.alike[value.name] = like
         self.placements[value.name] = Placement(self.shared(value.name, shape, layout, dtype, quantization), shape)
         return value
 
@@ -252,13 +258,13 @@ class Textures:
 
         None if all textures are float: the plan gives what a float plan gives.
         """
-        places = {name: place.storage for name, place in self.placements.items() if name in self.graph.values}
+        places = {name: place.storage for name, place in self.placements.items() if name in self.alike}
         if all(storage.dtype != FLOAT16 for storage in places.values()):
             return frozenset()
         return frozenset(
             name for name, storage in places.items()
             if isinstance(storage, Texture) and storage.name == name and storage.dtype == FLOAT32
-            and self._dtype(self.graph.values[name], Precision()) == FLOAT16
+            and self._dtype(self.graph.values[self.alike[name]], Precision()) == FLOAT16
         )
 
     def sums_of(self, name: str) -> Sums:

@@ -167,8 +167,11 @@ class Placing(Protocol):
         """The operand, copied to a texture of its own by an earlier launch."""
         ...
 
-    def between(self, name: str, shape: tuple[int, ...], layout: Layout, dtype: DType) -> Value:
-        """A value between the launches of one node, under about this name. Its texture is among the placements."""
+    def between(self, name: str, shape: tuple[int, ...], layout: Layout, like: str = "") -> Value:
+        """A value between the launches of one node, under about this name. Its texture is among the placements.
+
+        like: the value of the graph whose element type it has; float if none.
+        """
         ...
 
     def constant_of(self, operand: Operand) -> Array:

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import ceil, isqrt, prod
 
-from imgconv.dtype import FLOAT32
 from imgconv.graph.expression import Apply, Argument, Expression, Forms, Literal, apply, substitute
 from imgconv.graph.index import Index, Variable, constant, variable, variable_index
 from imgconv.graph.nodes import IDENTITY, Graph, Load, Node, Operand, Reduction
@@ -188,7 +187,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Fixed, Parts] | Non
     parts = find_parts(moments, placed, placing.target, name)
     if parts is None:
         return None
-    value = placing.between(name, parts.shape, PARTS_LAYOUT, FLOAT32)
+    value = placing.between(name, parts.shape, PARTS_LAYOUT)
     output, mean = placing.placements[value.name], moments.mean
     first = Step(
         (replace(mean, output=value, epilogue=IDENTITY),), output,

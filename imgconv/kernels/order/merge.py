@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil, prod
 
-from imgconv.dtype import FLOAT32
 from imgconv.graph.nodes import IDENTITY, Graph, Node, Order, plain
 from imgconv.kernels.codegen.access import SHORT_LIMIT, KernelArgument
 from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
@@ -84,7 +83,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, Order]:
 
     def between(run: int) -> Node:
         """The node whose result is all positions, in sorted runs."""
-        output = placing.between(f"{name}.runs{run}", shape, layout, FLOAT32)
+        output = placing.between(f"{name}.runs{run}", shape, layout)
         return replace(node, output=output, epilogue=IDENTITY, epilogue_operands=())
 
     problem = replace(whole.problem, count=size, runs=True)

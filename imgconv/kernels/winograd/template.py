@@ -1,8 +1,10 @@
-"""Winograd's filtering F(2x2, 3x3) in half, for a phone's GPU: winograd2d.cl, conv.cl, winograd2d.cl in three launches.
+"""Winograd's filtering F(2x2, 3x3) for a phone's GPU: winograd2d.cl, conv.cl, winograd2d.cl in three launches.
 
 A convolution becomes taps of its input, their products with weights (a 1x1 convolution with a group for each tap), and
-outputs of these sums. It takes 16 multiply-adds instead of 36, but two more launches, which wait for memory. It is used
-if the convolution sums in half, and the device model predicts less time than for one launch of conv.cl.
+outputs of these sums. It takes 16 multiply-adds instead of 36, but two more launches, which wait for memory. So it is
+used where activations are stored in half, and where the device model predicts less time than for one launch of conv.cl.
+Products are added as the convolution would: in half or in float. Taps are stored as the input is, sums as the output
+is: a plan that keeps these in float has the same kernels.
 """
 
 from __future__ import annotations
@@ -29,13 +31,13 @@ from imgconv.kernels.layout import LANES, Texture, image_layout
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
 from imgconv.kernels.specialise import specialise
 from imgconv.kernels.step import Emitting, Placing, Step, Template, describe
-from imgconv.kernels.target import Target
+from imgconv.kernels.target import HALF_MAX, Target
 
 FILE = "kernels/winograd/winograd2d.cl"
 
 TILE, TAPS = 2, 16  # outputs of a tile in a row and in a column; taps of a tile
 ADDS_TO_TAPS, ADDS_TO_OUTPUTS = 32, 24  # additions of texels that a tile takes
-SUMS: Sums = "half"  # how the convolution must sum products
+LARGEST_TAP = 2.25  # times the largest weight: a tap of weights
 # A window's row or column as taps: the matrix G of the algorithm.
 TO_TAPS = ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1))
 
@@ -130,8 +132,8 @@ def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
 def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, None] | None:
     """The Step of the last launch, after those of the first two.
 
-    None if the convolution does not sum in half, on other devices, if conv.cl would need a copy of its input, or if the
-    taps do not fit in an image.
+    None if the convolution adds runs of sums, if taps of the weights do not fit in half, on other devices, if conv.cl
+    would need a copy of its input, or if the taps do not fit in an image.
     """
     (node,) = given
     if placing.config.storage != FLOAT16 or not placing.target.is_mobile:
@@ -139,15 +141,17 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, None] | No
     direct = conv_template.place(placing, given)
     problem = direct.problem
     x, w = direct.nodes[0].operands
-    if problem.sums != SUMS or problem.integers or not conv_template.is_direct(placing, x, in_order=False):
+    if problem.sums == "runs" or problem.integers or not conv_template.is_direct(placing, x, in_order=False):
+        return None
+    if LARGEST_TAP * numpy.abs(direct.details.weights.array).max(initial=0.0) > HALF_MAX:
         return None
     folds = _folds(problem, placing.target.limits.width)
     before, after = (Problem(problem, to_outputs, folds) for to_outputs in (False, True))
-    taps, sums = (
-        placing.between(f"{node.output.name}.{name}", each.tensor, image_layout(4), FLOAT16)
-        for name, each in (("taps", before), ("sums", after))
-    )
     places = placing.placements
+    taps, sums = (
+        placing.between(f"{node.output.name}.{name}", each.tensor, image_layout(4), like)
+        for name, each, like in (("taps", before, node.operands[0].value), ("sums", after, node.output.name))
+    )
     storages = places[taps.name].storage, places[sums.name].storage
     if not all(isinstance(each, Texture) and each.tiling.is_one_image for each in storages):
         return None  # Reads of tiles take several times as long.

@@ -23,7 +23,8 @@
 // no tap is larger than the largest texel of its tile: none overflows in half. An output is made of the texels of its
 // own window only, so that NaN and infinity do not spread.
 //
-// Taps and sums are stored in half. Here they are float: the launches wait for memory, and half would not be faster.
+// Taps are stored as the input is, sums as the output is. Here both are float: the launches wait for memory, and half
+// would not be faster.
 //
 // Each name below is defined by the engine (kernels/winograd/template.py); the defaults make this file compile alone.
 
