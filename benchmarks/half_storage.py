@@ -36,7 +36,7 @@ from benchmarks.survey import in_range, oracle_of, with_picture
 from imgconv.arrays import Array, Arrays
 from imgconv.cl.device import select
 from imgconv.commands.arguments import add_device_argument
-from imgconv.precision.share import halves_of
+from imgconv.precision.share import half_share_of
 from imgconv.compiling.textures import SMALL_WEIGHTS, known_float, why_float
 from imgconv.config import Precision
 from imgconv.graph.nodes import Graph
@@ -168,7 +168,7 @@ def row_of(file: Path, options: argparse.Namespace) -> Row:
     made = zip((model.run(inputs) for inputs in pictures), case.exact, strict=True)
     return Row(
         file.name, len(stored), max(case.errors(names, every)), sum(stored[name] for name in best) / total,
-        max(case.errors(best, every)), halves_of(plan, graph, model.config).share,
+        max(case.errors(best, every)), half_share_of(plan, graph, model.config).share,
         max(relative_error(got, exact, case.scales) for got, exact in made),
     )
 

@@ -44,7 +44,7 @@ from benchmarks.measure import (
 from imgconv.arrays import Array, Arrays
 from imgconv.cl.device import select
 from imgconv.commands.arguments import add_device_argument, positive
-from imgconv.precision.share import halves_of
+from imgconv.precision.share import half_share_of
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
 from imgconv.onnx_import import import_onnx
@@ -175,7 +175,7 @@ def known(file: Path, options: argparse.Namespace) -> Iterator[Row]:
     yield row
     if options.half:
         load = timed(lambda: models.append(imgconv.load(file, options.device, float16=1, shapes=shapes)))
-        halves = halves_of(models[1].plan, models[1].graph, models[1].config)
+        halves = half_share_of(models[1].plan, models[1].graph, models[1].config)
         given = [in_range(graph, with_picture(inputs, Path(path))) for path in options.pictures]
         in_float, in_half = ([model.run(each) for each in given] for model in models)
         error = error_of_half(in_float, in_half, least_scales(graph))

@@ -14,7 +14,7 @@ from imgconv.commands.arguments import read_shapes
 from imgconv.commands.inputs import declared_of, load_model
 from imgconv.commands.inspect_plans import Plans, make_plans, plan_facts, print_plans, read_plans
 from imgconv.precision.integer_sums import integer_sums
-from imgconv.precision.share import Halves, halves_of
+from imgconv.precision.share import HalfShare, half_share_of
 from imgconv.compiling.plan import Launch, Plan, Storage
 from imgconv.config import Config, read_config
 from imgconv.errors import ConfigError
@@ -65,13 +65,13 @@ def execute(options: argparse.Namespace) -> None:
         check_sizes(declared, shapes)
         device = select(config.device)
         graph, plan, config = _compiled(options, shapes, config, device, progress)
-    halves = halves_of(plan, graph, config) if config.float16 else None
+    half_share = half_share_of(plan, graph, config) if config.float16 else None
     sums = integer_sums(plan, graph, target_of(device))
     if options.json:
         shown = {"reasons": dict(graph.reasons), "choices": choices(plan)} if options.why else {}
-        terminal.print_json(as_json(options.model, device.key, plan, graph.host_partition, halves, sums) | shown)
+        terminal.print_json(as_json(options.model, device.key, plan, graph.host_partition, half_share, sums) | shown)
         return
-    print_plan(device, plan, lines_of_graph(graph, options), options.all, halves, sums)
+    print_plan(device, plan, lines_of_graph(graph, options), options.all, half_share, sums)
     if graph.host_partition:
         print_boundary(graph.host_partition, plan)
     if options.why:
@@ -96,7 +96,7 @@ def _show_plans(options: argparse.Namespace, config: Config) -> None:
             terminal.console().print()
             lines = lines_of_graph(sized.graph, options)
             sums = integer_sums(each.plan, sized.graph, each.target)
-            print_plan(each.device, each.plan, lines, True, sized.halves(each.plan), sums)
+            print_plan(each.device, each.plan, lines, True, sized.half_share(each.plan), sums)
         for each in sized.plans if options.why else ():
             print_reasons(sized.graph.reasons, choices(each.plan))
 
@@ -107,9 +107,9 @@ def _plans_as_json(options: argparse.Namespace, found: Sequence[Plans]) -> dict[
     for sized in found:
         for each in sized.plans:
             why = {"choices": choices(each.plan)} if options.why else {}
-            partition, halves = sized.graph.host_partition, sized.halves(each.plan)
+            partition, half_share = sized.graph.host_partition, sized.half_share(each.plan)
             sums = integer_sums(each.plan, sized.graph, each.target)
-            shown = as_json(options.model, each.device, each.plan, partition, halves, sums)
+            shown = as_json(options.model, each.device, each.plan, partition, half_share, sums)
             plans.append({**shown, **plan_facts(each), **why})
     return {
         "model": options.model, **first.file, "description": json.loads(first.description or "null"),
@@ -181,14 +181,14 @@ def lines_of_graph(graph: Graph, options: argparse.Namespace) -> list[str]:
 
 
 def print_plan(
-    device: DeviceInfo | str, plan: Plan, graph: Sequence[str], everything: bool = False, halves: Halves | None = None,
-    sums: Mapping[str, str] = {},
+    device: DeviceInfo | str, plan: Plan, graph: Sequence[str], everything: bool = False,
+    half_share: HalfShare | None = None, sums: Mapping[str, str] = {},
 ) -> None:
     """Prints launches, totals and the lines of the graph. everything: all columns.
 
-    halves: under FLOAT16, what is half, and why the rest is not. sums: see `integer_sums`.
+    half_share: under FLOAT16, what is half, and why the rest is not. sums: see `integer_sums`.
     """
-    reasons = halves.reasons if halves else {}
+    reasons = half_share.reasons if half_share else {}
     console = terminal.console()
     console.print(f"launches on {device}", style="bold")
     rows = [
@@ -197,7 +197,7 @@ def print_plan(
     ]
     print_table(console, LAUNCHES, rows, everything, hint="--all", widest=WIDEST)
     console.print()
-    for line in (*totals_as_text(plan), *([str(halves)] if halves else [])):
+    for line in (*totals_as_text(plan), *([str(half_share)] if half_share else [])):
         console.print(line)
     console.print()
     for line in graph:
@@ -270,11 +270,11 @@ def totals_as_text(plan: Plan) -> list[str]:
 
 
 def as_json(
-    model: str, device: str, plan: Plan, partition: HostPartition | None = None, halves: Halves | None = None,
+    model: str, device: str, plan: Plan, partition: HostPartition | None = None, half_share: HalfShare | None = None,
     sums: Mapping[str, str] = {},
 ) -> dict[str, Any]:
     """Returns everything that print_plan and print_boundary show, as plain data. outputs: those of the device."""
-    half = {"half": {**vars(halves), "reasons": dict(halves.reasons)}} if halves else {}
+    half = {"half": {**vars(half_share), "reasons": dict(half_share.reasons)}} if half_share else {}
     return half | {
         "model": model,
         "device": device,

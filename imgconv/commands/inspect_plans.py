@@ -19,7 +19,7 @@ from imgconv.graph.nodes import Graph, Value
 from imgconv.kernels.device_model.time_range import TimeRange
 from imgconv.loading.compiled import prepare_for
 from imgconv.loading.description import read_description
-from imgconv.precision.share import Halves, halves_of
+from imgconv.precision.share import HalfShare, half_share_of
 from imgconv.reports import terminal
 from imgconv.reports.table import Column, print_table
 from imgconv.runtime.host_fallback import strict_error
@@ -53,9 +53,9 @@ class Plans:
         """The inputs of the model, without states."""
         return tuple(value for value in self.graph.inputs if value.name not in self.states.values())
 
-    def halves(self, plan: Plan) -> Halves | None:
+    def half_share(self, plan: Plan) -> HalfShare | None:
         """Returns what of a plan is half; None if all is float by the settings."""
-        return halves_of(plan, self.graph, self.config) if self.config.float16 else None
+        return half_share_of(plan, self.graph, self.config) if self.config.float16 else None
 
     @property
     def outputs(self) -> tuple[Value, ...]:
@@ -134,17 +134,17 @@ def print_plans(model: str, found: Plans) -> None:
         lines.append(f"{'player':8} refuses it: {file['refused_by_player']}")
     for line in (*lines, ""):
         console.print(line, soft_wrap=True)
-    rows = [(str(number), *_cells(each, found.halves(each.plan))) for number, each in enumerate(found.plans)]
+    rows = [(str(number), *_cells(each, found.half_share(each.plan))) for number, each in enumerate(found.plans)]
     print_table(console, PLANS, rows)
 
 
-def _cells(found: PlanFor, halves: Halves | None) -> tuple[str, ...]:
+def _cells(found: PlanFor, half_share: HalfShare | None) -> tuple[str, ...]:
     plan, time = found.plan, predicted_time(found.plan)
     memory, key = plan.memory, found.device.split(" | ")
     sizes = [f"{count / 1e6:.2f}" for count in (memory.peak, memory.weights, memory.activations)]
     return (
         ", ".join(key[1:3]) or found.device, str(len(plan.launches)), f"{plan.multiply_adds / 1e6:.1f}", *sizes,
-        f"{memory.states / 1e6:.2f}" if memory.states else "", f"{halves.share:.0%}" if halves else "",
+        f"{memory.states / 1e6:.2f}" if memory.states else "", f"{half_share.share:.0%}" if half_share else "",
         "" if time is None else _milliseconds(time), f"{len(found.binaries)}" if found.binaries else "",
     )
 

@@ -22,7 +22,7 @@ from imgconv.cl.shutdown import shutdown_guard
 from imgconv.compiling.choose import Chooser, CostModel
 from imgconv.compiling.compiler import Prepared, limited, prepare
 from imgconv.dtype import FLOAT32
-from imgconv.precision.share import UNDECIDED, halves_of
+from imgconv.precision.share import UNDECIDED, half_share_of
 from imgconv.compiling.packings import Packings, SharedPackings
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Precision
@@ -394,12 +394,12 @@ def say_what_is_half(plan: Plan, graph: Graph, config: Config) -> None:
     """One line for the log; a warning if less than half of the numbers are half, or if some were not measured."""
     if config.storage == FLOAT32:
         return
-    halves = halves_of(plan, graph, config)
-    LOG.info("%s", halves)
+    half_share = half_share_of(plan, graph, config)
+    LOG.info("%s", half_share)
     if UNDECIDED in config.precision.reasons.values():
-        warnings.warn(f"{halves}; {TO_THE_END}", RuntimeWarning, stacklevel=2)
-    elif halves.share < 0.5:
-        warnings.warn(f"{halves}; see imgconv inspect", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"{half_share}; {TO_THE_END}", RuntimeWarning, stacklevel=2)
+    elif half_share.share < 0.5:
+        warnings.warn(f"{half_share}; see imgconv inspect", RuntimeWarning, stacklevel=2)
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ UNDECIDED = "not measured within the time of a load"
 
 
 @dataclass(frozen=True)
-class Halves:
+class HalfShare:
     """The values of floats in textures: their number, those in half, the part of all their numbers that is in half.
 
     reasons: why each of the others stays float, by name.
 
-    str(Halves(1, 12, 11, 0.98, {"y": "near 65504: 3e4 on the measured inputs"}))
+    str(HalfShare(1, 12, 11, 0.98, {"y": "near 65504: 3e4 on the measured inputs"}))
     """
 
     float16: int
@@ -41,8 +41,8 @@ class Halves:
         return f"{line}; {len(self.reasons)} stay float: {said}"
 
 
-def halves_of(plan: Plan, graph: Graph, config: Config) -> Halves:
-    """The Halves of a graph's plan. Buffers of the host's side, as of some outputs, do not count."""
+def half_share_of(plan: Plan, graph: Graph, config: Config) -> HalfShare:
+    """The share of a plan that is half. Buffers of the host's side, as of some outputs, do not count."""
     known = known_float(graph)
     stored = {
         name: place.storage.dtype for name, place in plan.placements.items()
@@ -55,4 +55,4 @@ def halves_of(plan: Plan, graph: Graph, config: Config) -> Halves:
         for name, dtype in stored.items() if dtype == FLOAT32
     }
     share = sum(graph.values[name].size for name in half) / numbers if numbers else 1.0
-    return Halves(config.float16, len(stored), len(half), share, reasons)
+    return HalfShare(config.float16, len(stored), len(half), share, reasons)
