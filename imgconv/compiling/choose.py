@@ -98,7 +98,7 @@ def choose(steps: Sequence[AnyStep], chooser: Chooser, target: Target, config: C
     """The steps with their choices. A step that is not profitable is replaced by its fallback."""
     made: list[ChosenStep] = []
     for step in steps:
-        choice = chooser.choose(Request(step.template, step.problem, target, config, step.name))
+        choice = chooser.choose(Request(step.template, step.problem, target, config, step.output_name))
         earlier = [] if choice is None else choose(step.before, chooser, target, config)
         # A fixed launch before this one, such as a pooling, runs in either case, and the baseline leaves it out.
         times = [e.choice.predicted for e in earlier if not isinstance(e.choice.problem, Fixed)]
@@ -112,6 +112,6 @@ def choose(steps: Sequence[AnyStep], chooser: Chooser, target: Target, config: C
         else:
             raise ResourceError(
                 f"{step.template.file} has no kernel with work groups of at most {target.max_work_group} work items, "
-                "which is what this device takes", step.name, step.nodes[-1].output.shape,
+                "which is what this device takes", step.output_name, step.nodes[-1].output.shape,
             )
     return made

@@ -129,21 +129,21 @@ class LaunchEmitter:
         self._check(step, source)
         multiply_adds = step.problem.multiply_adds if step.multiply_adds is None else step.multiply_adds
         return Launch(
-            step.name, step.kind, source, step.description, step.origin, multiply_adds, step.reason,
+            step.output_name, step.kind, source, step.description, step.origin, multiply_adds, step.reason,
             step.operation, self._moved_bytes(step, source), step.values, chosen.choice, chosen.rejected,
         )
 
     def _check(self, step: AnyStep, source: KernelSource) -> None:
-        shape = step.nodes[-1].output.shape
+        name, shape = step.output_name, step.nodes[-1].output.shape
         images = sum(isinstance(a.storage, Texture) and not a.written for a in source.arguments)
         if images > self.target.max_read_images:
             raise ResourceError(
-                f"the kernel reads {images} images, this device takes {self.target.max_read_images}", step.name, shape
+                f"the kernel reads {images} images, this device takes {self.target.max_read_images}", name, shape
             )
         items, most = prod(source.local_size or ()), self.target.max_work_group
         if items > most:
             raise ResourceError(
-                f"the kernel has work groups of {items} work items, this device takes {most}", step.name, shape
+                f"the kernel has work groups of {items} work items, this device takes {most}", name, shape
             )
 
     def _moved_bytes(self, step: AnyStep, source: KernelSource) -> int:

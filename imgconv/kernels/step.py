@@ -102,7 +102,7 @@ class Step(Generic[P, D]):
     multiply_adds: int | None = None
 
     @property
-    def name(self) -> str:
+    def output_name(self) -> str:
         """The name of the value that is written."""
         return self.nodes[-1].output.name
 
