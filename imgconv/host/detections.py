@@ -103,7 +103,7 @@ class Matching:
             return False
         return all(self.find(each, own, found) for each, own in zip(inputs, node.inputs))
 
-    def classes(self, concat: HostNode) -> tuple[str, list[dict[str, Any]]] | None:
+    def match_concat(self, concat: HostNode) -> tuple[str, list[dict[str, Any]]] | None:
         """Returns the member of PARTS that a Concat joins, and the values found for each class."""
         if concat.op_type != "Concat" or concat.attributes.get("axis") != 0:
             return None
@@ -143,7 +143,7 @@ def _with_classes(graph: HostGraph) -> HostGraph:
     matching = Matching(makers, constants_of(graph))
     merged: dict[str, tuple[HostNode, list[dict[str, Any]]]] = {}
     for node in graph.nodes:
-        matched = matching.classes(node)
+        matched = matching.match_concat(node)
         if matched:
             merged[matched[0]] = node, matched[1]
     if merged.keys() != PARTS.keys():
