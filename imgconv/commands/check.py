@@ -70,7 +70,7 @@ class Checked:
     check_seconds: float
 
     @property
-    def wrong(self) -> dict[int, Finding]:
+    def wrong_launches(self) -> dict[int, Finding]:
         """The launches that are wrong, by number."""
         return {number: found for number, found in self.findings.items() if found.verdict == "wrong"}
 
@@ -112,7 +112,7 @@ def execute(options: argparse.Namespace) -> None:
             print_launches(info, each)
     else:
         print_forms(info, plans, left)
-    wrong = sum(len(each.wrong) for each in plans)
+    wrong = sum(len(each.wrong_launches) for each in plans)
     if options.report:
         smaller = [each for plan in plans if options.model for each in smallest(info, plan)]
         with written_whole(options.report) as file:
@@ -199,9 +199,9 @@ def smallest(info: DeviceInfo, model: Checked) -> Iterator[Checked]:
             made = _checked(info, context, graph, config)
         except Error:
             return None
-        return made if made.wrong else None
+        return made if made.wrong_launches else None
 
-    for number in sorted(model.wrong, key=lambda n: _work(model.plan, n)):
+    for number in sorted(model.wrong_launches, key=lambda n: _work(model.plan, n)):
         launch = model.plan.launches[number]
         nodes = [model.graph.producers[name] for name in launch.values if name in model.graph.producers]
         if launch.source.path not in done:
@@ -221,7 +221,7 @@ def as_json(info: DeviceInfo, plans: Sequence[Checked], left: int) -> dict[str, 
     ]
     return {
         "device": info.name, "platform": info.platform, "driver": info.driver_version,
-        "opencl_c": info.opencl_c_version, "wrong": sum(len(each.wrong) for each in plans), "not_tried": left,
+        "opencl_c": info.opencl_c_version, "wrong": sum(len(each.wrong_launches) for each in plans), "not_tried": left,
         "plans": checked_plans,
     }
 
@@ -256,7 +256,7 @@ def print_forms(info: DeviceInfo, plans: Sequence[Checked], left: int) -> None:
         rows.append((each.about, str(each.config.float16), worst.verdict, worst.text))
         styles.append(_style(worst))
     print_table(console, FORMS, rows, styles=styles)
-    right = sum(not each.wrong for each in plans)
+    right = sum(not each.wrong_launches for each in plans)
     console.print(f"this driver can be trusted with {right} of {len(plans)} forms of kernels", style="bold")
     if left:
         console.print(f"{left} were not tried, for they would take more than {SECONDS:g} s")
@@ -268,7 +268,7 @@ def report(info: DeviceInfo, plans: Iterable[Checked]) -> str:
         f"imgconv {VERSION}", f"device: {info.name}", f"platform: {info.platform}", f"driver: {info.driver_version}",
         f"OpenCL C: {info.opencl_c_version}", *(f"instruction set: {text}" for text in [info.instruction_set] if text),
     ]
-    found = [(each, number, wrong) for each in plans for number, wrong in each.wrong.items()]
+    found = [(each, number, wrong) for each in plans for number, wrong in each.wrong_launches.items()]
     lines.append(f"wrong launches: {len(found)}")
     for each, number, wrong in sorted(found, key=lambda entry: _work(entry[0].plan, entry[1])):
         lines += _of_launch(each, number, wrong)
