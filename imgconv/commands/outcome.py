@@ -49,7 +49,7 @@ class Outcome:
 
 
 def as_json(outcome: Outcome) -> dict[str, Any]:
-    """Returns everything that `lines_of` shows, as plain data."""
+    """Returns everything that `as_lines` shows, as plain data."""
     named = {"picture": outcome.picture, "size": outcome.size} if outcome.picture else {}
     if outcome.error:
         return {"picture": outcome.picture, "error": outcome.error}
@@ -111,7 +111,7 @@ class Result:
     @staticmethod
     def of(outcome: Outcome, with_lines: bool) -> Result:
         """Returns the printable form of an outcome. with_lines: they cost time, and JSON needs none."""
-        lines = tuple(lines_of(outcome)) if with_lines and not outcome.error else ()
+        lines = tuple(as_lines(outcome)) if with_lines and not outcome.error else ()
         return Result(outcome.position, to_json(as_json(outcome)), lines, outcome.error)
 
 
@@ -136,7 +136,7 @@ class DeviceSummary:
         return DeviceSummary(model.device.key, model.device.name, seconds, size, possible_tasks, preparation)
 
 
-def lines_of(outcome: Outcome) -> Iterator[tuple[str, str]]:
+def as_lines(outcome: Outcome) -> Iterator[tuple[str, str]]:
     """One run's results as text: lines, and the style of each."""
     if outcome.picture:
         yield f"{outcome.picture}: {outcome.size[0]}x{outcome.size[1]}", "bold"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 import pytest
 
-from imgconv.commands.outcome import Outcome, as_json, lines_of
+from imgconv.commands.outcome import Outcome, as_json, as_lines
 
 FLOATS = {
     "finite": ([1.0, 2.0], 0), "nan": ([1.0, numpy.nan], 1), "both infinities": ([numpy.inf, -numpy.inf, 1.0], 2),
@@ -23,7 +23,7 @@ def test_what_is_not_finite_is_counted(values: list[float], count: int) -> None:
 
 
 def test_an_output_without_rows_is_empty() -> None:
-    lines = [text for text, _ in lines_of(Outcome("a.png", outputs={"y": numpy.zeros((0, 7), numpy.float32)}))]
+    lines = [text for text, _ in as_lines(Outcome("a.png", outputs={"y": numpy.zeros((0, 7), numpy.float32)}))]
     assert lines[1:] == ["  y float32 0x7: empty"]
 
 
