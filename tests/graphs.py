@@ -159,10 +159,10 @@ class Taking:
     def __init__(self, **functions: Callable[[Any, str, int], Any]) -> None:
         self.functions = functions
 
-    def choose(self, request: Request) -> Choice | None:
+    def choose_specialisation(self, request: Request) -> Choice | None:
         function = self.functions.get(request.template.name)
         if function is None:
-            return CostModel().choose(request)
+            return CostModel().choose_specialisation(request)
         chosen = function(request.problem, request.target.kind, request.target.compute_units)
         return None if chosen is None else request.choice(chosen)
 

@@ -68,11 +68,11 @@ class _Another:
     turn: int
     known: dict[Problem, Choice] = field(default_factory=dict)
 
-    def choose(self, request: Request) -> Choice | None:
+    def choose_specialisation(self, request: Request) -> Choice | None:
         """See Chooser. The plan's own choice where it has no other."""
         own = self.choices.get(request.problem)
         if own is None:
-            return CostModel().choose(request)
+            return CostModel().choose_specialisation(request)
         if not own.profitable:
             return own
         if request.problem not in self.known:

@@ -36,7 +36,7 @@ class Request:
 class Chooser(Protocol):
     """Chooses one of a template's candidates."""
 
-    def choose(self, request: Request) -> Choice | None:
+    def choose_specialisation(self, request: Request) -> Choice | None:
         """The choice. None if the template has no candidate; `Step.fallback` is then taken."""
         ...
 
@@ -44,7 +44,7 @@ class Chooser(Protocol):
 class CostModel:
     """Chooses the candidate with the least predicted time."""
 
-    def choose(self, request: Request) -> Choice | None:
+    def choose_specialisation(self, request: Request) -> Choice | None:
         return least_cost(request.template, request.problem, request.target)
 
 
@@ -70,9 +70,9 @@ class Excluding:
     otherwise: Chooser
     excluded: frozenset[tuple[Problem, Specialisation]]
 
-    def choose(self, request: Request) -> Choice | None:
+    def choose_specialisation(self, request: Request) -> Choice | None:
         """The other chooser's choice if it is not excluded, else the candidate with the least predicted time."""
-        choice, problem = self.otherwise.choose(request), request.problem
+        choice, problem = self.otherwise.choose_specialisation(request), request.problem
         if choice is None or (problem, choice.specialisation) not in self.excluded:
             return choice
         candidates = request.template.candidates(problem, request.target)
@@ -94,12 +94,12 @@ class ChosenStep:
     rejected: Choice | None = None
 
 
-def choose(steps: Sequence[AnyStep], chooser: Chooser, target: Target, config: Config) -> list[ChosenStep]:
+def choose_all(steps: Sequence[AnyStep], chooser: Chooser, target: Target, config: Config) -> list[ChosenStep]:
     """The steps with their choices. A step that is not profitable is replaced by its fallback."""
     made: list[ChosenStep] = []
     for step in steps:
-        choice = chooser.choose(Request(step.template, step.problem, target, config, step.output_name))
-        earlier = [] if choice is None else choose(step.before, chooser, target, config)
+        choice = chooser.choose_specialisation(Request(step.template, step.problem, target, config, step.output_name))
+        earlier = [] if choice is None else choose_all(step.before, chooser, target, config)
         # A fixed launch before this one, such as a pooling, runs in either case, and the baseline leaves it out.
         times = [e.choice.predicted for e in earlier if not isinstance(e.choice.problem, Fixed)]
         if choice is not None and best_of((sum(times, choice.predicted), choice.baseline)) > 0:
@@ -107,7 +107,7 @@ def choose(steps: Sequence[AnyStep], chooser: Chooser, target: Target, config: C
         if choice is not None and (choice.profitable or not step.fallback):
             made += [*earlier, ChosenStep(step, choice)]
         elif step.fallback:
-            *before, last = choose(step.fallback, chooser, target, config)
+            *before, last = choose_all(step.fallback, chooser, target, config)
             made += [*before, replace(last, rejected=choice or last.rejected)]
         else:
             raise ResourceError(

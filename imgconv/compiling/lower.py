@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from imgconv.compiling.choose import Chooser, CostModel, choose
+from imgconv.compiling.choose import Chooser, CostModel, choose_all
 from imgconv.compiling.emit import LaunchEmitter
 from imgconv.compiling.memory_planning import assign_regions, assign_slots, most_alive
 from imgconv.compiling.place import place
@@ -28,7 +28,7 @@ def lower(
     computed, moved = split_moved(graph, states or {})
     placed = place(computed, config, target, states or {})
     emitter = LaunchEmitter(placed, config, target, exact)
-    steps = choose(placed.steps, chooser, target, config)
+    steps = choose_all(placed.steps, chooser, target, config)
     launches = list(map(emitter.launch, steps))
     lasting, alignment = frozenset(placed.states), target.workspace
     alive = most_alive(launches, lasting)

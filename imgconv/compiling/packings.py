@@ -27,9 +27,9 @@ class SharedPackings:
     otherwise: Chooser
     known: Packings
 
-    def choose(self, request: Request) -> Choice | None:
+    def choose_specialisation(self, request: Request) -> Choice | None:
         """The other chooser's choice, or one that takes little longer and reads a known packing."""
-        best, problem = self.otherwise.choose(request), request.problem
+        best, problem = self.otherwise.choose_specialisation(request), request.problem
         if best is None or not isinstance(problem, Problem) or not isinstance(best.specialisation, Specialisation):
             return best
         packing = packing_of(best.specialisation)

@@ -81,11 +81,11 @@ class FixedChoices:
 
     choices: Mapping[str, Specialisation]
 
-    def choose(self, request: Request) -> Choice | None:
+    def choose_specialisation(self, request: Request) -> Choice | None:
         """The launch's given specialisation, else the cost model's; None for a template of another kind."""
         chosen = self.choices.get(request.name)
         if chosen is None or isinstance(request.problem, Fixed):
-            return CostModel().choose(request)
+            return CostModel().choose_specialisation(request)
         return request.choice(chosen) if type(chosen) is request.template.specialisation else None
 
 

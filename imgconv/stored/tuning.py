@@ -153,9 +153,9 @@ class Tuned:
         self._best = database.best(device)
         self._otherwise = otherwise
 
-    def choose(self, request: Request) -> Choice | None:
+    def choose_specialisation(self, request: Request) -> Choice | None:
         """The other chooser's choice with the measured specialisation, if there is one."""
-        choice = self._otherwise.choose(request)
+        choice = self._otherwise.choose_specialisation(request)
         found = self._best.get(key(request.problem, request.config, request.target))
         chosen = None if found is None else _candidate(request, found.specialisation)
         if choice is None or found is None or chosen is None:

@@ -140,7 +140,7 @@ def test_a_sum_starts_with_its_bias(context: Context) -> None:
 class Whole:
     """Chooses work items that sum whole outputs: parts of a sum meet in float."""
 
-    def choose(self, request: Request) -> Choice | None:
+    def choose_specialisation(self, request: Request) -> Choice | None:
         candidates = request.template.candidates(request.problem, request.target)
         whole = [each for each in candidates if getattr(each, "parts", 1) == 1]
         return request.choice(whole[0]) if whole else None

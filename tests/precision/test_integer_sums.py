@@ -33,10 +33,10 @@ PHONE = Target(ImageLimits(4096, 4096, 8), "gpu", 2, dot_product="khr")
 class Integers(CostModel):
     """Sums of integers wherever they are possible."""
 
-    def choose(self, request: Request) -> Choice | None:
+    def choose_specialisation(self, request: Request) -> Choice | None:
         made = request.template.candidates(request.problem, request.target)
         integers = [each for each in made if getattr(each, "integers", False)]
-        return request.choice(integers[0]) if integers else super().choose(request)
+        return request.choice(integers[0]) if integers else super().choose_specialisation(request)
 
 
 def network() -> Graph:

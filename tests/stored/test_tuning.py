@@ -54,7 +54,8 @@ def database(tmp_path: Path) -> Database:
 def choice(database: Database, problem: Any, device: str = HERE, config: Config = Config()) -> Choice:
     """What is chosen for a GPU of eight compute units."""
     template = template_of(problem)
-    made = Tuned(database, device).choose(Request(template, problem, target(compute_units=8), config, "y"))
+    request = Request(template, problem, target(compute_units=8), config, "y")
+    made = Tuned(database, device).choose_specialisation(request)
     assert made is not None
     return made
 
