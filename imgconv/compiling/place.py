@@ -82,7 +82,7 @@ class _Placer(Textures):
         """
         for value in self.graph.inputs:
             if value.name in self.states.values():
-                self.placement(value)
+                self.place_value(value)
                 continue
             buffer = _input_storage(self.graph, value, self.target.image_limits)
             self.input_buffers[value.name] = buffer
@@ -97,7 +97,7 @@ class _Placer(Textures):
                 self.graph = _seen_as(self.graph, value, buffer.shape)
                 continue
             node = Node(value, Load(), (_rows(plain(value), buffer.shape),))
-            made, text = self.placement(value), f"pack {value.name}"
+            made, text = self.place_value(value), f"pack {value.name}"
             self.steps.append(launch_of(node, made, {value.name: given}, "pack", text))
 
     def place_outputs(self) -> tuple[Texture, ...]:
@@ -108,7 +108,7 @@ class _Placer(Textures):
                 self._unpack(values[name])
         states = []
         for name, target in self.states.items():
-            output = self.placement(values[target])
+            output = self.place_value(values[target])
             node = Node(values[target], Load(), (plain(values[name]),))
             places = self.operand_places(node, output)
             reason = f"{name} is {target} at the next run"
@@ -195,7 +195,7 @@ class _Placer(Textures):
 
     def _concatenate(self, node: Node) -> None:
         """Copies the parts that are not written in place."""
-        whole, offset = self.placement(node.output), 0
+        whole, offset = self.place_value(node.output), 0
         for operand in node.operands:
             if self.inside.get(operand.value) != (node.output.name, offset):
                 part = Value(part_name(node, offset), operand.view.shape, node.output.dtype)

@@ -272,12 +272,12 @@ class Textures:
         half = self.config.products == FLOAT16 and self.placements[name].storage.dtype == FLOAT16
         return self.config.precision.sums_of(name) if half else "float"
 
-    def placement(self, value: Value) -> Placement:
-        """Returns the placement of a value: its own texture, or that of the concatenation into which it is written."""
+    def place_value(self, value: Value) -> Placement:
+        """Places a value unless it is placed: in its own texture, or in that of the concatenation that has it."""
         if value.name not in self.placements:
             if value.name in self.inside:
                 owner, offset = self.inside[value.name]
-                outer = self.placement(self.graph.values[owner])
+                outer = self.place_value(self.graph.values[owner])
                 made = Placement(outer.storage, value.shape, outer.channel_offset + offset)
             else:
                 layout = self.layouts[value.name]
@@ -286,15 +286,15 @@ class Textures:
             self.placements[value.name] = made
         return self.placements[value.name]
 
-    def result(self, value: Value) -> Placement:
-        """Returns where a generated kernel writes a value: an output that no node reads goes to its host buffer.
+    def place_result(self, value: Value) -> Placement:
+        """Places what a generated kernel writes: an output that no node reads goes to its host buffer.
 
         If another template has placed it, and the generated one is only the fallback, it stays there.
         """
         name = value.name
         is_last = name in self.graph.outputs and name not in self.states and not self.graph.consumers[name]
         if name in self.placements or not is_last:
-            return self.placement(value)
+            return self.place_value(value)
         self.output_buffers[name] = buffer = host_buffer(value, self.layouts[name])
         self.placements[name] = Placement(buffer, value.shape)
         return self.placements[name]

@@ -151,11 +151,11 @@ class Placing(Protocol):
     target: Target
     placements: dict[str, Placement]
 
-    def placement(self, value: Value) -> Placement:
-        """Returns the placement of a value of the graph; see imgconv.compiling.place."""
+    def place_value(self, value: Value) -> Placement:
+        """Places a value of the graph unless it is placed, and returns where; see imgconv.compiling.place."""
         ...
 
-    def result(self, value: Value) -> Placement:
+    def place_result(self, value: Value) -> Placement:
         """Returns where a kernel that can write buffers writes a value: an output may go to its host buffer."""
         ...
 

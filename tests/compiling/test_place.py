@@ -25,7 +25,7 @@ def place(asked: Placing, given: tuple[Node, ...]) -> Step[Fixed, str] | None:
     (node,) = given
     if operations(node.epilogue) != ("sqrt",):
         return None
-    return step_of(asked, node, asked.placement(node.output), TEMPLATE, Fixed(node.output.name), "sqrt")
+    return step_of(asked, node, asked.place_value(node.output), TEMPLATE, Fixed(node.output.name), "sqrt")
 
 
 def kernel(step: Step[Fixed, str], emitting: Emitting) -> KernelSource:

@@ -74,7 +74,7 @@ class WorkGroup:
 def place(placing: Placing, given: tuple[Node, ...]) -> Step[Fixed, None]:
     """The Step of a node with a Load, a Reduction or a Gather."""
     (node,) = given
-    output = placing.result(node.output)
+    output = placing.place_result(node.output)
     moves = isinstance(node.operation, Load) and node.epilogue == IDENTITY
     kind: LaunchKind = "copy" if moves else "compute"
     if moves and isinstance(output.storage, HostBuffer):

@@ -71,7 +71,7 @@ def place_rows(placing: Placing, given: tuple[Node, ...]) -> PlacedRows | None:
     rows = rows_of(given)
     if rows is None:
         return None
-    output, places = placing.result(rows.last.output), dict[str, Placement]()
+    output, places = placing.place_result(rows.last.output), dict[str, Placement]()
     for node in rows.nodes:
         outside = tuple(o for o in node.all_operands if o.value not in rows.members)
         places |= placing.operand_places(replace(node, operands=outside, epilogue_operands=()), output)

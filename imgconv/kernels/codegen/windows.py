@@ -44,7 +44,7 @@ class Sharing:
 def place(placing: Placing, given: tuple[Node, ...]) -> Step[Fixed, Sharing] | None:
     """The Step of a reduction over overlapping windows. None if sharing reads is not profitable."""
     (node,) = given
-    output = placing.result(node.output)
+    output = placing.place_result(node.output)
     sharing = find_sharing(node, output, placing.target)
     return None if sharing is None else step_of(placing, node, output, TEMPLATE, Fixed(node.output.name), sharing)
 

@@ -63,7 +63,7 @@ def step_of(
 ) -> Step[Problem, ConvDetails]:
     """The Step of a node whose operands are placed as conv.cl reads them. array: the weights."""
     x, w, *factors = node.operands
-    output = placing.placement(node.output)
+    output = placing.place_value(node.output)
     # Sums of integers must stay exact.
     read = placing.graph.producers[node.output.name].operands[0].value
     exact = not placing.graph.values[read].dtype.startswith("float")

@@ -320,7 +320,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> AnyStep:
     else:
         made_b = _readable(placing, b, "b")
     node = replace(node, operands=(made_a, made_b))
-    output = placing.placement(node.output)
+    output = placing.place_value(node.output)
     places = {o.value: placing.placements[o.value] for o in node.operands}
     places |= placing.operand_places(replace(node, operands=()), output)
     return Step(

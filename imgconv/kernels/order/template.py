@@ -99,7 +99,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, Order]:
     (node,) = given
     *lead, count = node.output.shape
     problem = Problem(prod(lead), node.operands[0].view.shape[-1], count)
-    return step_of(placing, node, placing.placement(node.output), TEMPLATE, problem, operation_as(Order, node))
+    return step_of(placing, node, placing.place_value(node.output), TEMPLATE, problem, operation_as(Order, node))
 
 
 def kernel(step: Step[Problem, Order], chosen: Specialisation, emitting: Emitting) -> KernelSource:

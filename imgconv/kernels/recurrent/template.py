@@ -126,7 +126,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, Recurrence
             "after which this driver ends them", node.output.name, node.output.shape
         )
     weights = _placed_weights(placing, node)
-    output = placing.placement(node.output)
+    output = placing.place_value(node.output)
     x, _, *others = node.operands
     places = placing.operand_places(replace(node, operands=(x, *others)), output)
     places[weights.value] = placing.placements[weights.value]

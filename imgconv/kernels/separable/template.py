@@ -162,7 +162,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, SeparableD
     problem = problem_of(depthwise, pointwise)
     x, between = depthwise.operands[0], depthwise.output
     beside = depthwise.epilogue_operands + pointwise.epilogue_operands
-    output = placing.placement(pointwise.output)
+    output = placing.place_value(pointwise.output)
     # Parts of a concatenation share an image, and a kernel cannot both read and write an image.
     read = [placing.placements[o.value].storage for o in (x, *beside) if o.value in placing.placements]
     if not is_direct(placing, x, in_order=False) or output.storage in read:
@@ -191,7 +191,7 @@ def _sums_of(placing: Placing, given: tuple[Node, ...]) -> Sums:
     if not placing.target.is_mobile:
         return "float"
     for node in given:
-        placing.placement(node.output)
+        placing.place_value(node.output)
     found = [
         sums_of(placing, node.output.name, placing.constant_of(node.operands[1])) for node in given
     ]

@@ -265,7 +265,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, SqueezeExc
     before = () if together else (generated.place(placing, (pool,)),)
     if not candidates(problem, placing.target) or not _can_read(placing, x, problem):
         return None
-    output = placing.placement(second.output)
+    output = placing.place_value(second.output)
     places = {x.value: placing.placements[x.value]}
     for node in made[:-1]:
         places[node.output.name] = _between(placing, node)

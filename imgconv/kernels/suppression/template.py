@@ -67,7 +67,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, Suppressio
     """The Step of a Suppression, which reads boxes through any view."""
     (node,) = given
     problem = Problem(node.operands[0].view.shape[0], node.output.shape[0])
-    return step_of(placing, node, placing.placement(node.output), TEMPLATE, problem, operation_as(Suppression, node))
+    return step_of(placing, node, placing.place_value(node.output), TEMPLATE, problem, operation_as(Suppression, node))
 
 
 def kernel(step: Step[Problem, Suppression], chosen: Specialisation, emitting: Emitting) -> KernelSource:
