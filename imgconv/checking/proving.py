@@ -129,11 +129,11 @@ def _replace(running: Running, wrong: Sequence[tuple[int, Finding]]) -> NoReturn
         launch = running.plan.launches[number]
         what = f"launch {called(launch)}, kernel {found.kernel}: {found.text}"
         if found.again:
-            raise DeviceError(f"{what}. Launched again, it is right: {about} loses launches. {ADVICE}")
+            raise DeviceError(f"{what}. Repeated, it is right: {about} loses launches. {ADVICE}")
         parts = [running.plan.launches[n] for n in (number, *subjects[number].parts)]
         left = [part for part in parts if part.source.key not in refused]
         if not left:
-            raise DeviceError(f"{what}. {about} computes it wrongly, and all other kernels for it. {ADVICE}")
+            raise DeviceError(f"{what}. {about} computes it wrongly with this kernel and every alternative. {ADVICE}")
         for part in left:
             if part.source.key in noted:
                 continue

@@ -137,7 +137,7 @@ def open_device(
     devices = _asked(_find_devices)
     device = devices[info.index] if info.index < len(devices) else None
     if device is None or (_text(device.platform.name), _text(device.name)) != (info.platform, info.name):
-        raise DeviceError(f"device {info} is not there any more: list the devices again")
+        raise DeviceError(f"device {info} no longer exists: list the devices again")
     if info.problem:
         remedy = path_problem() or (
             "Another process may use all of it, or the driver has to be updated; imgconv devices shows what other "

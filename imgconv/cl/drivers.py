@@ -138,7 +138,7 @@ def platforms_of(library: str) -> tuple[str, ...]:
     try:
         find = _EXTENSION(("clGetExtensionFunctionAddress", driver))
     except AttributeError as error:
-        raise OSError("it is no OpenCL driver") from error
+        raise OSError("it is not an OpenCL driver") from error
     listing, info = find(b"clIcdGetPlatformIDsKHR"), find(b"clGetPlatformInfo")
     if not listing:
         raise OSError("it has no clIcdGetPlatformIDsKHR, which OpenCL's loader needs")

@@ -71,13 +71,13 @@ def import_dma_buf(info: DeviceInfo, context: cl.Context, descriptor: int, size:
     try:
         held = os.lseek(descriptor, 0, os.SEEK_END)
     except OSError as error:
-        raise InputError(f"descriptor {descriptor} is no dma-buf: {error}") from error
+        raise InputError(f"descriptor {descriptor} is not a dma-buf: {error}") from error
     if not 1 <= size <= held:
-        raise InputError(f"the dma-buf has {held} bytes; asked for are {size}")
+        raise InputError(f"the dma-buf has {held} bytes; {size} were requested")
     offered = {name: way for name, way in WAYS.items() if name in info.extensions}
     if not offered:
         raise DeviceError(
-            f"{info.name} imports no dma-buf: its driver has none of {', '.join(WAYS)}. The memory of "
+            f"{info.name} cannot import dma-bufs: its driver has none of {', '.join(WAYS)}. The memory of "
             "Model.mapped is read without a copy too, if device and host share theirs"
         )
     refused: list[DeviceError] = []

@@ -257,9 +257,9 @@ def print_forms(info: DeviceInfo, plans: Sequence[Checked], left: int) -> None:
         styles.append(_style(worst))
     print_table(console, FORMS, rows, styles=styles)
     right = sum(not each.wrong_launches for each in plans)
-    console.print(f"this driver can be trusted with {right} of {len(plans)} forms of kernels", style="bold")
+    console.print(f"this driver computes {right} of {len(plans)} forms of kernels correctly", style="bold")
     if left:
-        console.print(f"{left} were not tried, for they would take more than {SECONDS:g} s")
+        console.print(f"{left} were not tried, because they would take more than {SECONDS:g} s")
 
 
 def report(info: DeviceInfo, plans: Iterable[Checked]) -> str:

@@ -40,7 +40,7 @@ class Journal:
         """Removes what follows the last whole line, if it is the beginning of a line of this model."""
         usual = self._head.encode()
         if not (rest.startswith(usual) or usual.startswith(rest)):
-            raise InputError(f"the end of {self._path!r} is no result of imgconv run: choose another file")
+            raise InputError(f"the end of {self._path!r} is not a result of imgconv run: choose another file")
         self._file.truncate(start)
 
     def _read(self, number: int, line: bytes) -> dict[str, Any]:
@@ -48,9 +48,8 @@ class Journal:
             content = json.loads(line)
             model, _ = content["model"], content["picture"]
         except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"line {number} of {self._path!r} is no result of imgconv run: choose another file") from (
-                error
-            )
+            problem = f"line {number} of {self._path!r} is not a result of imgconv run"
+            raise InputError(f"{problem}: choose another file") from error
         if model != self._model:
             raise InputError(f"{self._path!r} has results of {model!r}, not of {self._model!r}: choose another file")
         return dict(content)

@@ -148,7 +148,7 @@ def as_lines(outcome: Outcome) -> Iterator[tuple[str, str]]:
             yield f"    {line}".rstrip(), ""
         problem = _problem(array, answer)
         if problem:
-            task = ". If it is no image, give --task segment, text or depth" if isinstance(answer, Picture) else ""
+            task = ". If it is not an image, give --task segment, text or depth" if isinstance(answer, Picture) else ""
             pixels = ". If the model takes other pixels, give --scale, --mean, --std"
             yield f"    {problem}{task}{pixels}" if outcome.picture else f"    {problem}", "red"
         if name in outcome.files:

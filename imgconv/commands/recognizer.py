@@ -39,7 +39,7 @@ class Recognizer:
         declared, description = declared_of(path), description_of(path)
         targets = picture_inputs(declared, {})
         if len(declared) != 1 or not targets:
-            raise InputError(f"{path!r} is no recognizer: a picture must be its only input")
+            raise InputError(f"{path!r} is not a recognizer: a picture must be its only input")
         if not description.labels:
             raise InputError(f'{path!r} has no characters: put {{"labels": "characters.txt"}} into its .task.json')
         target = targets[0]
@@ -48,7 +48,7 @@ class Recognizer:
         outputs = {name: (value.dtype, value.shape) for name, value in model.outputs.items()}
         task = find_task(outputs, target.picture_size((WIDTHS[0], HEIGHT)), replace(description, task="text"))
         if task is None or task.head != "ctc":
-            raise InputError(f"{path!r} is no recognizer: {', '.join(map(str, model.outputs.values()))}")
+            raise InputError(f"{path!r} is not a recognizer: {', '.join(map(str, model.outputs.values()))}")
         return Recognizer(model, target, task)
 
     def read(self, picture: Image.Image, texts: Texts) -> Texts:

@@ -24,7 +24,7 @@ def check_regular(path: str | os.PathLike[str]) -> None:
     """Raises OSError for a path that is neither a file nor a folder: opening a pipe may never return."""
     mode = os.stat(path).st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
+        raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
 
 
 @contextmanager

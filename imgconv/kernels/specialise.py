@@ -37,7 +37,7 @@ def _expanded(file: str, done: set[str]) -> str:
         if name in done:
             return ""
         if name not in template_files():
-            raise ValueError(f"{file} includes {name}, which is no .cl file of the package")
+            raise ValueError(f"{file} includes {name}, which is not a .cl file of the package")
         done.add(name)
         return _expanded(name, done)
 

@@ -47,12 +47,12 @@ def read_description(path: str | os.PathLike[str]) -> DeviceInfo:
 
 def _device(name: str, content: Any) -> DeviceInfo:
     if not isinstance(content, dict):
-        raise InputError(f"{name!r} describes no device: it holds no JSON object")
+        raise InputError(f"{name!r} does not describe a device: it is not a JSON object")
     values: dict[str, Any] = {}
     for field in fields(DeviceInfo):
         if field.name not in content:
             if field.default is MISSING:
-                raise InputError(f"{name!r} describes no device: it has no {field.name!r}")
+                raise InputError(f"{name!r} does not describe a device: it has no {field.name!r}")
             continue
         value = content[field.name]
         listed = tuple(value) if isinstance(value, list) else value

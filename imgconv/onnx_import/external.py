@@ -45,7 +45,7 @@ def with_external_data(tensor: onnx.TensorProto, folder: Path | None) -> onnx.Te
 def _number(tensor: onnx.TensorProto, entries: dict[str, str], key: str, default: int) -> int:
     text = entries.get(key, str(default))
     if not text.isdecimal() or len(text) > 18:
-        raise ModelError(f"the external data of tensor {tensor.name!r} has the {key} {text!r}, which is no such number")
+        raise ModelError(f"the external data of tensor {tensor.name!r} has {key} {text!r}, which is not a valid number")
     return int(text)
 
 
@@ -59,7 +59,7 @@ def _read(path: Path, folder: Path, offset: int, length: int) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise ValueError("it is no regular file")
+            raise ValueError("it is not a regular file")
         if offset + length > found.st_size:
             raise ValueError(f"it has {found.st_size} bytes, not the {length} bytes at {offset} that the tensor takes")
         file.seek(offset)

@@ -64,7 +64,7 @@ def prepared(proto: onnx.ModelProto) -> onnx.ModelProto:
     try:
         return onnx.inliner.inline_local_functions(proto)
     except FAILURES as error:
-        raise UnsupportedError(f"its functions cannot be put in place of their calls: {said(error)}") from error
+        raise UnsupportedError(f"its functions cannot be inlined: {said(error)}") from error
 
 
 def _check_names(proto: onnx.ModelProto) -> None:
@@ -75,7 +75,7 @@ def _check_names(proto: onnx.ModelProto) -> None:
         found += (node.name, node.op_type, node.domain, *node.input, *node.output, *(a.name for a in node.attribute))
     wrong = next((name for name in found if not isinstance(name, str)), None)
     if wrong is not None:
-        raise ModelError(f"the name {wrong!r} is no text in UTF-8")
+        raise ModelError(f"the name {wrong!r} is not valid UTF-8")
 
 
 def _nodes_after_inlining(proto: onnx.ModelProto) -> int:
@@ -138,7 +138,7 @@ def opset_of(proto: onnx.ModelProto) -> int:
     version = int(opsets_of(proto).get("", newest))
     if version > newest:
         raise UnsupportedError(
-            f"opset {version}; the onnx package that is installed knows {newest} and older: update it"
+            f"opset {version}; the installed onnx package supports opsets up to {newest}: update it"
         )
     return version
 

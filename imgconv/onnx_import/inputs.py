@@ -61,7 +61,7 @@ def declaration(value: onnx.ValueInfoProto) -> tuple[str, list[int | str] | None
     """(dtype, dimensions) of an input. A dimension is a size, a name or ""; dimensions is None if there is no shape."""
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
-        raise UnsupportedError(f"input {value.name!r} is no tensor but a {kind or 'value of no type'}")
+        raise UnsupportedError(f"input {value.name!r} is not a tensor but a {kind or 'value of no type'}")
     tensor = value.type.tensor_type
     dtype = dtype_name(tensor.elem_type)
     if dtype not in ELEMENT_TYPES:

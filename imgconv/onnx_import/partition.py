@@ -99,7 +99,7 @@ class Partitioner:
             )
         unknown = [name for name in node.input if name and name not in self.hosted and not self.scope.knows(name)]
         if unknown:
-            message = f"{node.op_type} reads {unknown[0]!r}, which nothing before it makes"
+            message = f"{node.op_type} reads {unknown[0]!r}, which no node before it computes"
             raise ModelError(message, node=hosted.step.name)
         if schema_of(node, self.scope.version):
             self.scope.check(hosted.step, (None,) * len(node.input))
@@ -109,7 +109,7 @@ class Partitioner:
     def finish(self, declared: Sequence[onnx.ValueInfoProto]) -> tuple[dict[str, Tensor], HostPartition | None]:
         """Returns what the device makes, by name, and the HostPartition, or None. declared: the model's outputs.
 
-        Raises ModelError if an output is made by no node.
+        Raises ModelError if an output is not computed by any node.
         """
         names = [value.name for value in declared]
         direct = {name: self._known(name) for name in names if name not in self.hosted}
@@ -135,7 +135,7 @@ class Partitioner:
     def _known(self, name: str) -> Tensor:
         found = self.scope.find(name)
         if found is None:
-            raise ModelError(f"output {name!r} is made by no node")
+            raise ModelError(f"output {name!r} is not computed by any node")
         return found
 
     def _cut(self, chosen: dict[int, Hosted]) -> list[str]:

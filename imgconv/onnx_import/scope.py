@@ -167,7 +167,7 @@ class Scope:
         made = [(name, self.find(name)) for name in outputs]
         for name, tensor in made:
             if tensor is None:
-                raise ModelError(f"output {name!r} is made by no node")
+                raise ModelError(f"output {name!r} is not computed by any node")
         return [tensor for _, tensor in made if tensor is not None]
 
     def knows(self, name: str) -> bool:
@@ -204,7 +204,7 @@ class Scope:
         budget().check_time()
         unknown = [name for name in node.input if name and not self.knows(name)]
         if unknown:
-            raise ModelError(f"{node.op_type} reads {unknown[0]!r}, which nothing before it makes", node=step.name)
+            raise ModelError(f"{node.op_type} reads {unknown[0]!r}, which no node before it computes", node=step.name)
         inputs = tuple(self.find(name) if name else None for name in node.input)
         self.check(step, inputs)
         domain = domain_of(node)

@@ -66,7 +66,7 @@ def celu(call: Call) -> Tensor:
     """max(x, 0) + min(alpha*(exp(x/alpha) - 1), 0)."""
     x, alpha = call.input(0), call.number("alpha", 1.0)
     if alpha and not 2.0**-100 <= abs(alpha) <= 2.0**100:
-        raise call.unsupported(f"alpha {alpha}: its inverse is no normal float")
+        raise call.unsupported(f"alpha {alpha}: its inverse is not a normal float")
     return where(less(x, 0), (x * (1 / alpha)).apply("expm1") * alpha, x)
 
 

@@ -57,7 +57,7 @@ def groups_of(call: Call, x: Tensor, weight: Tensor) -> int:
     if x.rank < 3 or weight.rank != x.rank:
         raise call.wrong(f"input {list(x.shape)} and weight {list(weight.shape)} need equal ranks of at least 3")
     if x.rank > 5:
-        raise call.unsupported(f"{x.rank - 2} spatial axes; at most three are done")
+        raise call.unsupported(f"{x.rank - 2} spatial axes; at most three are supported")
     if groups < 1:
         raise call.wrong(f"group is {groups}")
     kernel = call.attribute("kernel_shape", None)

@@ -21,7 +21,7 @@ def deform_conv(call: Call) -> Tensor:
     x, weight, offset, mask = call.input(0), call.input(1), call.input(2), call.optional(4)
     groups, parts = groups_of(call, x, weight), int(call.attribute("offset_group", 1))
     if x.rank != 4 or weight.rank != 4:
-        raise call.unsupported(f"input {list(x.shape)} and weight {list(weight.shape)}; two spatial axes are done")
+        raise call.unsupported(f"input {list(x.shape)} and weight {list(weight.shape)}; two spatial axes are supported")
     if weight.shape[1] * groups != x.shape[1] or weight.shape[0] % groups or x.shape[1] % parts:
         raise call.wrong(
             f"weight {list(weight.shape)} in {groups} groups and offsets in {parts} do not match input {list(x.shape)}"

@@ -145,7 +145,7 @@ def clip(call: Call) -> Tensor:
 
 def _scalar(call: Call, limit: Tensor) -> Tensor:
     if limit.size != 1:
-        raise call.wrong(f"a limit of shape {list(limit.shape)} is no scalar")
+        raise call.wrong(f"a limit of shape {list(limit.shape)} is not a scalar")
     return limit.reshape()
 
 

@@ -42,7 +42,7 @@ def integer_power(call: Call, base: Tensor, exponent: Tensor) -> Tensor:
     if exponent.is_float:
         known = call.known(exponent, "a float exponent of an integer")
         if numpy.any(known != numpy.rint(known)):
-            raise call.unsupported("an integer to a broken power; Cast it to float")
+            raise call.unsupported("an integer to a fractional power; Cast it to float")
         exponent = Tensor.constant(known.astype(numpy.int64))
     size = exponent.apply("absolute")
     # If the exponent is above 24, only 0, 1 and -1 have exact powers, which depend on whether it is odd.

@@ -23,7 +23,7 @@ def determinant(call: Call) -> Tensor:
     """The determinant of each matrix (..., n, n), by cofactor expansion along its first row."""
     x = call.input(0)
     if x.rank < 2 or x.shape[-1] != x.shape[-2] or not x.shape[-1]:
-        raise call.wrong(f"{list(x.shape)} is no square matrix")
+        raise call.wrong(f"{list(x.shape)} is not a square matrix")
     if x.shape[-1] > LARGEST_DETERMINANT:
         raise call.unsupported(f"a matrix of {x.shape[-1]} rows, more than {LARGEST_DETERMINANT}")
     return _determinant(x.cast("float32")).reshape(*x.shape[:-2]).cast(x.dtype)

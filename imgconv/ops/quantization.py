@@ -167,7 +167,7 @@ def convolve(
 ) -> tuple[list[Tensor], int]:
     """The convolution as partial sums, each over some of the input channels, and a bound of their total."""
     if x_zero is not None and x_zero.size != 1:
-        raise call.wrong(f"x_zero_point {list(x_zero.shape)} is no scalar")
+        raise call.wrong(f"x_zero_point {list(x_zero.shape)} is not a scalar")
     if w_zero is not None and w_zero.size != 1:
         if w_zero.shape != (weight.shape[0],):
             raise call.wrong(f"w_zero_point {list(w_zero.shape)} for {weight.shape[0]} channels")

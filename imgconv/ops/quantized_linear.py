@@ -139,7 +139,7 @@ def _scalar(call: Call, position: int) -> Tensor:
     """A scale or zero point of a whole tensor, with rank 0."""
     found = call.input(position)
     if found.size != 1:
-        raise call.wrong(f"input {position} of shape {list(found.shape)} is no scalar")
+        raise call.wrong(f"input {position} of shape {list(found.shape)} is not a scalar")
     return found.reshape()
 
 

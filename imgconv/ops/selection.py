@@ -144,7 +144,7 @@ def triangle(call: Call) -> Tensor:
     x, k = call.input(0), call.constant(1, "k")
     offset = 0 if k is None else int(k.item())
     if x.rank < 2:
-        raise call.wrong(f"{list(x.shape)} is no matrix")
+        raise call.wrong(f"{list(x.shape)} is not a matrix")
     call.listed(x.shape[-1] * x.shape[-2], "a matrix")
     distance = numpy.arange(x.shape[-1]) - numpy.arange(x.shape[-2])[:, None]
     kept = distance >= offset if call.flag("upper", True) else distance <= offset
@@ -156,7 +156,7 @@ def eye_like(call: Call) -> Tensor:
     """Ones on the k-th diagonal of a matrix of the input's shape, zeros elsewhere."""
     x = call.input(0)
     if x.rank != 2:
-        raise call.wrong(f"{list(x.shape)} is no matrix")
+        raise call.wrong(f"{list(x.shape)} is not a matrix")
     rows, columns = x.shape
     call.listed(rows * columns, "a matrix")
     ones = numpy.eye(rows, columns, int(call.attribute("k", 0)))

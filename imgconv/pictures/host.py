@@ -60,7 +60,7 @@ def upright(name: str, source: str | IO[bytes]) -> Image.Image:
             if turned.mode.startswith("I;16"):
                 return Image.fromarray((numpy.asarray(turned) // 257).astype(numpy.uint8)).convert("RGB")
             if turned.mode in ("I", "F"):
-                raise InputError(f"picture {name!r} has 32 bits a pixel; save it with 8 or 16")
+                raise InputError(f"picture {name!r} has 32 bits per pixel; save it with 8 or 16")
             with _without_warnings() if turned.mode == "P" else nullcontext():  # of transparency
                 return turned.convert("RGB")
     except UnidentifiedImageError as error:
@@ -199,6 +199,6 @@ def save_picture(picture: Image.Image, path: str | os.PathLike[str]) -> None:
     """Writes a picture file in the format of the path's suffix. Raises InputError with the path."""
     kind = Image.registered_extensions().get(Path(path).suffix.lower())
     if kind not in Image.SAVE:
-        raise InputError(f"cannot write {os.fspath(path)!r}: Pillow writes no such format; use .png")
+        raise InputError(f"cannot write {os.fspath(path)!r}: Pillow cannot write this format; use .png")
     with written_whole(path) as file:
         picture.save(file, kind)

@@ -39,7 +39,7 @@ def expanded(paths: Sequence[str]) -> list[str]:
         if Path(path).is_dir():
             inside = sorted(str(each) for each in Path(path).rglob("*") if _is_shown(each))
             if not inside:
-                raise InputError(f"folder {path!r} holds no picture")
+                raise InputError(f"folder {path!r} contains no picture")
             found += inside
         elif glob.has_magic(path) and not os.path.exists(path):
             matching = sorted(each for each in glob.glob(path, recursive=True) if not os.path.isdir(each))

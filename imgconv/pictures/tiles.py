@@ -65,7 +65,7 @@ class PictureTiling:
         scale = shape[-1] // self.tile[0]
         if len(shape) != 4 or scale < 1 or shape[2:] != (self.tile[1] * scale, self.tile[0] * scale):
             tile = f"{self.tile[0]}x{self.tile[1]}"
-            raise InputError(f"an output {list(shape)} is no map of its tile, {tile}, so tiles cannot be joined")
+            raise InputError(f"an output {list(shape)} is not a map of its tile, {tile}, so tiles cannot be joined")
         sizes = [max(own, tile) * scale for own, tile in zip(self.picture, self.tile, strict=True)]
         total = numpy.zeros((1, shape[1], sizes[1], sizes[0]), numpy.float32)
         weight = numpy.zeros(total.shape[2:], numpy.float32)

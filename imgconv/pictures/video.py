@@ -55,7 +55,7 @@ def frames(path: str) -> Iterator[tuple[int, Callable[[], Image.Image]]]:
                 since = time.monotonic()
     except (av.FFmpegError, OSError) as error:
         if what == "address" and time.monotonic() - since >= PATIENCE:
-            raise InputError(f"{path!r} gave nothing for {PATIENCE:g} seconds") from error
+            raise InputError(f"{path!r} returned nothing for {PATIENCE:g} seconds") from error
         raise InputError(f"cannot read {what} {path!r}: {getattr(error, 'strerror', None) or error}") from error
 
 

@@ -48,7 +48,7 @@ class Plane:
         try:
             return numpy.frombuffer(self.data, numpy.uint8)
         except (TypeError, ValueError, BufferError) as error:
-            raise InputError(f"a plane's data is no contiguous buffer of bytes: {error}") from error
+            raise InputError(f"a plane's data is not a contiguous buffer of bytes: {error}") from error
 
     def extent(self) -> tuple[int, int]:
         """The address of its memory, 0 in an OpenCL buffer, and the size in bytes. Raises InputError."""
@@ -179,7 +179,7 @@ class PackedFrame:
         layout = next((each for each in LAYOUTS[format] if len(each.pixel_strides) == len(frame.planes)), None)
         if layout is None:
             counts = " or ".join(str(len(each.pixel_strides)) for each in LAYOUTS[format])
-            raise InputError(f"a frame of {format} has {counts} planes; given are {len(frame.planes)}")
+            raise InputError(f"a frame of {format} has {counts} planes, not {len(frame.planes)}")
         memory, extents = frame.planes[0].memory, [plane.extent() for plane in frame.planes]
         if any(plane.memory is not memory for plane in frame.planes):
             raise InputError("the planes are in several OpenCL buffers, or some on the host: use one buffer")

@@ -326,7 +326,7 @@ def moved_outputs(plan: Plan, given: Inputs) -> dict[str, Array]:
     for value in plan.moved.inputs:
         if is_memory(given[value.name]):
             outputs = ", ".join(plan.moved.outputs)
-            raise InputError(f"input {value.name!r} goes to {outputs} by way of the host: give it as an array")
+            raise InputError(f"input {value.name!r} reaches {outputs} through the host: give it as an array")
     made = evaluate_graph(plan.moved, {value.name: numpy.asarray(given[value.name]) for value in plan.moved.inputs})
     return {name: array.copy() for name, array in made.items()}
 

@@ -192,7 +192,7 @@ class Pipeline:
         later failures.
         """
         if not isinstance(depth, (int, numpy.integer)) or depth < 1:
-            raise InputError(f"depth {depth!r}: a whole number of frames, one at least, has to be under way")
+            raise InputError(f"depth is {depth!r}; it has to be a whole number of frames in flight, at least 1")
         shutdown_guard.check()
         frames = [each.memory for each in inputs.values() if isinstance(each, PackedFrame)]
         if any(map(is_memory, (*inputs.values(), *frames))):

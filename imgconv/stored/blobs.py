@@ -131,7 +131,7 @@ def read_array(table: Any, blob: ReadBlob) -> Array:
     # Pads are a few times the weights; a made-up shape may be any.
     fits = len(table.tables) == length and len(table.counts) == length * len(table.limits)
     if not fits or count > MOST_PADS * elements.size:
-        raise ModelError(f"{misfit} is no view of it")
+        raise ModelError(f"{misfit} is not a view of it")
     counts = numpy.reshape(numpy.asarray(table.counts, numpy.int64), (len(table.limits), length))
     view = View(_split(table.tables, table.shape), table.limits, [_split(each, table.shape) for each in counts])
     places = view.places()

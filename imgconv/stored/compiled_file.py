@@ -171,7 +171,7 @@ class SavedModel:
             table = schema().read(container.head)
             needs, written_by = table.needs, table.written_by
         except REFUSED as error:
-            raise container.error(f"it is no compiled model ({error}): compile it again") from error
+            raise container.error(f"it is not a compiled model ({error}): compile it again") from error
         if needs > READS:
             raise container.error(
                 f"imgconv {written_by} compiled it for readers of version {needs}, imgconv {VERSION} reads {READS}: "
@@ -315,7 +315,7 @@ class SavedModel:
             error.file = error.file or str(self.container.path)
             raise
         except REFUSED as error:
-            raise self.container.error(f"what it holds is no model ({error}): compile it again") from error
+            raise self.container.error(f"its content is not a model ({error}): compile it again") from error
 
 
 def _listed(shapes: Mapping[str, Sequence[int]]) -> str:

@@ -35,7 +35,7 @@ def description_beside(model: str | os.PathLike[str]) -> str:
     except OSError as error:
         raise InputError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
     except ValueError as error:
-        raise InputError(f"{str(path)!r} is no description of a task: {error}") from error
+        raise InputError(f"{str(path)!r} is not a description of a task: {error}") from error
     except InputError as error:
         raise InputError(f"{str(path)!r}: {error}") from error
     return text
@@ -54,6 +54,6 @@ def read_labels(path: str | Path) -> tuple[str, ...]:
     while lines and not lines[-1]:
         lines.pop()
     if not any(map(str.strip, lines)):
-        raise InputError(f"labels {str(path)!r} are empty: one name a line is needed")
+        raise InputError(f"labels {str(path)!r} are empty: give one name per line")
     numbered = [re.fullmatch(rf"\s*{number}[\s,:;.]+(.*\S)\s*", line) for number, line in enumerate(lines)]
     return tuple(match[1] if match and all(numbered) else line.strip() or line for match, line in zip(numbered, lines))

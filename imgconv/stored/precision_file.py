@@ -81,9 +81,9 @@ def read_precision_file(path: str | os.PathLike[str]) -> PrecisionFile:
     except OSError as error:
         raise ConfigError(f"cannot read {name!r}: {error.strerror or error}") from error
     except ValueError as error:
-        raise ConfigError(f"{name!r} is no precision file, or a damaged one: {error}") from error
+        raise ConfigError(f"{name!r} is not a precision file, or a damaged one: {error}") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise ConfigError(f"{name!r} is no precision file: imgconv tune --precision writes them")
+        raise ConfigError(f"{name!r} is not a precision file: imgconv tune --precision writes them")
     version = content.get("version")
     if type(version) is not int or version not in (1, VERSION):
         raise ConfigError(f"{name!r} has version {version!r}; this imgconv reads versions 1 and {VERSION}")
@@ -100,7 +100,7 @@ def read_precision_file(path: str | os.PathLike[str]) -> PrecisionFile:
 def _names(content: dict[str, object], key: str, path: str) -> frozenset[str]:
     names = content.get(key)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"{path!r} is damaged: {key} is no list of names")
+        raise ConfigError(f"{path!r} is damaged: {key} is not a list of names")
     return frozenset(names)
 
 

@@ -63,7 +63,7 @@ class Database:
         """
         self.path = Path(path)
         if self.path.exists() and not self.path.is_file():
-            raise ConfigError(f"{str(path)!r} is no tuning file: it is no regular file")
+            raise ConfigError(f"{str(path)!r} is not a tuning file: it is not a regular file")
         if not new and not self.path.is_file():
             raise ConfigError(f"there is no tuning file {str(path)!r}")
         there = self.path.exists()
@@ -73,8 +73,8 @@ class Database:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if version != VERSION:
                 raise ConfigError(
-                    f"{str(path)!r} is no tuning file, or of version {version} where this imgconv reads {VERSION}: "
-                    "take it away and tune again"
+                    f"{str(path)!r} is not a tuning file, or of version {version} where this imgconv reads {VERSION}: "
+                    "delete it and tune again"
                 )
 
     def _create(self, connection: sqlite3.Connection, remove: bool) -> None:
@@ -123,7 +123,8 @@ class Database:
             with closing(sqlite3.connect(self.path, timeout=PATIENCE)) as connection, connection:
                 yield connection
         except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter if its message quotes a damaged table
-            raise ConfigError(f"{str(self.path)!r} is no tuning file, is damaged or cannot be used: {error}") from error
+            problem = "is not a tuning file, is damaged or cannot be used"
+            raise ConfigError(f"{str(self.path)!r} {problem}: {error}") from error
 
 
 def default_path(model: str | os.PathLike[str]) -> Path:

@@ -88,7 +88,7 @@ def ssd(outputs: Arrays, description: Description, size: Size) -> Candidates:
         corners = numpy.where(are_corners, corners, decoded(rows, centres, sizes, description.variances))
     elif isinstance(rows, numpy.ndarray) and not are_corners:
         raise InputError(
-            f"the {len(rows)} boxes in {name!r} are no corners, but relative to anchors, which the model does not "
+            f"the {len(rows)} boxes in {name!r} are not corners, but relative to anchors, which the model does not "
             'have: give them as "anchors" in MODEL.task.json, such as [{"stride": 8, "sizes": [[16, 16]]}]'
         )
     return Candidates(name, corners, scores[:, 1:], first=1)

@@ -72,11 +72,11 @@ def read_description(text: str, where: str = "") -> Description:
     try:
         content = json.loads(text)
         if not isinstance(content, dict):
-            raise ValueError("it is no object")
+            raise ValueError("it is not a JSON object")
         unknown = sorted(set(content) - {each.name for each in fields(Description)})
         if unknown:
             listed = ", ".join(each.name for each in fields(Description))
-            raise InputError(f"there is no {unknown[0]!r}; what can be said: {listed}")
+            raise InputError(f"there is no field {unknown[0]!r}; the fields are {listed}")
         labels = content.get("labels", ())
         tuples = {name: tuple(content[name]) for name in ("anchors", "variances") if name in content}
         preparation = {name: _as_setting(value) for name, value in content.get("preparation", {}).items()}
@@ -86,7 +86,7 @@ def read_description(text: str, where: str = "") -> Description:
     except InputError as error:
         raise InputError(f"{where or 'the description'}: {error}") from error
     except (ValueError, TypeError, AttributeError) as error:
-        raise InputError(f"{where or 'the description'} is no description of a task: {error}") from error
+        raise InputError(f"{where or 'the description'} is not a description of a task: {error}") from error
 
 
 def _as_setting(value: Any) -> Any:

@@ -48,7 +48,7 @@ extern "C" {
 typedef enum imgconv_status {
   IMGCONV_OK = 0,
   IMGCONV_ERROR_ARGUMENT = 1,    /* what the caller gave does not fit */
-  IMGCONV_ERROR_FILE = 2,        /* it cannot be read, is damaged, is no compiled model, or needs a newer library */
+  IMGCONV_ERROR_FILE = 2,        /* it cannot be read, is damaged, is not a compiled model, or needs a newer library */
   IMGCONV_ERROR_DEVICE = 3,      /* no OpenCL library, no device, or the driver refused */
   IMGCONV_ERROR_UNFIT = 4,       /* the file has no plan for such a device; the message names the limit */
   IMGCONV_ERROR_MEMORY = 5,      /* host or device lacks memory */

@@ -72,7 +72,7 @@ Memory DeviceMemory::new_filled(const File &file, const Storage &storage) {
     } else {
       gathered_.emplace_back();
       if (!gather(storage.view, blob, storage.dtype, gathered_.back())) {
-        file.refuse("'", storage.name, "' is no view of its blob: it is damaged, compile it again");
+        file.refuse("'", storage.name, "' is not a view of its blob: it is damaged, compile it again");
       }
       upload(storage, made, gathered_.back().data());
     }

@@ -49,7 +49,7 @@ cl_mem ExternalMemory::import_dma_buf(int descriptor, size_t bytes) {
   const off_t size = lseek(descriptor, 0, SEEK_END);
   if (size < 0 && errno == EBADF) throw Error(IMGCONV_ERROR_ARGUMENT, "descriptor ", descriptor, " is not open");
   if (!bytes || (size >= 0 && static_cast<size_t>(size) < bytes)) {
-    throw Error(IMGCONV_ERROR_ARGUMENT, "the dma-buf has ", size, " bytes; asked for are ", bytes);
+    throw Error(IMGCONV_ERROR_ARGUMENT, "the dma-buf has ", size, " bytes; requested: ", bytes);
   }
   return import("dma-buf", {
     {"cl_khr_external_memory_dma_buf", [&] { return by_khronos(descriptor, bytes); }},
@@ -84,8 +84,8 @@ cl_mem ExternalMemory::import(const char *what, const std::vector<Way> &ways) {
     }
   }
   if (refused) throw *refused;
-  throw Error(IMGCONV_ERROR_UNSUPPORTED, context_.info.name, " imports no ", what, ": its driver has none of ", names,
-              ". Memory of imgconv_map_input is read without a copy too");
+  throw Error(IMGCONV_ERROR_UNSUPPORTED, context_.info.name, " cannot import ", what, "s: its driver has none of ",
+              names, ". Memory of imgconv_map_input is read without a copy too");
 }
 
 void ExternalMemory::release(cl_mem memory) {

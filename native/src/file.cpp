@@ -70,7 +70,7 @@ File File::map(const std::string &path) {
   struct stat status {};
   // Looked at before it is opened: opening a pipe would wait.
   if (stat(path.c_str(), &status)) throw refused(std::strerror(errno));
-  if (!S_ISREG(status.st_mode)) throw refused("it is no plain file");
+  if (!S_ISREG(status.st_mode)) throw refused("it is not a plain file");
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) throw refused(std::strerror(errno));
   void *mapped = MAP_FAILED;
@@ -89,7 +89,7 @@ File File::in_memory(Span content) { return File("the file in memory", content, 
 File::File(std::string name, Span content, std::shared_ptr<void> mapping)
     : name_(std::move(name)), content_(content), mapping_(std::move(mapping)) {
   const uint8_t *data = content_.data;
-  if (content_.bytes < START || std::memcmp(data, MAGIC, sizeof MAGIC)) refuse("it is no compiled imgconv model");
+  if (content_.bytes < START || std::memcmp(data, MAGIC, sizeof MAGIC)) refuse("it is not a compiled imgconv model");
   const uint32_t version = number_at<uint32_t>(data + 8);
   if (version != CONTAINER && version != PLAIN) {
     refuse("it has version ", version, " of the format, this library reads ", CONTAINER, ": compile it again");
@@ -110,7 +110,7 @@ File::File(std::string name, Span content, std::shared_ptr<void> mapping)
   }
   head_bytes_ = head.bytes;
   flatbuffers::Verifier verifier(head.data, head.bytes);
-  if (!stored::VerifyModelBuffer(verifier)) refuse("what it holds is no model: compile it again");
+  if (!stored::VerifyModelBuffer(verifier)) refuse("its content is not a model: compile it again");
   model_ = stored::GetModel(head.data);
   first_blob_ = static_cast<size_t>(ALIGNMENT + aligned(length));
   if (model_->needs() > READS) {
@@ -122,7 +122,7 @@ File::File(std::string name, Span content, std::shared_ptr<void> mapping)
 
 Span File::decompressed(Span stored) {
   const uint64_t bytes = stored.bytes < LENGTH ? LARGEST_HEAD + 1 : number_at<uint64_t>(stored.data);
-  if (bytes > LARGEST_HEAD) refuse("what it holds is no model: compile it again");
+  if (bytes > LARGEST_HEAD) refuse("its content is not a model: compile it again");
   aligned_head_.resize(static_cast<size_t>(bytes) / 8 + 1);
   auto *const made = reinterpret_cast<uint8_t *>(aligned_head_.data());
   if (!decode_lzma(stored.data + LENGTH, stored.bytes - LENGTH, made, static_cast<size_t>(bytes))) {

@@ -126,8 +126,8 @@ void Frame::move_integers(const imgconv_array *inputs) {
       const auto [from, element] = output.moved[i];
       const Value *source = from < 0 ? nullptr : &plan.inputs[static_cast<size_t>(from)].value;
       if (source && (inputs[from].memory || inputs[from].video_frame)) {
-        throw Error(IMGCONV_ERROR_ARGUMENT, "input '", source->name, "' goes to output '", output.value.name,
-                    "' by way of the host: give it as an array");
+        throw Error(IMGCONV_ERROR_ARGUMENT, "input '", source->name, "' reaches output '", output.value.name,
+                    "' through the host: give it as an array");
       }
       const int64_t value =
           source ? integer_at(source->dtype, inputs[from].data, static_cast<size_t>(element)) : element;
@@ -237,7 +237,7 @@ void check_array(const Context &context, const Value &value, const imgconv_array
   }
   if (array.bytes != value.bytes()) {
     throw Error(IMGCONV_ERROR_ARGUMENT, "'", value.name, "' takes ", value.bytes(), " bytes, ", dtype_name(value.dtype),
-                "; given are ", array.bytes);
+                ", not ", array.bytes);
   }
   if (!array.memory) return;
   size_t size = 0;

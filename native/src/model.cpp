@@ -149,13 +149,13 @@ std::vector<uint32_t> Model::wrong_launches() {
     const auto number = static_cast<uint32_t>(each.check);
     const std::string about = join(context_.info.name, ", driver ", context_.info.driver_version);
     if (each.again) {
-      throw LostLaunches(IMGCONV_ERROR_WRONG, describe(plan_, each), ". Launched again, it is right: ", about,
+      throw LostLaunches(IMGCONV_ERROR_WRONG, describe(plan_, each), ". Repeated, it is right: ", about,
                          " loses launches. ", ADVICE);
     }
     const auto taken = plan_.forms.find(number);
     if (!plan_.checks[number].form_after(taken == plan_.forms.end() ? 0 : taken->second)) {
       throw Error(IMGCONV_ERROR_WRONG, describe(plan_, each), ". ", about,
-                  " computes it wrongly, and all other kernels for it. ", ADVICE);
+                  " computes it wrongly with this kernel and every alternative. ", ADVICE);
     }
     wrong.push_back(number);
   }

@@ -68,7 +68,7 @@ def test_a_folder_without_pictures_is_refused(imgconv: Command) -> None:
     write_classifier()
     Path("empty").mkdir()
     status, _, err = imgconv("run", "means.onnx", "empty")
-    assert status == 1 and "'empty' holds no picture" in err
+    assert status == 1 and "'empty' contains no picture" in err
 
 
 def test_standard_input(imgconv: Command, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -466,8 +466,8 @@ def test_a_useless_picture_is_said(imgconv: Command, device: DeviceInfo) -> None
     Image.new("RGB", (16, 16), (200, 10, 100)).save("grey.png")
     command = ("--device", device.index)
     _, out, _ = imgconv("run", "clipped.onnx", "noise.png", *command)
-    assert "% of the values are 0 or 1. If it is no image, give --task segment, text or depth. If" in out
+    assert "% of the values are 0 or 1. If it is not an image, give --task segment, text or depth. If" in out
     _, out, _ = imgconv("run", "clipped.onnx", "grey.png", *command)
-    assert "all values are 1. If it is no image" in out, out
+    assert "all values are 1. If it is not an image" in out, out
     _, out, _ = imgconv("run", "right.onnx", "noise.png", *command)
     assert "If the model" not in out, out

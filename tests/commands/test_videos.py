@@ -106,4 +106,4 @@ def test_a_camera_and_addresses_that_give_nothing(
     with socket.create_server(("127.0.0.1", 0)) as server:
         path = f"rtsp://127.0.0.1:{server.getsockname()[1]}/a"
         status, _, err = imgconv("run", "means.onnx", path, "--device", device.index)
-    assert status == 1 and f"{path!r} gave nothing for 0.2 seconds" in err
+    assert status == 1 and f"{path!r} returned nothing for 0.2 seconds" in err

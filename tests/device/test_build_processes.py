@@ -199,7 +199,7 @@ def test_the_log_says_that_a_worker_was_lost(context: Context, caplog: pytest.Lo
         wait_until(lose, "a worker gets no programs")
         assert len(builders._workers) == 2
     assert [record.message for record in caplog.records] == [
-        "a process that builds programs ended with status -9; the others go on"
+        "a process that builds programs ended with status -9; the others continue"
     ] * 2
 
 

@@ -173,7 +173,7 @@ def test_moved_and_computed(device: DeviceInfo, tmp_path: Path) -> None:
     with pytest.raises(imgconv.InputError, match="not made on the device"):
         model.mapped()
     memory = pyopencl.Buffer(model.queue.context, pyopencl.mem_flags.READ_WRITE, 12)
-    with pytest.raises(imgconv.InputError, match="input 'x' goes to moved, chosen by way of the host"):
+    with pytest.raises(imgconv.InputError, match="input 'x' reaches moved, chosen through the host"):
         model.run({**feeds, "x": memory})
 
 

@@ -168,7 +168,7 @@ def test_inputs_that_take_no_picture_and_arrays_that_are_none(device: DeviceInfo
         imgconv.load(build_graph({"y": Tensor.input("x", (1, 5, 8, 8)) + 1.0}), device).preprocess((8, 8))
     one = imgconv.load(passing(8, 8), device)
     for wrong in (array[..., 0], array[..., :2], array.transpose(2, 0, 1)):
-        with pytest.raises(imgconv.InputError, match=r"no rgb picture; one of 640x480 is \[480, 640, 3\]"):
+        with pytest.raises(imgconv.InputError, match=r"not a rgb picture; one of 640x480 is \[480, 640, 3\]"):
             one.preprocess().run({"picture": wrong})
     with pytest.raises(imgconv.InputError, match="dtype float32"):
         one.preprocess((8, 8))(array.astype(numpy.float32))

@@ -139,7 +139,7 @@ def test_what_takes_no_pixels_says_so(device: DeviceInfo) -> None:
     with pytest.raises(InputError, match=r"input 'x' takes \[1, 3, 9, 9\], the picture becomes \[1, 3, 10, 10\]"):
         other.submit({"x": pixels})
     whole = imgconv.load(build_graph({"y": Tensor.input("x", (1, 3, 10, 10), "int32") + 1}), device)
-    with pytest.raises(InputError, match="input 'x' takes no Pixels: it is no float32"):
+    with pytest.raises(InputError, match="input 'x' takes no Pixels: it is not float32"):
         whole.submit({"x": pixels})
     with pytest.raises(InputError, match="input 'x' is given as Pixels, which submit"):
         imgconv.load(passing(10, 10), device).run({"x": pixels})

@@ -215,7 +215,7 @@ def test_what_does_not_fit_is_raised_at_once(model: imgconv.Model) -> None:
     for inputs, message in (({}, "missing"), ({"x": numpy.zeros(3)}, "shape"), (drawn(0) | {"z": 1}, "'z'")):
         with pytest.raises(imgconv.InputError, match=message):
             model.submit(inputs)
-    with pytest.raises(imgconv.InputError, match="depth 0"):
+    with pytest.raises(imgconv.InputError, match="depth is 0"):
         model.submit(drawn(0), 0)
 
 

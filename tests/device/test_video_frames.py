@@ -152,11 +152,11 @@ def nv12(width: int = SIZE[0], height: int = SIZE[1], **about: Any) -> VideoFram
         (lambda: nv12(region=(2, 0, *SIZE)), "not inside the frame of 48x40"),
         (lambda: nv12(region=(-2, 0, *SIZE)), "not inside"),
         (lambda: nv12(region=(0, 0, 47, 40)), "cannot be 47x40"),
-        (lambda: VideoFrame([Plane(bytes(100))], *SIZE), "has 2 or 3 planes; given are 1"),
+        (lambda: VideoFrame([Plane(bytes(100))], *SIZE), "has 2 or 3 planes, not 1"),
         (lambda: VideoFrame([Plane(bytes(1920)), Plane(bytes(959))], *SIZE), "plane 1 has 959 bytes"),
         (lambda: VideoFrame([Plane(bytes(1920), 49), Plane(bytes(960))], *SIZE), "plane 0 has 1920 bytes"),
         (lambda: VideoFrame([Plane(bytes(1920), -48), Plane(bytes(960))], *SIZE), "in bytes -1872 to 48"),
-        (lambda: VideoFrame([Plane(numpy.zeros((40, 50))[:, :48]), Plane(bytes(960))], *SIZE), "no contiguous buffer"),
+        (lambda: VideoFrame([Plane(numpy.zeros((40, 50))[:, :48]), Plane(bytes(960))], *SIZE), "not a contiguous"),
         (lambda: VideoFrame([Plane(bytes(4000), 1 << 40), Plane(bytes(9))], 2, 2, region=(0, 0, 2, 1)), "cannot be"),
     ],
 )

@@ -43,7 +43,7 @@ for fault in ("external_memory", "dmabuf_host_ptr", "ion_host_ptr", "arm_import"
     memory, small = model.import_dma_buf(file, BYTES), model.import_dma_buf(file, 96)
     refused(imgconv.InputError, lambda: model.import_dma_buf(file, BYTES + 1), "has 8192 bytes")
     os.close(file)
-    refused(imgconv.InputError, lambda: model.import_dma_buf(file, BYTES), "no dma-buf")
+    refused(imgconv.InputError, lambda: model.import_dma_buf(file, BYTES), "not a dma-buf")
     for content in random.integers(0, 64, (2, BYTES), numpy.uint8):
         shared[:] = content
         expected = model.run({"picture": frame_of(content), "z": content[:96].view("f4")})

@@ -109,4 +109,4 @@ program.BUILD_SECONDS = 3
 tried("second", load)
 """, "adreno;build_hang=#define NAME k1", tmp_path)
     assert said[0] == "first interrupted"
-    assert "has built no kernel for 3 s, and is at work on" in said[1] and "its compiler hangs" in said[1]
+    assert "has built no kernel for 3 s, and is still building" in said[1] and "its compiler hangs" in said[1]

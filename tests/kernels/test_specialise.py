@@ -94,7 +94,7 @@ def test_what_is_no_template_cannot_be_included(name: str, tmp_path: Path, monke
     (tmp_path / "strange.cl").write_text(f'#include "{name}"\n')
     (tmp_path / "specialise.py").write_text("")
     try:
-        with pytest.raises(ValueError, match=f"strange.cl includes {name}, which is no .cl file"):
+        with pytest.raises(ValueError, match=f"strange.cl includes {name}, which is not a .cl file"):
             template_text("strange.cl")
     finally:
         template.template_files.cache_clear()

@@ -47,7 +47,7 @@ def test_wrong_files(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     missing = {name: value for name, value in GOOD.items() if name != "vendor"}
     for text, message in (
-        ("{", "cannot read"), ("[]", "no JSON object"), (json.dumps({"devices": [GOOD, GOOD]}), "lists 2 devices"),
+        ("{", "cannot read"), ("[]", "not a JSON object"), (json.dumps({"devices": [GOOD, GOOD]}), "lists 2 devices"),
         ("{}", "has no 'index'"), (json.dumps(missing), "has no 'vendor'"), ("\\ud800", "cannot read"),
     ):
         path.write_text(text)
@@ -55,5 +55,5 @@ def test_wrong_files(tmp_path: Path) -> None:
             read_description(path)
     with pytest.raises(InputError, match="cannot read .*No such file.*known names: .*adreno_650"):
         read_description(tmp_path / "none.json")
-    with pytest.raises(InputError, match="no regular file|Is a directory|cannot read"):
+    with pytest.raises(InputError, match="not a regular file|Is a directory|cannot read"):
         read_description(tmp_path)

@@ -220,7 +220,7 @@ def test_lost_launches_are_found(models: dict[str, Case], name: str, library: di
     cases = [replace(models[name], at_load=f"adreno;{each}", in_runs=f"adreno;{each}") for each in LOST]
     found, status = outcomes_of(cases, tmp_path, library)
     for made in found:
-        assert not problem(made) and "Launched again, it is right" in made.message and "loses launches" in made.message
+        assert not problem(made) and "Repeated, it is right" in made.message and "loses launches" in made.message
     assert len(found) == len(LOST) and status == 0
 
 

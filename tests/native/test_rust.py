@@ -100,7 +100,7 @@ def test_a_run(device: DeviceInfo, environment: dict[str, str], examples: Path, 
     for name, array in model.run(given).items():
         assert (tmp_path / name).read_bytes() == array.tobytes()
     (tmp_path / "x").write_bytes(b"short")
-    for words, text in ((("m", device.index, *given, "y", "z"), "given are 5"), (("x",), "no compiled imgconv model")):
+    for words, text in ((("m", device.index, *given, "y", "z"), "not 5"), (("x",), "not a compiled imgconv model")):
         done = run(examples / "run", *words, folder=tmp_path, environment=environment)
         assert done.returncode == 1 and text in done.stderr, done.stderr
 

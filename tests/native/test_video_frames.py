@@ -145,7 +145,7 @@ REFUSED = {
     "rotation is 45": "[(a, 0, 0, 0), (a, 0, 0, 0)], 48, 40, 45",
     "not inside the frame of 48x40": "[(a, 0, 0, 0), (a, 0, 0, 0)], 48, 40, 0, 0, (2, 0, 48, 40)",
     "takes 48x40; the frame's region, after its rotation, is 40x48": "[(a, 0, 0, 0), (a, 0, 0, 0)], 48, 40, 90",
-    "has 2 or 3 planes; given are 1": "[(a, 0, 0, 0)], 48, 40",
+    "has 2 or 3 planes, not 1": "[(a, 0, 0, 0)], 48, 40",
     "plane 1 has 959 bytes": "[(a, 0, 0, 0), (a[:959], 0, 0, 0)], 48, 40",
     "plane 0 has 1920 bytes": "[(a, 0, 49, 0), (a, 0, 0, 0)], 48, 40",
     "in bytes -1872 to 48": "[(a, 0, -48, 0), (a, 0, 0, 0)], 48, 40",

@@ -41,7 +41,7 @@ def test_content(entries: dict[str, str], tmp_path: Path) -> None:
 ])
 def test_numbers_that_are_none(entries: dict[str, str], tmp_path: Path) -> None:
     (key, value), = entries.items()
-    with pytest.raises(ModelError, match=f"tensor 'w' has the {key} '{value}', which is no such number"):
+    with pytest.raises(ModelError, match=f"tensor 'w' has {key} '{value}', which is not a valid number"):
         run_model(saved(tmp_path, entries), {"x": W})
 
 
@@ -72,8 +72,8 @@ PLACES: dict[str, tuple[str, Any, str]] = {
     "a link out": ("other", link_out, "outside of the model's folder"),
     "a folder's link out": ("sub/secret", folder_out, "outside of the model's folder"),
     "a device": ("other", lambda f: (f / "other").symlink_to("/dev/zero"), "outside of the model's folder"),
-    "a pipe": ("other", lambda f: os.mkfifo(f / "other"), "no regular file"),
-    "a folder": ("other", lambda f: (f / "other").mkdir(), "no regular file|Is a directory"),
+    "a pipe": ("other", lambda f: os.mkfifo(f / "other"), "not a regular file"),
+    "a folder": ("other", lambda f: (f / "other").mkdir(), "not a regular file|Is a directory"),
     "a zero byte": ("a\0b", None, "null"),
     "nothing": ("nothing.bin", None, "No such file"),
 }

@@ -46,10 +46,10 @@ def broken(change: str) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize(("change", "message", "name"), [
-    ("cycle", "reads 'y', which nothing before it makes", "relu"),
+    ("cycle", "reads 'y', which no node before it computes", "relu"),
     ("twice", "the name 'y' is given to two tensors", "Relu_1"),
     ("shadow", "the name 'x' is given to two tensors", "Relu_1"),
-    ("output", "output 'nothing' is made by no node", ""), ("empty", "no graph with outputs", ""),
+    ("output", "output 'nothing' is not computed by any node", ""), ("empty", "no graph with outputs", ""),
     ("attribute", "not valid ONNX: Unrecognized attribute: alpha", "relu"), ("opset", "which ONNX opset", ""),
     ("weights", "tensor 'w' does not fit its shape", ""),
 ])
@@ -98,7 +98,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_an_opset_that_is_not_known_yet() -> None:
-    with pytest.raises(UnsupportedError, match="opset 99; the onnx package that is installed knows .*update it"):
+    with pytest.raises(UnsupportedError, match="opset 99; the installed onnx package supports .*update it"):
         import_onnx(model_with([1], opset=99))
 
 
@@ -142,7 +142,7 @@ def test_inputs_of_other_types(dtype: str, name: str) -> None:
 def test_inputs_that_are_no_tensors() -> None:
     model = model_with([1])
     model.graph.input[0].type.CopyFrom(onnx.helper.make_sequence_type_proto(model.graph.input[0].type))
-    with pytest.raises(UnsupportedError, match="input 'x' is no tensor but a sequence_type"):
+    with pytest.raises(UnsupportedError, match="input 'x' is not a tensor but a sequence_type"):
         import_onnx(model)
 
 
@@ -217,5 +217,5 @@ def test_flags_of_functions_are_0_or_1(value: int) -> None:
 def test_names_that_are_no_text() -> None:
     """protobuf reads them, as bytes."""
     content = model_with([3]).SerializeToString().replace(b"relu", b"re\xffu")
-    with pytest.raises(ModelError, match="the name .* is no text in UTF-8"):
+    with pytest.raises(ModelError, match="the name .* is not valid UTF-8"):
         import_onnx(onnx.ModelProto.FromString(content))

@@ -200,7 +200,7 @@ REFUSED = [
 ]
 ON_DATA = [(microsoft("MatMulNBits", (real(3, 32), PACKED.array, scales(6, 2)), **MANY), "B must be constant")]
 WRONG = [
-    (microsoft("QLinearAdd", (BYTES, scales(3), ZERO, BYTES, ONE, ZERO, ONE, ZERO)), "no scalar"),
+    (microsoft("QLinearAdd", (BYTES, scales(3), ZERO, BYTES, ONE, ZERO, ONE, ZERO)), "not a scalar"),
     (microsoft("QLinearConcat", (ONE, ZERO, BYTES, ONE), axis=0), "needs a scale"),
     (microsoft("QLinearConcat", (ONE, ZERO, BYTES, ONE, ZERO, BYTES[:, :2], ONE, ZERO), axis=0), "differ"),
     (microsoft("QuantizeLinear", (real(3, 5), scales(5), single(0, 5, dtype="uint8"))), "without axis"),

@@ -17,7 +17,7 @@ IMAGE = (1, 4, 6, 6)
 WEIGHT = (2, 4, 3, 3)
 REFUSED = [
     # ONNX allows these, imgconv does not do them.
-    *((Case("Celu", 12, (IMAGE,), {"alpha": alpha}), "its inverse is no normal float")
+    *((Case("Celu", 12, (IMAGE,), {"alpha": alpha}), "its inverse is not a normal float")
       for alpha in (float("inf"), float("-inf"), float("nan"), 1e-45, 3e38)),
     (Case("MaxPool", 12, (IMAGE,), {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "VALID", "ceil_mode": 1}),
      "use pads"),
@@ -76,9 +76,9 @@ WRONG = [
     (Case("Compress", 11, ((2,), Constant(numpy.array([False, False, True]))), {}), "condition"),
     (Case("TopK", 11, ((3,), ints(4)), {}, outputs=2), "first 4 of 3"),
     (Case("OneHot", 11, (numpy.array([0]), ints(2), (3,)), {}), "values of shape"),
-    (Case("Trilu", 14, ((3,),), {}), "no matrix"),
-    (Case("EyeLike", 9, ((3, 2, 2),), {}), "no matrix"),
-    (Case("Det", 11, ((3, 2),), {}), "no square matrix"),
+    (Case("Trilu", 14, ((3,),), {}), "not a matrix"),
+    (Case("EyeLike", 9, ((3, 2, 2),), {}), "not a matrix"),
+    (Case("Det", 11, ((3, 2),), {}), "not a square matrix"),
     (Case("GridSample", 16, (IMAGE, (1, 2, 2, 3)), {}), "a grid of"),
     (Case("GridSample", 16, (IMAGE, (1, 2, 2, 2)), {"mode": "area"}), "mode is"),
     (Case("AffineGrid", 20, ((1, 2, 3), ints(2, 1, 2, 2)), {}), "theta of"),
@@ -105,7 +105,7 @@ WRONG = [
     (Case("Slice", 13, (IMAGE, ints(0), ints(1), ints(0), ints(0)), {}), "do not match"),
     (Case("Pad", 13, (IMAGE, ints(1, 1)), {}), "2 pads for 4 axes"),
     (Case("InstanceNormalization", 7, (IMAGE, (3,), (4,)), {}), "4 channels"),
-    (Case("Clip", 13, (IMAGE, (6,)), {}), "no scalar"),
+    (Case("Clip", 13, (IMAGE, (6,)), {}), "not a scalar"),
     (Case("AveragePool", 11, (IMAGE,), {"kernel_shape": [1, 1], "pads": [1, 0, 0, 0]}), "nothing but padding"),
     (Case("ReduceSum", 13, (IMAGE,), {"keepdims": 2}), "neither 0 nor 1"),
     (Case("Celu", 12, (IMAGE,), {"alpha": 0.0}), "division by zero"),

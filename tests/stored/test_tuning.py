@@ -207,7 +207,7 @@ def test_merging_keeps_the_shorter(database: Database, tmp_path: Path) -> None:
 
 def test_damaged_and_foreign_files(database: Database, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("this is no database" * 99)
-    with pytest.raises(ConfigError, match="text.* is no tuning file, is damaged"):
+    with pytest.raises(ConfigError, match="text.* is not a tuning file, is damaged"):
         Database(tmp_path / "text")
     (tmp_path / "table").write_bytes(database.path.read_bytes().replace(b"CREATE TABLE", b"CREATE TAB\x80E"))
     with pytest.raises(ConfigError, match="table.* is damaged"):  # sqlite's own message is not UTF-8
@@ -219,7 +219,7 @@ def test_damaged_and_foreign_files(database: Database, tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "foreign") as connection:
         connection.execute("CREATE TABLE theirs (x)")
     before = (tmp_path / "foreign").read_bytes()
-    with pytest.raises(ConfigError, match="foreign' is no tuning file"):
+    with pytest.raises(ConfigError, match="foreign' is not a tuning file"):
         database.merge(tmp_path / "foreign")
     assert (tmp_path / "foreign").read_bytes() == before
     with pytest.raises(ConfigError, match="there is no tuning file .*none"):

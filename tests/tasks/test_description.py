@@ -34,9 +34,10 @@ def test_a_description_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("{", "is no description"), ("[]", "no object"), ('{"kind": 1}', "no 'kind'"), ('{"task": "walk"}', "'walk'"),
+        ("{", "is not a description"), ("[]", "not a JSON object"), ('{"kind": 1}', "no field 'kind'"),
+        ('{"task": "walk"}', "'walk'"),
         ('{"preparation": {"size": 3}}', "no 'size'"), ('{"labels": "none.txt"}', "none.txt"),
-        ('{"labels": 3}', "is no description"), ('{"preparation": []}', "is no description"),
+        ('{"labels": 3}', "is not a description"), ('{"preparation": []}', "is not a description"),
         ('{"picture": {"size": [640, 480]}}', "'size' and 'model'"),
     ],
 )

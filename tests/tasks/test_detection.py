@@ -255,7 +255,7 @@ def test_ssd_boxes_may_be_relative_to_anchors() -> None:
     task = find_task({name: ("float32", array.shape) for name, array in arrays.items()}, SIZE, Description())
     assert task and task.head == "ssd"
     check(task.decode(arrays, SAME)["boxes"], wanted)
-    with pytest.raises(InputError, match='the 40 boxes in .boxes. are no corners.*"anchors"'):
+    with pytest.raises(InputError, match='the 40 boxes in .boxes. are not corners.*"anchors"'):
         task.decode({name: array[:, :40] for name, array in arrays.items()}, SAME)
 
 

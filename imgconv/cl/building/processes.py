@@ -152,7 +152,7 @@ class Worker:
     def _give_up(self, reason: str) -> None:
         self.works, self.reason = False, reason
         if not self._closed:
-            LOG.warning("a process that builds programs %s; the others go on", reason)
+            LOG.warning("a process that builds programs %s; the others continue", reason)
 
 
 class Builders:

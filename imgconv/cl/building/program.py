@@ -101,7 +101,7 @@ def _built_part(context: Context, builds: Calls[Program], number: int, parts: Se
         names = ", ".join(str(kernel) for each in sorted(builds.running) for kernel in parts[each].known_as)
         raise DeviceError(
             f"{context.info.name}, driver {context.info.driver_version}, has built no kernel for {BUILD_SECONDS:g} s, "
-            f"and is at work on {names}: its compiler hangs. Start another process, which will leave out what hangs"
+            f"and is still building {names}: its compiler hangs. Start another process, which will skip these kernels"
         ) from None
 
 
@@ -175,7 +175,7 @@ def _build(context: Context, part: Part, workers: int) -> Program:
     key = program_key(context.info, part.source, [*part.options, *environment_options()])
     kept = PROGRAMS.read(key)
     if kept == REFUSED:
-        raise BuildError(part.name, "the driver did not build it before")
+        raise BuildError(part.name, "the driver failed to build it before")
     made = None if kept is None else build_binary(context, kept, part.name, part.options, part.names)
     if made is None:
         try:
@@ -201,7 +201,7 @@ def _compiled(context: Context, part: Part, workers: int) -> Program:
             return made
         suspect(context.info, part.known_as)
     if len(part.known_as) > 1 and (not known or any(kernel.key in known for kernel in part.known_as)):
-        raise BuildError(part.name, "a process ended that built one of these kernels")
+        raise BuildError(part.name, "a process crashed while it built one of these kernels")
     return _compiled_apart(context, part, known)
 
 

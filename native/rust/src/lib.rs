@@ -215,7 +215,7 @@ impl Model {
         let count = (inputs.len(), outputs.len());
         if count != (self.inputs.len(), self.outputs.len()) {
             let wanted = (self.inputs.len(), self.outputs.len());
-            return Err(refused(format!("the model has {} inputs and {} outputs; given are {} and {}",
+            return Err(refused(format!("the model has {} inputs and {} outputs, not {} and {}",
                 wanted.0, wanted.1, count.0, count.1)));
         }
         let frames = inputs.iter().map(frame).collect::<Result<Vec<_>, _>>()?;
