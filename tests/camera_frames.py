@@ -15,11 +15,21 @@ from imgconv.answers import with_answers
 from imgconv.cl.device import DeviceInfo
 from imgconv.pictures.frames import frame_of
 from imgconv.preprocess import Preparation
+from imgconv.preprocessing.preparation import Format
 from imgconv.tasks import Description
 from imgconv.tensor import Tensor, build_graph, concatenate
 
 # Programs print scores with four digits and coordinates with two.
 SCORE, PIXELS = 1e-4, 0.01
+# Changes of frame.cl that make pictures of a format wrong: a part of its text, and what takes its place.
+CHANGES: list[tuple[Format, str, str]] = [
+    ("nv12", "n[1] * x", "n[2] * x"),  # not turned
+    ("grey", "n[5] * y", "(n[5] - 1) * y"),
+    ("i420", "+ SHARED_X * SHARED_Y / 2", "+ 0"),  # rounded down
+    ("nv21", "1 + number % 2", "2 - number % 2"),
+    ("yuyv", "2 * pair + place / 2", "2 * pair"),
+    ("rgb", "min(first + 3, last)", "min(first + 2, last)"),
+]
 
 
 @dataclass(frozen=True)

@@ -189,15 +189,24 @@ std::string describe(const Plan &plan, const Finding &finding) {
               finding.text);
 }
 
-std::string report(const Context &context, const Plan &plan, const std::vector<Finding> &findings) {
+std::string report(
+    const Context &context, const Plan &plan, const std::vector<Finding> &findings, const std::string &frames) {
   std::string made;
+  const auto add = [&](const std::string &name, const std::string &origin, const std::string &path, Verdict verdict,
+                       const char *form, const std::string &text) {
+    made += join(made.empty() ? "" : ",\n  ", "{\"name\": ", quoted(name), ", \"nodes\": ", quoted(origin),
+                 ", \"kernel\": ", quoted(path), ", \"verdict\": ", quoted(name_of(verdict)), ", \"form\": ",
+                 quoted(form), ", \"text\": ", quoted(text), "}");
+  };
   for (const Launch &launch : plan.launches) {
     const auto covers = [&](const Finding &each) { return plan.checks[each.check].covers(launch.number); };
     const auto found = std::find_if(findings.begin(), findings.end(), covers);
     const Finding each = found == findings.end() ? Finding{0, Verdict::not_covered, "the file has no check of it", false} : *found;
-    made += join(made.empty() ? "" : ",\n  ", "{\"name\": ", quoted(launch.name), ", \"nodes\": ", quoted(launch.origin),
-                 ", \"kernel\": ", quoted(plan.kernels[launch.kernel].path), ", \"verdict\": ", quoted(name_of(each.verdict)),
-                 ", \"form\": ", quoted(form_of(plan, each)), ", \"text\": ", quoted(each.text), "}");
+    add(launch.name, launch.origin, plan.kernels[launch.kernel].path, each.verdict, form_of(plan, each), each.text);
+  }
+  if (plan.frame) {
+    const std::string name = "frames of " + plan.frame->format;
+    add(name, "", plan.frame->kernel.path, frames.empty() ? Verdict::right : Verdict::wrong, "own", frames);
   }
   return join("{\"device\": ", quoted(context.info.key()), ", \"launches\": [\n  ", made, "]}\n");
 }

@@ -48,8 +48,9 @@ std::vector<Finding> check_launches(const Shared &shared, Frame &frame, const Ac
 // "launch 'conv1' of node 'Conv_0', kernel conv.cl: 3 of 48 numbers are wrong: ..."
 std::string describe(const Plan &plan, const Finding &finding);
 
-// JSON of all launches.
-std::string report(const Context &context, const Plan &plan, const std::vector<Finding> &findings);
+// JSON of all launches. frames: what is wrong with the kernel that reads video frames; empty if nothing is.
+std::string report(
+    const Context &context, const Plan &plan, const std::vector<Finding> &findings, const std::string &frames);
 
 // Whether imgconv's own tests run on the driver at every change.
 bool is_tested(const DeviceInfo &info);

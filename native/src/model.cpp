@@ -6,6 +6,7 @@
 
 #include "check.h"
 #include "error.h"
+#include "frame_check.h"
 #include "outcome.h"
 #include "tuning.h"
 
@@ -107,6 +108,7 @@ void Model::prove(const File &file, const Settings &settings, const Plan &plan, 
     if (check) {
       replaced = wrong_launches();
       if (take_next(plan, replaced, known.forms)) continue;
+      check_frame_kernel();
       has_run_ = plan_.is_covered();
       known.checked = true;
       check = false;
@@ -160,6 +162,14 @@ std::vector<uint32_t> Model::wrong_launches() {
     wrong.push_back(number);
   }
   return wrong;
+}
+
+// Throws Error if the kernel that reads video frames is wrong: there is no other one.
+void Model::check_frame_kernel() const {
+  const std::string problem = check_video_frames(*shared_, *first_, activity_);
+  if (problem.empty()) return;
+  throw Error(IMGCONV_ERROR_WRONG, frame_launch_of(plan_), ": ", problem, ". ", context_.info.name, ", driver ",
+              context_.info.driver_version, " computes it wrongly. ", ADVICE);
 }
 
 void Model::prepare(const Settings &settings) {
@@ -359,10 +369,11 @@ std::string Model::check_all(size_t &wrong) {
   std::string text;
   on_device([&] {
     Frame frame(*shared_);  // the caller may have mapped inputs of the others
+    const std::string frames = check_video_frames(*shared_, frame, activity_);
     const std::vector<Finding> found = check_launches(*shared_, frame, activity_);
     const auto is_wrong = [](const Finding &each) { return each.verdict == Verdict::wrong; };
-    wrong = static_cast<size_t>(std::count_if(found.begin(), found.end(), is_wrong));
-    text = report(context_, plan_, found);
+    wrong = static_cast<size_t>(std::count_if(found.begin(), found.end(), is_wrong)) + !frames.empty();
+    text = report(context_, plan_, found, frames);
     memory_->clear_states();
     context_.finish("clearing the states");
   });

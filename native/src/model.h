@@ -70,6 +70,7 @@ class Model {
   void prove(const File &file, const Settings &settings, const Plan &plan, bool is_last);
   void build(const File &file, const Settings &settings, bool is_last, const std::vector<BuiltProgram> &known);
   std::vector<uint32_t> wrong_launches();
+  void check_frame_kernel() const;
   void prepare(const Settings &settings);
   void test_replay();
   void run_each();

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy
 import pytest
+from camera_frames import CHANGES
 
 import imgconv
 from imgconv.checking import frames, proving
@@ -20,16 +21,6 @@ from imgconv.loading.compiled import prepare_for
 from imgconv.preprocessing import video_frame
 from imgconv.preprocessing.preparation import FORMATS, Format
 from imgconv.runtime.session import Session
-
-CHANGES: list[tuple[Format, str, str]] = [
-    ("nv12", "n[1] * x", "n[2] * x"),  # not turned
-    ("grey", "n[5] * y", "(n[5] - 1) * y"),
-    ("i420", "+ SHARED_X * SHARED_Y / 2", "+ 0"),  # rounded down
-    ("nv21", "1 + number % 2", "2 - number % 2"),
-    ("yuyv", "2 * pair + place / 2", "2 * pair"),
-    ("rgb", "min(first + 3, last)", "min(first + 2, last)"),
-]
-
 
 def session_of(format: Format, device: DeviceInfo) -> Session:
     return Session(prepare_for(device, frame_form(format), Config()).plan(), open_device(device))

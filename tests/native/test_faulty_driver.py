@@ -15,6 +15,7 @@ from typing import Any
 import faulty_driver
 import numpy
 import pytest
+from camera_frames import CHANGES
 from faulty_driver.matrix import FROM_THE_START, IN_RUNS, RECORDABLE_FROM_THE_START, RECORDABLE_IN_RUNS
 from faulty_driver.matrix import NAMES, OF_BUILDS, REAL_CASES, problems, real_model
 from faulty_driver.matrix import small_models, under
@@ -224,6 +225,30 @@ SET_FAULTS = """
             return f"{error.status}: {error.message}"
         return "OK"
 """
+
+
+def test_a_wrong_kernel_of_camera_frames_is_found(play: Play, tmp_path: Path) -> None:
+    """Opening names it, for there is no other one, and `check` reports it, as it does one that is lost."""
+    x = Tensor.input("x", (1, 3, 8, 12))
+    model = imgconv.load(build_graph({"y": x * 1}, [x]))
+    for format, _, _ in CHANGES:
+        model.preprocess((8, 12), format).save(tmp_path / format, targets=[ADRENO])
+    lines = SET_FAULTS + f"""
+    for format, old, new in {CHANGES!r}:
+        set_faults(f"adreno;swap={{old}}=>{{new}}")
+        results[format] = numpy.array(status_of(lambda: Player(format)))
+    model = Player(format, check=False)
+    found = [each["name"] for each in model.check()["launches"] if each["verdict"] == "wrong"]
+    set_faults("adreno")
+    model = Player(format)
+    set_faults("adreno;lose=2")
+    results["wrong"] = numpy.array([*found, model.check()["launches"][-1]["verdict"]])
+    """
+    found = play(lines, **faulty_driver.variables("adreno", tmp_path))
+    for format, _, _ in CHANGES:
+        said = f"WRONG: .*launch 'frames of {format}', kernel frame.cl: element .*computes it wrongly"
+        assert re.match(said, str(found[format]), re.DOTALL), found[format]
+    assert list(found["wrong"]) == [f"frames of {format}", "wrong"]
 
 
 def test_hangs_are_given_up(run: Run, play: Play, variables: Any, tmp_path: Path) -> None:

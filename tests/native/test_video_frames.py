@@ -49,7 +49,7 @@ def window(rotation: int) -> tuple[int, int]:
 def test_the_bits_of_python(
     device: DeviceInfo, play: Play, tmp_path: Path, format: str, settings: dict[str, Any]
 ) -> None:
-    """Each rotation, frames in flight, and an array after frames; Python is given the picture that numpy makes."""
+    """Each rotation, frames in flight, and an array after frames, as Python of the picture that numpy makes."""
     model = saved(device, format, tmp_path / "m", **settings)
     memories = [
         drawn(format, window(rotation), number, False, rotation=rotation, mirror=mirror)
@@ -65,6 +65,8 @@ def test_the_bits_of_python(
         frames = {frames}
         results["run"] = numpy.stack([player.run(dict(picture=frame))["y"] for frame in frames])
         results["array"] = player.run(dict(picture=given["array"]))["y"]
+        kernel = player.check()["launches"][-1]
+        assert (kernel["name"], kernel["verdict"]) == ("frames of {format}", "right"), kernel
         found = []
         for first, second in zip(frames[::2], frames[1::2]):
             flying = [player.submit(dict(picture=frame)) for frame in (first, second)]
