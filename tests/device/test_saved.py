@@ -18,17 +18,18 @@ import numpy
 import onnx
 import pytest
 from graphs import const
+from kept import KEPT, assert_close, runs_of
 from support import damaged, make_input
 
 import imgconv
 from imgconv.cl.building import program
 from imgconv.cl.device import DeviceInfo
+from imgconv.files.container import PLAIN, START, VERSION
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
 from imgconv.loading.description import read_description
 from imgconv.loading.target import target_of
 from imgconv.stored import compiled_file
-from imgconv.stored.plan_table import read_plan
 from imgconv.tensor import Tensor, build_graph, concatenate
 
 ROOT = Path(__file__).parent.parent.parent
@@ -164,17 +165,17 @@ def test_other_helper_functions(
     assert same(outputs(imgconv.load(path, device=device)), evaluate_graph(network(), {"x": X}), 1e-4)
 
 
-def test_a_file_of_an_earlier_release(device: DeviceInfo) -> None:
-    """tests/stored/kept has a file of `network` from every release, and what float64 numpy made of its graph then."""
-    kept = sorted((ROOT / "tests" / "stored" / "kept").glob("*.imgconv"))
-    assert kept
-    for path in kept:
-        with numpy.load(path.with_suffix(".npz")) as arrays:
-            given, expected = {"x": arrays["x"]}, {name: arrays[name] for name in ("y", "kept", "labels")}
-        # 27 terms that are 10 together, each off by 2**-24.
-        assert same(imgconv.load(path, device=device).run(given), expected, 2e-5)
-        model = compiled_file.SavedModel.open(path)
-        assert read_plan(model.table.plans[0], lambda number: model._blob(number)).launches
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+def test_a_file_of_an_earlier_format(path: Path, device: DeviceInfo) -> None:
+    model = imgconv.load(path, device=device)
+    for given, expected in runs_of(path):
+        assert_close(path, model.run(given), expected)
+    for saved in compiled_file.SavedModel.open(path).sizes:
+        assert all(each.plan.launches for each in saved.read_plans())
+
+
+def test_every_format_of_containers_is_kept() -> None:
+    assert {START.unpack(path.read_bytes()[: START.size])[1] for path in KEPT} == {PLAIN, VERSION}
 
 
 def test_settings_are_in_the_file(device: DeviceInfo, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
