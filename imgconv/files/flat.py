@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy
@@ -35,7 +36,7 @@ FIELD = re.compile(r"(\w+)\s*:\s*(\[?)(\w+)\]?\s*(?:=\s*(\S+))?$")
 class Field:
     """A field of a table. type: of each element, if it is a vector. slot: its position in the table.
 
-    scalar: the type of SCALARS that it is stored as; "" for strings and tables.
+    scalar: the type of SCALARS that it is stored as; "" for strings and tables. names: of the values of an enum.
     """
 
     name: str
@@ -44,6 +45,21 @@ class Field:
     vector: bool
     default: float
     slot: int
+    names: tuple[str, ...] = ()
+
+    @cached_property
+    def struct(self) -> struct.Struct:
+        """The format of a scalar; of other fields that of the offset to the value."""
+        return struct.Struct("<" + SCALARS[self.scalar or "uint32"][0])
+
+    @cached_property
+    def missing(self) -> Any:
+        """The value if it is not in the buffer."""
+        if self.vector or self.names:
+            return () if self.vector else self.names[int(self.default)]
+        if not self.scalar:
+            return "" if self.type == "string" else None
+        return {"bool": bool, "float": float, "double": float}.get(self.scalar, int)(self.default)
 
 
 @dataclass(frozen=True)
@@ -83,14 +99,14 @@ class Schema:
         return Table(_Reading(self, content), self.root, _follow(content, 0))
 
 
-def _fields(body: str, enums: Container[str]) -> dict[str, Field]:
+def _fields(body: str, enums: Mapping[str, tuple[str, ...]]) -> dict[str, Field]:
     found = [FIELD.match(line.strip()) for line in body.split(";") if line.strip()]
     assert all(found), body
     rows = [each.groups("") for each in found if each]
     return {
         name: Field(
             name, type, "uint8" if type in enums else type if type in SCALARS else "", bool(vector),
-            1.0 if default == "true" else float(default or 0), slot,
+            1.0 if default == "true" else float(default or 0), slot, enums.get(type, ()),
         )
         for slot, (name, vector, type, default) in enumerate(rows)
     }
@@ -122,8 +138,8 @@ class _Packing:
         """A scalar's number, or the offset of what was written."""
         if field.vector:
             return self.vector(field, value)
-        if field.type in self.schema.enums:
-            return self.schema.enums[field.type].index(value)
+        if field.names:
+            return field.names.index(value)
         if field.scalar:
             return value.item() if isinstance(value, numpy.generic) else value
         return self.child(field.type, value)
@@ -178,12 +194,13 @@ class Table:
 
     def __init__(self, reading: _Reading, name: str, at: int) -> None:
         reading.spend(INT.size)
-        self._reading, self._schema, self._content, self._at = reading, reading.schema, reading.content, at
+        self._reading, self._content, self._at = reading, reading.content, at
         self._fields = reading.schema.tables[name]
-        self._vtable = at - INT.unpack_from(self._content, at)[0]
-        if self._vtable < 0:
+        vtable = at - INT.unpack_from(self._content, at)[0]
+        if vtable < 0:
             raise ValueError("a table of fields before the buffer")
-        self._slots = (OFFSET.unpack_from(self._content, self._vtable)[0] - 4) // 2
+        slots = min((OFFSET.unpack_from(self._content, vtable)[0] - 4) // 2, len(self._fields))
+        self._starts = struct.unpack_from(f"<{max(slots, 0)}H", self._content, vtable + 4)  # 0: not in the buffer
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -194,46 +211,32 @@ class Table:
         return value
 
     def _read(self, field: Field) -> Any:
-        start = 0
-        if field.slot < self._slots:
-            (start,) = OFFSET.unpack_from(self._content, self._vtable + 4 + 2 * field.slot)
-        if not start:
-            return self._missing(field)
-        at = self._at + start
+        if field.slot >= len(self._starts) or not self._starts[field.slot]:
+            return field.missing
+        at = self._at + self._starts[field.slot]
         if field.vector:
             return self._vector(field, _follow(self._content, at))
         if not field.scalar:
             return self._child(field.type, _follow(self._content, at))
-        (value,) = struct.unpack_from("<" + SCALARS[field.scalar][0], self._content, at)
-        return self._name(field.type, value) if field.type in self._schema.enums else value
-
-    def _missing(self, field: Field) -> Any:
-        if field.vector:
-            return ()
-        if field.type in self._schema.enums:
-            return self._name(field.type, int(field.default))
-        if not field.scalar:
-            return "" if field.type == "string" else None
-        kinds = {"bool": bool, "float": float, "double": float}
-        return kinds.get(field.scalar, int)(field.default)
+        (value,) = field.struct.unpack_from(self._content, at)
+        return self._name(field, value) if field.names else value
 
     def _vector(self, field: Field, at: int) -> tuple[Any, ...]:
         (count,) = COUNT.unpack_from(self._content, at)
-        code = SCALARS[field.scalar][0] if field.scalar else "I"
-        self._reading.spend(count * struct.calcsize("<" + code))
-        numbers = struct.unpack_from(f"<{count}{code}", self._content, at + 4)
+        self._reading.spend(count * field.struct.size)
+        numbers = struct.unpack_from(f"<{count}{field.struct.format[1:]}", self._content, at + 4)
         if field.scalar:
             return numbers
-        return tuple(self._child(field.type, _forward(at + 4 + 4 * n, step)) for n, step in enumerate(numbers))
+        places = [_forward(at + 4 + 4 * n, step) for n, step in enumerate(numbers)]
+        return tuple([self._child(field.type, place) for place in places])
 
     def _child(self, type: str, at: int) -> Any:
         return Table(self._reading, type, at) if type != "string" else self._reading.text(at)
 
-    def _name(self, enum: str, number: int) -> str:
-        names = self._schema.enums[enum]
-        if number >= len(names):
-            raise ValueError(f"{number} is no {enum}")
-        return names[number]
+    def _name(self, field: Field, number: int) -> str:
+        if number >= len(field.names):
+            raise ValueError(f"{number} is no {field.type}")
+        return field.names[number]
 
 
 def _follow(content: bytes, at: int) -> int:

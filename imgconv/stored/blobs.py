@@ -18,6 +18,8 @@ LEAST = -(1 << 48)  # of a place; sums with a ZERO are less
 MOST_PADS = 64  # elements of a view for each of its blob
 # The content of a blob by its number, checked.
 ReadBlob = Callable[[int], bytes]
+# The array of an Array table.
+ReadArray = Callable[[Any], Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +113,20 @@ def _data_of(array: Array) -> memoryview:
     content = numpy.ascontiguousarray(array)
     content = content.astype(content.dtype.newbyteorder("<"), copy=False)
     return content.reshape(-1).view(numpy.uint8).data
+
+
+def array_reader(blob: ReadBlob) -> ReadArray:
+    """Returns `read_array` for the tables of one file: equal tables are one array, as the plans of a file have them."""
+    made: dict[tuple[Any, ...], Array] = {}
+
+    def read(table: Any) -> Array:
+        key = table.blob, table.dtype, table.stored, table.shape, table.tables, table.limits, table.counts
+        if key not in made:
+            made[key] = read_array(table, blob)
+            made[key].flags.writeable = False
+        return made[key]
+
+    return read
 
 
 def read_array(table: Any, blob: ReadBlob) -> Array:

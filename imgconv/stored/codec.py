@@ -20,7 +20,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from imgconv.files.flat import Field, Schema
-from imgconv.stored.blobs import BlobWriter, ReadBlob
+from imgconv.stored.blobs import BlobWriter, ReadArray
 
 # In place of a column: the value's fields are in the table itself; the field is not stored, or by other code.
 MERGED, APART = "<merged>", "<apart>"
@@ -167,14 +167,15 @@ class TableReader:
     """Values on their way out of a file. entries: of each pooled type, what its numbers mean."""
 
     codec: Codec
-    blob: ReadBlob
+    array: ReadArray
     entries: dict[Any, list[Any]] = field(default_factory=dict)
 
     def value(self, kind: type, table: str, found: Any, **given: Any) -> Any:
         """The dataclass of a table. given: fields that the table does not say. Raises ValueError."""
         for name, column, coder in self.codec.rows(kind, table):
             if name not in given:
-                given[name] = coder.decode(self, found if column == MERGED else getattr(found, column))
+                stored = found if column == MERGED else getattr(found, column)
+                given[name] = stored if coder.plain else coder.decode(self, stored)
         value = kind(**given)
         if kind in self.codec.checks and not self.codec.checks[kind](value):
             raise ValueError(f"a {kind.__name__} that no imgconv writes")

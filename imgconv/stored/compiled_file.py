@@ -31,7 +31,7 @@ from imgconv.kernels.layout import Alignment, ImageLimits
 from imgconv.kernels.source import COMMON
 from imgconv.kernels.target import Target, TargetKind
 from imgconv.preprocessing.preparation import FORMATS, Format
-from imgconv.stored.blobs import BlobWriter
+from imgconv.stored.blobs import BlobWriter, ReadArray, array_reader
 from imgconv.stored.codec import TableReader, TableWriter
 from imgconv.stored.launch_checks import NO_CHECKS, PlanChecks
 from imgconv.stored.frame_table import frame_values
@@ -216,7 +216,8 @@ class SavedModel:
     @cached_property
     def config(self) -> Config:
         """The settings that it was compiled with."""
-        config: Config = self._read(lambda: TableReader(codec(), self._blob).value(Config, "Config", self.table.config))
+        reader = TableReader(codec(), self._arrays())
+        config: Config = self._read(lambda: reader.value(Config, "Config", self.table.config))
         return config
 
     @property
@@ -245,8 +246,9 @@ class SavedModel:
 
     def read_plans(self) -> list[PlanFor]:
         """Returns every plan with its weights and programs, in the order of the file."""
+        array = self._arrays()
         return self._read(lambda: [
-            PlanFor(read_plan(table, self._blob), table.device, _read_target(table.target), self._binaries(table))
+            PlanFor(read_plan(table, array), table.device, _read_target(table.target), self._binaries(table))
             for table in self.table.plans
         ])
 
@@ -271,7 +273,7 @@ class SavedModel:
         if table is None:
             return None
         binaries = self._binaries(table) if table.device == device else ()
-        return PlanFor(read_plan(table, self._blob), device, target, binaries)
+        return PlanFor(read_plan(table, self._arrays()), device, target, binaries)
 
     def _binaries(self, table: Any) -> tuple[bytes, ...]:
         return tuple(self._blob(program.binary) for program in table.programs if program.binary >= 0)
@@ -283,13 +285,14 @@ class SavedModel:
                 "it was compiled with --player-only, so it has no graph: imgconv-run and libimgconv run it. For Python "
                 "compile it without, or take the ONNX file"
             )
-        return replace(self._read(lambda: read_graph(self.table.graph, self._blob)), host_partition=self.host_partition)
+        graph = self._read(lambda: read_graph(self.table.graph, self._arrays()))
+        return replace(graph, host_partition=self.host_partition)
 
     @cached_property
     def host_partition(self) -> HostPartition | None:
         """The host fallback; None if the device makes all outputs."""
         table = self.table.host_partition
-        return self._read(lambda: None if table is None else read_partition(table, self._blob))
+        return self._read(lambda: None if table is None else read_partition(table, self._arrays()))
 
     @property
     def refused_by_player(self) -> str:
@@ -297,6 +300,9 @@ class SavedModel:
         if self.is_player_only:
             return ""
         return refused_by_player(self.read_graph(), [each.plan for each in self.read_plans()])
+
+    def _arrays(self) -> ReadArray:
+        return array_reader(self._blob)
 
     def _blob(self, number: int) -> bytes:
         place = self.root.blobs[number]

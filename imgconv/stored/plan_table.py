@@ -16,7 +16,7 @@ from imgconv.graph.nodes import Graph, Value
 from imgconv.kernels.codegen.access import KernelArgument
 from imgconv.kernels.layout import HostBuffer, ImageForm, Texture
 from imgconv.kernels.source import COMMON, KernelSource, programs_of
-from imgconv.stored.blobs import BlobWriter, ReadBlob, read_array
+from imgconv.stored.blobs import BlobWriter, ReadArray
 from imgconv.stored.codec import TableReader, TableWriter
 from imgconv.stored.launch_checks import NO_CHECKS, LaunchCheck, PlanChecks
 from imgconv.stored.tables import codec
@@ -146,9 +146,9 @@ def _work(launch: Launch, writer: TableWriter, kernels: Mapping[str, int]) -> di
     }
 
 
-def read_plan(table: Any, blob: ReadBlob) -> Plan:
+def read_plan(table: Any, array: ReadArray) -> Plan:
     """The Plan of a table. Raises ValueError, KeyError or TypeError for what no plan has."""
-    reader = TableReader(codec(), blob)
+    reader = TableReader(codec(), array)
     storages = reader.entries[Storage] = [_read_storage(reader, each) for each in table.storages]
     content: dict[Storage, Array] = {}
     slots: dict[Texture, int] = {}
@@ -156,7 +156,7 @@ def read_plan(table: Any, blob: ReadBlob) -> Plan:
     states: list[Texture] = []
     for each, storage in zip(table.storages, storages, strict=True):
         if each.content is not None:
-            content[storage] = read_array(each.content, blob)
+            content[storage] = array(each.content)
         if not isinstance(storage, Texture):
             continue
         if each.state:
@@ -175,7 +175,7 @@ def read_plan(table: Any, blob: ReadBlob) -> Plan:
         input_buffers={value.name: storages[each.storage] for value, each in inputs},
         output_buffers={value.name: storages[each.storage] for value, each in outputs if each.kind == "storage"},
         content=content, slots=slots, regions=regions, states=tuple(states),
-        constant_outputs={v.name: read_array(each.constant, blob) for v, each in outputs if each.kind == "constant"},
+        constant_outputs={v.name: array(each.constant) for v, each in outputs if each.kind == "constant"},
     )
     return plan
 

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Union
 
@@ -32,7 +32,7 @@ from imgconv.kernels.layout import HostBuffer, TexelAxis, Texture, Tiling
 from imgconv.kernels.step import Choice
 from imgconv.kernels.templates import TEMPLATES
 from imgconv.limits import budget
-from imgconv.stored.blobs import BlobWriter, ReadBlob, read_array
+from imgconv.stored.blobs import BlobWriter, ReadArray
 from imgconv.stored.codec import APART, MERGED, Codec, Coder, TableReader, TableWriter, hints
 
 COLUMNS: dict[tuple[type, str], str] = {
@@ -73,9 +73,9 @@ def codec() -> Codec:
     coders = {
         Array: Coder(
             lambda writer, array: writer.blobs.array(array, writer.rounded),
-            lambda reader, t: read_array(t, reader.blob),
+            lambda reader, t: reader.array(t),
         ),
-        Graph: Coder(lambda writer, g: graph_values(g, writer.blobs), lambda reader, t: read_graph(t, reader.blob)),
+        Graph: Coder(lambda writer, g: graph_values(g, writer.blobs), lambda reader, t: read_graph(t, reader.array)),
         DType: Coder(lambda _, dtype: dtype.name, lambda _, name: DTYPES[name]),
         TexelAxis: Coder(lambda _, axis: axis == "y", lambda _, along_y: "y" if along_y else "x"),
         frozenset[str]: Coder(lambda _, names: sorted(names), lambda _, names: frozenset(names)),
@@ -110,10 +110,10 @@ def graph_values(graph: Graph, blobs: BlobWriter) -> dict[str, Any]:
     return values | pools
 
 
-def read_graph(table: Any, blob: ReadBlob) -> Graph:
+def read_graph(table: Any, array: ReadArray) -> Graph:
     """The Graph of a table. Raises ValueError for what no graph has, UnsupportedError for what passes the limits."""
     budget().count_nodes(len(table.nodes))
-    reader = TableReader(codec(), blob)
+    reader = TableReader(codec(), array)
     reader.read_pool(Index, table.indices)
     reader.read_pool(Expression, table.expressions)
     graph: Graph = reader.value(Graph, "Graph", table)
@@ -133,7 +133,7 @@ def _read_term(reader: TableReader, table: Any) -> tuple[Atom, int]:
 # The host fallback
 
 
-def read_partition(table: Any, blob: ReadBlob) -> HostPartition:
+def read_partition(table: Any, array: ReadArray) -> HostPartition:
     """The HostPartition of a table. Raises ValueError, KeyError or TypeError for what no host partition has.
 
     A size of an output of the model may depend on data: -1. The file may not say its type.
@@ -141,7 +141,7 @@ def read_partition(table: Any, blob: ReadBlob) -> HostPartition:
     if any(size < -1 for output in table.outputs for size in output.shape):
         raise ValueError("an output has a negative size")
     outputs = tuple(Value(each.name, each.shape, each.dtype) for each in table.outputs)
-    partition: HostPartition = TableReader(codec(), blob).value(HostPartition, "HostPartition", table, outputs=outputs)
+    partition: HostPartition = TableReader(codec(), array).value(HostPartition, "HostPartition", table, outputs=outputs)
     return partition
 
 
@@ -165,7 +165,7 @@ def _attribute_values(writer: TableWriter, value: Attribute) -> dict[str, Any]:
 
 def _read_attribute(reader: TableReader, table: Any) -> Any:
     if table.kind == "array":
-        return read_array(table.array, reader.blob)
+        return reader.array(table.array)
     if table.kind == "body":
         return reader.value(HostGraph, "HostGraph", table.body)
     field = dict(ATTRIBUTES.values()).get(table.kind, table.kind)
@@ -186,7 +186,7 @@ def _choice_values(writer: TableWriter, choice: Choice) -> dict[str, Any]:
 
 def _read_choice(reader: TableReader, table: Any) -> Choice | None:
     """The Choice of a table; None if this imgconv does not have its template any more."""
-    template = next((t for t in TEMPLATES if t.name == table.template), None)
+    template: Any = next((t for t in TEMPLATES if t.name == table.template), None)
     if template is None:
         return None
     predicted, baseline = (
@@ -194,11 +194,16 @@ def _read_choice(reader: TableReader, table: Any) -> Choice | None:
         for most, least in ((table.predicted, table.least_predicted), (table.baseline, table.least_baseline))
     )
     made: Choice = reader.value(
-        Choice, "Choice", table, problem=_made(template.problem, json.loads(table.problem)),
-        specialisation=_made(template.specialisation, json.loads(table.specialisation)), predicted=predicted,
+        Choice, "Choice", table, problem=_from_json(template.problem, table.problem),
+        specialisation=_from_json(template.specialisation, table.specialisation), predicted=predicted,
         baseline=baseline,
     )
     return made
+
+
+@lru_cache(512)  # launches of one kind have equal ones, as the plans of a file do
+def _from_json(kind: Any, text: str) -> Any:
+    return _made(kind, json.loads(text))
 
 
 def _made(kind: Any, content: Any) -> Any:
