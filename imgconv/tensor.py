@@ -429,13 +429,13 @@ def recurrence(
 
 def convolution(
     x: Tensor, weight: Tensor, strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int], groups: int = 1,
-    output: Sequence[int] | None = None, transposed: bool = False,
+    output: Sequence[int] | None = None, transposed: bool = False, dtype: str | None = None,
 ) -> Tensor:
     """ONNX's Conv or ConvTranspose without bias, for one, two or three spatial axes. pads: befores, then afters.
 
     x: (N, C, spatial...); weight: (O, C/groups, window...), or (C, O/groups, window...) if transposed. `output`:
     the spatial sizes if they are not those of rounding down (needed if transposed). In three axes, at least one
-    window has to meet the input.
+    window has to meet the input. dtype: of the result, by default that of x.
 
     (1, 4, 10) with weight (6, 4, 3): convolution(x, weight, [1], [1, 1], [1]) is (1, 6, 10).
     (1, 4, 6, 8, 8) with weight (6, 4, 3, 3, 3): convolution(x, weight, [1] * 3, [1] * 6, [1] * 3) is (1, 6, 6, 8, 8).
@@ -449,7 +449,8 @@ def convolution(
     if d == 1:
         size = None if output is None else [1, *output]
         wide = (x.reshape(*x.shape[:2], 1, x.shape[2]), weight.reshape(*weight.shape[:2], 1, weight.shape[2]))
-        result = convolution(*wide, [1, *strides], [0, pads[0], 0, pads[1]], [1, *dilations], groups, size, transposed)
+        sides = [0, pads[0], 0, pads[1]]
+        result = convolution(*wide, [1, *strides], sides, [1, *dilations], groups, size, transposed, dtype)
         return result.reshape(*result.shape[:2], result.shape[3])
     if output is None:
         output = [
@@ -457,17 +458,17 @@ def convolution(
             for i in range(d)
         ]
     if d == 3:
-        return _convolution_3d(x, weight, strides, pads, dilations, groups, output, transposed)
+        return _convolution_3d(x, weight, strides, pads, dilations, groups, output, transposed, dtype)
     channels = weight.shape[1] * groups if transposed else weight.shape[0]
     operation = Convolution(
         (strides[0], strides[1]), (dilations[0], dilations[1]), (pads[0], pads[1]), groups, transposed
     )
-    return x.record((x.shape[0], channels, *output), x.dtype, operation, (whole(x), whole(weight)))
+    return x.record((x.shape[0], channels, *output), dtype or x.dtype, operation, (whole(x), whole(weight)))
 
 
 def _convolution_3d(
     x: Tensor, weight: Tensor, strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int], groups: int,
-    output: Sequence[int], transposed: bool,
+    output: Sequence[int], transposed: bool, dtype: str | None,
 ) -> Tensor:
     """The sum over the depth taps of convolutions of slices, each depth position an element of the batch."""
     n, c = x.shape[:2]
@@ -486,7 +487,7 @@ def _convolution_3d(
         flat = chosen.transpose(0, 2, 1, 3, 4).reshape(n * output[0], c, *x.shape[3:])
         plane = weight.take(2, [tap]).reshape(*weight.shape[:2], *weight.shape[3:])
         sides = [pads[1], pads[2], pads[4], pads[5]]
-        part = convolution(flat, plane, strides[1:], sides, dilations[1:], groups, output[1:], transposed)
+        part = convolution(flat, plane, strides[1:], sides, dilations[1:], groups, output[1:], transposed, dtype)
         total = part if total is None else total + part
     if total is None:
         raise InputError("convolution: no window meets the input")

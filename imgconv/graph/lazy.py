@@ -82,7 +82,8 @@ class Lazy(Shaped):
     recorded: Recorded | None = None
     array: Array | None = None
     computable: bool = False  # no operand depends on an input
-    quantised: tuple[Self, Self] | None = None  # int8 constants and their scale; the content is their product
+    quantised: tuple[Self, Self] | None = None  # integers and their constant scale; the content is their product
+    scaled_sum: tuple[Self, Self, tuple[float, float]] | None = None  # see imgconv.ops.scaled_sum
 
     __array_ufunc__ = None  # array * tensor is the tensor's __rmul__, not an array of tensors
 
@@ -361,8 +362,11 @@ class Lazy(Shaped):
 
     # Products
 
-    def matmul(self, other: Self) -> Self:
-        """The matrix product as in numpy: batch axes broadcast, and a vector is a matrix of one row or column."""
+    def matmul(self, other: Self, dtype: str | None = None) -> Self:
+        """The matrix product as in numpy: batch axes broadcast, and a vector is a matrix of one row or column.
+
+        dtype: of the result, by default that of self.
+        """
         given = Arguments("matmul", self=self, other=other)
         given.tensors("self", "other")
         given.needs(self.rank > 0 and other.rank > 0, "a number has no rows: use *")
@@ -374,7 +378,7 @@ class Lazy(Shaped):
         operands = (
             Read(a, view.expand(a.shape, (*batch, m, k))), Read(b, view.expand(b.shape, (*batch, k, n))),
         )
-        product = self.record((*batch, m, n), a.dtype, Product(), operands)
+        product = self.record((*batch, m, n), dtype or a.dtype, Product(), operands)
         if self.rank > 1 and other.rank > 1:
             return product
         shape = (*batch, *((m,) if self.rank > 1 else ()), *((n,) if other.rank > 1 else ()))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import pi, sqrt
+from math import inf, pi, sqrt
 
 from imgconv.ops.registry import FLOATS, MICROSOFT, Call, Signature, operator
+from imgconv.ops.scaled_sum import limited
 from imgconv.tensor import Tensor, less, where
 
 
@@ -38,7 +39,9 @@ ACTIVATIONS: Mapping[str, tuple[Mapping[str, float], Callable[..., Tensor]]] = {
 def activation(call: Call) -> Tensor:
     """A function of x and the parameters; ONNX had ThresholdedRelu without a schema before opset 10."""
     parameters, function = ACTIVATIONS[call.op_type]
-    return function(call.input(0), *(call.number(name, default) for name, default in parameters.items()))
+    x = call.input(0)
+    made = function(x, *(call.number(name, default) for name, default in parameters.items()))
+    return limited(x, made, 0, inf) if call.op_type == "Relu" else made
 
 
 @operator("PRelu")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from imgconv.ops.registry import Call, operator
+from imgconv.ops.scaled_sum import scaled_sum
 from imgconv.ops.window import AUTO_PADS, read_numbers, read_window, split_padding
 from imgconv.tensor import Tensor, convolution
 
@@ -14,23 +16,32 @@ def conv(call: Call) -> Tensor:
     """x (N, C, spatial...) with weight (O, C/group, kernel...), plus bias (O)."""
     x, weight = call.input(0), call.input(1)
     compute = convolution_of(call, x, weight)
+    made = scaled_sum(x, weight, call.optional(2), partial(compute, dtype="float32"), 0, (-1, *[1] * (x.rank - 2)))
+    if made is not None:
+        return made
     if weight.quantised is not None and x.dtype == "float32":
         integers, scale = weight.quantised
-        if scale.size == 1 or scale.shape == (weight.shape[0], *[1] * (weight.rank - 1)):
+        by_filter = scale.size == 1 or scale.shape == (weight.shape[0], *[1] * (weight.rank - 1))
+        if integers.dtype == "int8" and by_filter:
             # The weights stay integers of one byte each; the sum is multiplied by their scale.
             return biased(call, compute(x, integers) * scale.reshape(-1, *[1] * (x.rank - 2)))
     return biased(call, compute(x, weight))
 
 
-def convolution_of(call: Call, x: Tensor, weight: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-    """The node's convolution as a function of an input and weights: of these shapes, or with fewer input channels."""
+def convolution_of(call: Call, x: Tensor, weight: Tensor) -> Callable[..., Tensor]:
+    """The node's convolution as a function of an input and weights: of these shapes, or with fewer input channels.
+
+    Its argument `dtype` is that of the result, by default that of the input.
+    """
     groups = groups_of(call, x, weight)
     if weight.shape[1] * groups != x.shape[1] or weight.shape[0] % groups:
         raise call.wrong(f"weight {list(weight.shape)} in {groups} groups does not match input {list(x.shape)}")
     window = read_window(call, x.shape[2:], weight.shape[2:])
 
-    def compute(x: Tensor, weight: Tensor) -> Tensor:
-        return convolution(x, weight, window.strides, window.pads, window.dilations, groups, window.sizes)
+    def compute(x: Tensor, weight: Tensor, dtype: str | None = None) -> Tensor:
+        return convolution(
+            x, weight, window.strides, window.pads, window.dilations, groups, window.sizes, dtype=dtype
+        )
 
     return compute
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import reduce
+from math import inf
 
 import numpy
 
 from imgconv.ops.integers import integer_power, multiplied, wrapped
 from imgconv.ops.registry import Call, operator
+from imgconv.ops.scaled_sum import limited
 from imgconv.tensor import Tensor, elementwise, where
 
 _UNARY = {
@@ -139,8 +141,9 @@ def clip(call: Call) -> Tensor:
         low, high = (call.attributes.get(name) for name in ("min", "max"))
     else:
         low, high = (None if limit is None else _scalar(call, limit) for limit in (call.optional(1), call.optional(2)))
-    x = x if low is None else x.maximum(low)
-    return x if high is None else x.minimum(high)
+    made = x if low is None else x.maximum(low)
+    made = made if high is None else made.minimum(high)
+    return limited(x, made, -inf if low is None else low, inf if high is None else high)
 
 
 def _scalar(call: Call, limit: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from imgconv.ops.registry import Call, operator
+from imgconv.ops.scaled_sum import scaled_sum
 from imgconv.tensor import Tensor
 
 LARGEST_DETERMINANT = 4
@@ -15,7 +16,12 @@ def matmul(call: Call) -> Tensor:
     call.needs_floats(a, b)
     if not a.rank or not b.rank:
         raise call.wrong("a scalar has no matrix product")
-    return a.matmul(b)
+    made = scaled_sum(a, b, None, _in_float, -1, (-1,)) if b.rank == 2 else None
+    return a.matmul(b) if made is None else made
+
+
+def _in_float(a: Tensor, b: Tensor) -> Tensor:
+    return a.matmul(b, "float32")
 
 
 @operator("Det")
@@ -43,6 +49,16 @@ def _determinant(x: Tensor) -> Tensor:
     return total
 
 
+def _transposed(matrix: Tensor) -> Tensor:
+    """The matrix (N, K) as (K, N), quantised if it is."""
+    made = matrix.transpose(1, 0)
+    if matrix.quantised is not None:
+        integers, scale = matrix.quantised
+        by_axis = scale if scale.size == 1 else scale.reshape(-1, scale.shape[-1]).transpose(1, 0)
+        made.quantised = integers.transpose(1, 0), by_axis
+    return made
+
+
 @operator("Gemm")
 def gemm(call: Call) -> Tensor:
     """alpha * A' B' + beta * C; A' is A, or its transpose if transA is set; B' likewise; C broadcasts."""
@@ -51,8 +67,12 @@ def gemm(call: Call) -> Tensor:
     if a.rank != 2 or b.rank != 2:
         raise call.wrong(f"needs two matrices, not {list(a.shape)} and {list(b.shape)}")
     a = a.transpose(1, 0) if call.flag("transA") else a
-    b = b.transpose(1, 0) if call.flag("transB") else b
+    b = _transposed(b) if call.flag("transB") else b
     alpha, beta = call.number("alpha", 1.0), call.number("beta", 1.0)
+    if alpha == beta == 1 and (c is None or c.shape == (b.shape[1],)):
+        made = scaled_sum(a, b, c, _in_float, -1, (-1,))
+        if made is not None:
+            return made
     product = a.matmul(b)
     product = product if alpha == 1 else product * alpha
     if c is None or beta == 0:

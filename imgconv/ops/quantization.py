@@ -8,15 +8,18 @@ runtime that converts the accumulator to float and scales it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 import numpy
 
 from imgconv.arrays import Array
 from imgconv.ops.convolution import convolution_of
 from imgconv.ops.registry import FLOATS, Call, operator
+from imgconv.ops.scaled_sum import requantised
 from imgconv.tensor import EXACT, Tensor, where
 
 _QUANTISED = ("uint8", "int8", "uint16", "int16")
+_BYTES = ("uint8", "int8")
 _SPLIT = 4096.0
 
 
@@ -32,7 +35,17 @@ def quantize_linear(call: Call) -> Tensor:
     if call.attribute("precision", None) not in (None, "undefined", "float32"):
         raise call.unsupported(f"precision {call.attribute('precision', None)}; the division is done in float")
     scale = _spread(call, call.input(1), x).cast("float32")
-    return quantised(x.cast("float32") / scale, None if zero is None else _spread(call, zero, x), dtype)
+    zero = None if zero is None else _spread(call, zero, x)
+    return quantised(requantised(x, scale, *_levels(dtype, zero)), zero, dtype)
+
+
+def _levels(dtype: str, zero: Tensor | None) -> tuple[float, float]:
+    """The least and the most integer of a level less its zero point; infinite if the zero point is not known."""
+    limits = numpy.iinfo(dtype)
+    if zero is not None and not (zero.is_constant and zero.size == 1):
+        return -inf, inf
+    shift = 0 if zero is None else int(zero.numpy().reshape(()))
+    return limits.min - shift, limits.max - shift
 
 
 @operator("DequantizeLinear")
@@ -45,7 +58,7 @@ def dequantize_linear(call: Call) -> Tensor:
     integers = centred(x, None if zero is None else _spread(call, zero, x))
     scale = _spread(call, scale, x).cast("float32")
     made = (integers.cast("float32") * scale).cast(dtype)
-    if scale.is_constant and integers.dtype == "int8":
+    if scale.is_constant and dtype == "float32" and (x.dtype in _BYTES or x.dtype == "int32" and x.is_constant):
         made.quantised = integers, scale
     return made
 

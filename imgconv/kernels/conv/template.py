@@ -9,7 +9,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.config import Sums
-from imgconv.dtype import INT8
+from imgconv.dtype import FLOAT16, INT8, DType
 from imgconv.errors import UnsupportedError
 from imgconv.graph.expression import Argument, Expression, apply, argument_numbers, substitute
 from imgconv.graph.index import Variable, constant, variable, variable_index
@@ -25,7 +25,7 @@ from imgconv.kernels.conv.work import launch_work
 from imgconv.kernels.layout import LANES, Placement, Texture, image_layout
 from imgconv.kernels.source import KernelSource
 from imgconv.kernels.step import Emitting, Placing, Step, Template, describe, nodes_of, operation_as, operation_kind
-from imgconv.kernels.target import HALF_MAX
+from imgconv.kernels.target import HALF_MAX, Target
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,15 +92,23 @@ def kernel(step: Step[Problem, ConvDetails], chosen: Specialisation, emitting: E
     (node,), problem, weights, exact = step.nodes, step.problem, step.details.weights, step.details.exact
     if chosen.integers:
         return _of_integers(step, chosen, emitting)
-    bytes_ = weights.array.dtype == numpy.int8 and (chosen.weights_in_buffer or emitting.target.byte_images)
-    dtype = INT8 if bytes_ else weights.dtype
-    # A byte b of an image is read as b / 127. For exact sums the kernel scales each weight, else the epilogue does.
-    if bytes_ and not chosen.weights_in_buffer and not exact:
+    dtype = weights.dtype
+    if weights.array.dtype == numpy.int8:
+        dtype = _dtype_of_bytes(chosen.weights_in_buffer, exact, emitting.target) or dtype
+    # A byte b of an image is read as b / 127.
+    if dtype == INT8 and not chosen.weights_in_buffer:
         node = replace(node, epilogue=scaled(node.epilogue, BYTE_SCALE))
     packed = PackedWeights(weights, problem, chosen.block_quads, chosen.winograd, chosen.weights_in_buffer, dtype)
     storage = emitting.packed(f"{node.output.name}.weights", packed)
     forms = emitting.forms_of(step.output)
-    return convolution_kernel(node, problem, chosen, step.output, step.places, storage, forms, exact)
+    return convolution_kernel(node, problem, chosen, step.output, step.places, storage, forms)
+
+
+def _dtype_of_bytes(in_buffer: bool, exact: bool, target: Target) -> DType | None:
+    """The element type of weights of one byte: that of an image is no integer, so that exact sums take half."""
+    if exact and not in_buffer:
+        return FLOAT16 if target.half_images else None
+    return INT8 if in_buffer or target.byte_images else None
 
 
 def _of_integers(step: Step[Problem, ConvDetails], chosen: Specialisation, emitting: Emitting) -> KernelSource:

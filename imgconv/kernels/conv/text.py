@@ -16,7 +16,7 @@ from imgconv.kernels.codegen.access import (
 )
 from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
 from imgconv.kernels.conv.problem import (
-    BYTE_SCALE, KEEP, Problem, Specialisation, by_taps, local_quads, read_step, together_of, work_items,
+    KEEP, Problem, Specialisation, by_taps, local_quads, read_step, together_of, work_items,
 )
 from imgconv.kernels.layout import LANES, HostBuffer, Placement, Texture, Tiling
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
@@ -46,13 +46,12 @@ def reads_factors(factors: Operand, place: Placement) -> bool:
 
 def convolution_kernel(
     node: Node, problem: Problem, chosen: Specialisation, output: Placement, placements: Mapping[str, Placement],
-    weights: Texture | HostBuffer, forms: Forms, exact: bool = False, dot_product: DotProduct = "",
+    weights: Texture | HostBuffer, forms: Forms, dot_product: DotProduct = "",
 ) -> KernelSource:
     """The kernel of a convolution: conv.cl, or depthwise.cl or conv_tiled.cl if these are for it.
 
     output, placements: where the node's output and operands lie. weights: packed for the chosen block. forms: the
-    forms of the epilogue's. exact: weights of bytes are read as integers; without it they are
-    read as parts of 127, and the node's epilogue is `scaled` for that. dot_product: see Target.
+    forms of the epilogue's; it is `scaled` if weights are bytes of an image. dot_product: see Target.
     """
     x = placements[node.operands[0].value]
     starts = chosen.parts == chosen.vector_quads == 1 and not (chosen.winograd or problem.integers)
@@ -65,7 +64,7 @@ def convolution_kernel(
     }
     constants |= _geometry(problem, chosen) | _each_position(chosen)
     constants |= _input_access(node, x, problem, chosen, helpers)
-    constants |= _weight_access(weights, problem, chosen, exact, helpers)
+    constants |= _weight_access(weights, problem, chosen, helpers)
     constants |= _factor_access(node, placements, problem.products, helpers, chosen.waits)
     constants["INDEX"] = _index_type(problem, chosen, x.texture.tiling, output.texture.tiling)
     blocks, local = work_items(problem, chosen), chosen.local_size
@@ -193,7 +192,7 @@ def input_constants(node: Node, place: Placement, helpers: list[str]) -> dict[st
 
 
 def _weight_access(
-    weights: Texture | HostBuffer, problem: Problem, chosen: Specialisation, exact: bool, helpers: list[str]
+    weights: Texture | HostBuffer, problem: Problem, chosen: Specialisation, helpers: list[str]
 ) -> dict[str, str | int]:
     name = "READ_WEIGHT(first, step)"
     if isinstance(weights, HostBuffer):
@@ -219,9 +218,7 @@ def _weight_access(
         text = f"(float16)({quads})"
     else:
         text = read.replace("x, y)", "step, first)")
-    # The product with 127 is an integer within a rounding.
-    whole = weights.dtype == INT8 and exact
-    return {"WEIGHTS": declaration, "WEIGHTS_IN_IMAGE": 1, name: f"rint({BYTE_SCALE}f * {text})" if whole else text}
+    return {"WEIGHTS": declaration, "WEIGHTS_IN_IMAGE": 1, name: text}
 
 
 def _factor_access(
