@@ -118,8 +118,9 @@ class Model:
 
     @property
     def inputs(self) -> dict[str, Value]:
-        """Name, shape and dtype of every input, by name. Raises as `graph` does."""
-        return {value.name: value for value in self.plan.inputs}
+        """Name, shape and dtype of every input, by name. Before the first run, dynamic dimensions are -1."""
+        values = self.plan.inputs if self._plans else self._source.declared_values()
+        return {value.name: value for value in values}
 
     @property
     def outputs(self) -> dict[str, Value]:
@@ -304,7 +305,7 @@ class Model:
         if isinstance(array, Mapping):
             raise InputError("a model is called with one array; inputs by name are for run: model.run({'x': array})")
         # Open sizes have no plan before a run; compiled content is no input of a plan.
-        names = [*self.inputs, *self.needs_content] if self._plans else self._source.input_names()
+        names = [*self.inputs, *self.needs_content] if self._plans else list(self.inputs)
         if len(names) != 1:
             raise InputError(f"the model has {len(names)} inputs ({', '.join(names)}): use run({{name: array}})")
         outputs = self.run(dict.fromkeys(names, array))
@@ -401,7 +402,7 @@ def _described(model: Model) -> str:
     """<imgconv.Model squeezenet.onnx on [0] ...: data_0: float32[1, 3, 224, 224] -> ..., 31 launches>."""
     about = f"<imgconv.Model {model._source.name} on {model.device.name}"
     if not model._plans:
-        return f"{about}: {', '.join(model._source.input_names())} of open sizes, compiled at the first run>"
+        return f"{about}: {', '.join(model.inputs)} of open sizes, compiled at the first run>"
     inputs, outputs = (", ".join(map(str, values)) for values in (model.plan.inputs, model.plan.outputs))
     states = ", ".join(f"{made} to {taken}" for made, taken in model._last.states.items())
     states = f"; on the device {states}" if states else ""

@@ -203,7 +203,7 @@ def no_driver_message(system: str, machine: str, android: bool) -> str:
         advice = "macOS: install PoCL (conda install -c conda-forge pocl)"
     else:
         advice = "install the GPU vendor's driver"
-    listing = "imgconv devices shows where drivers were looked for"
+    listing = "imgconv devices lists the folders that were searched"
     return f"no OpenCL driver found on this machine ({system}, {machine}): {advice}; {listing}"
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from imgconv.cl.device import DeviceInfo, list_devices, select
 from imgconv.cl.priority import PRIORITY_EXTENSIONS
-from imgconv.commands.drivers import Driver, list_drivers
+from imgconv.commands.drivers import Driver, list_drivers, searched_folders
 from imgconv.config import read_device
 from imgconv.errors import DeviceError
 from imgconv.reports import terminal
@@ -60,7 +60,8 @@ def print_device(device: DeviceInfo, is_default: bool) -> None:
 def print_drivers(drivers: Sequence[Driver]) -> None:
     """Prints where each driver was found, and its platforms or why its devices are missing."""
     console = terminal.console()
-    console.print("drivers" if drivers else "no driver is named in any folder that OpenCL's loader reads")
+    searched = ", ".join(map(str, searched_folders()))
+    console.print("drivers" if drivers else f"no driver: no .icd file in {searched}")
     for driver in drivers:
         found = "; ".join(filter(None, (", ".join(driver.platforms), driver.problem)))
         style = "red" if driver.problem and not driver.platforms else None

@@ -27,6 +27,12 @@ class Driver:
     problem: str = ""
 
 
+def searched_folders() -> list[Path]:
+    """The folders whose .icd files name the drivers."""
+    chosen = folder_of_user()
+    return vendor_folders() if chosen is None else [chosen[1]]
+
+
 def list_drivers(found: Iterable[str]) -> tuple[Driver, ...]:
     """Every driver that is named somewhere, and why its devices are missing. found: the platforms that have devices.
 
@@ -35,7 +41,7 @@ def list_drivers(found: Iterable[str]) -> tuple[Driver, ...]:
     chosen, present = folder_of_user(), frozenset(found)
     named: dict[str, str] = {}
     unfilled = {file for file in files_of_wheel() if file.suffix == ".icd"}  # they name no path that exists
-    for file, line in icd_files(vendor_folders() if chosen is None else [chosen[1]]):
+    for file, line in icd_files(searched_folders()):
         if file not in unfilled:
             named.setdefault(line, str(file))
     drivers = [_looked_at(line, by, present) for line, by in named.items()]

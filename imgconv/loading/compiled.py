@@ -301,12 +301,17 @@ class Source:
 
         return declared_inputs(self.model, self.outputs)
 
-    def input_names(self) -> list[str]:
-        """The names of the arrays that a run takes: the picture's name in place of the input made from it."""
-        from imgconv.preprocessing.stage import PICTURE
+    def declared_values(self) -> list[Value]:
+        """The arrays that a run takes: the picture in place of the input made from it. Dynamic dimensions are -1.
 
-        made = {self.picture.target.name: PICTURE} if self.picture else {}
-        return [made.get(name, name) for name in self.declared_inputs()]
+        A shape that the file does not declare is ().
+        """
+        values = [
+            Value(name, tuple(dim if isinstance(dim, int) else -1 for dim in dims or ()), dtype)
+            for name, (dtype, dims) in self.declared_inputs().items()
+        ]
+        stage = self.picture
+        return [stage.picture if stage and value.name == stage.target.name else value for value in values]
 
     def compile(self, shapes: Shapes, contents: Arrays, share_with: Sequence[Session] = ()) -> Compiled:
         """Compiles the model for these shapes and known contents, sharing weights that equal those of `share_with`."""
@@ -437,8 +442,8 @@ class SavedSource:
         """Returns whether the shapes of the inputs never change."""
         return bool(self.states) or len(self.saved.sizes) == 1
 
-    def input_names(self) -> list[str]:
-        return list(self.saved.inputs)
+    def declared_values(self) -> list[Value]:
+        return [Value(name, self.saved.shapes[name], dtype) for name, (dtype, _) in self.saved.inputs.items()]
 
     def compile(self, shapes: Shapes, contents: Arrays, share_with: Sequence[Session] = ()) -> Compiled:
         """The saved plan for these shapes and this kind of device.

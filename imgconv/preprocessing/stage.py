@@ -20,7 +20,7 @@ import numpy
 from imgconv.arrays import Array, Declared, Shapes
 from imgconv.errors import InputError, ShapeError
 from imgconv.graph.joined import join, renamed
-from imgconv.graph.nodes import Graph
+from imgconv.graph.nodes import Graph, Value
 from imgconv.preprocessing.preparation import (
     Box, Filter, Format, PictureInput, Preparation, Size, luma_weights, picture_inputs, placed, taps,
 )
@@ -76,6 +76,12 @@ class PictureStage:
 
     target: PictureInput
     how: Preparation
+
+    @property
+    def picture(self) -> Value:
+        """The input that takes the picture, of unknown width and height: -1."""
+        format = self.how.format
+        return Value(PICTURE, (-1, -1, *array_shape(format, (2, 2))[2:]), array_dtype(format))
 
     def shapes_after(self, shapes: Shapes) -> Shapes:
         """The shapes of the model's own inputs. Raises ShapeError if the picture's shape is not given."""
