@@ -1,4 +1,4 @@
-"""Limits on what a model may ask of `load`, for programs that take models from strangers."""
+"""Limits on a model's memory, time and size, for programs that load untrusted models."""
 
 from __future__ import annotations
 

@@ -184,9 +184,9 @@ class Model:
             planes = [Plane(memory, 704), Plane(memory, 704, offset=704 * 480)]
             model.run({"picture": VideoFrame(planes, 640, 480)})
 
-        It is for `run`: an input, an output or the data of all planes of a VideoFrame. The descriptor stays the
-        caller's, who may close it. Raises InputError for another descriptor, and DeviceError if the driver has none of
-        the extensions for it: the message lists them.
+        It is for `run`: an input, an output or the data of all planes of a VideoFrame. The caller keeps the descriptor,
+        and may close it. Raises InputError for a descriptor of anything else, and DeviceError, which lists the
+        extensions for it, if the driver has none of them.
         """
         with shutdown_guard, self._source.context.lock:
             return self._source.context.import_dma_buf(descriptor, bytes)
@@ -198,7 +198,7 @@ class Model:
 
     @property
     def needs_content(self) -> tuple[str, ...]:
-        """The inputs whose content the model is compiled for, as known from the runs so far, such as ("shape",)."""
+        """The inputs whose values the model is compiled for, as known from the runs so far, such as ("shape",)."""
         return tuple(sorted(self._contents))
 
     def preprocess(
@@ -290,7 +290,7 @@ class Model:
             loading.description.known_devices(), or DeviceInfos.
         - sizes: further shapes, as `load` takes them, for which the file has plans too, with shared weights. A run,
             or opening the file in the native player, takes the plan of its shapes.
-        - generic: also write a plan for any phone, so that no device is refused that could run it.
+        - generic: also write a plan for any phone, so that every device that could run it can.
         - player_only: leave out the graph, which only Python needs, to plan for other devices; `load` refuses the file.
 
         Raises InputError for a wrong description or a file that cannot be written, and what `run` raises.
@@ -298,7 +298,7 @@ class Model:
         save_sized(path, self._last, self._source, targets, sizes, generic, player_only)
 
     def __call__(self, array: Input) -> Array:
-        """The only output for the only input: scores = model(array).
+        """Runs a model that has one input and one output: scores = model(array).
 
         Raises InputError if the model has several inputs or outputs, and what `run` raises.
         """
@@ -450,7 +450,7 @@ def load(
     - workspace: a larger model, loaded before, whose device and memory for activations this one shares; their runs take
         turns.
     - strict: refuse a model that needs the host to compute a part; see docs/operators.md.
-    - limits: what the model may ask for; see Limits.
+    - limits: bounds on the model's memory, time and nodes; see Limits.
     - trusted: False takes only the graph of a compiled file, not its kernels and programs; see docs/threat_model.md.
     - check: False does not compare the launches with float64 at the first load on a driver; see docs/check.md.
     - outputs: tensors at which an ONNX model is cut, such as ("neck",).

@@ -1,4 +1,4 @@
-"""Non-maximum suppression: of boxes that show the same thing, the best one stays."""
+"""Non-maximum suppression: of overlapping boxes the best one survives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small graphs that have every form of kernel, to tell what a driver can be trusted with."""
+"""Small graphs that have every form of kernel, to test which of them a driver computes correctly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of a plan's launches for the player, which evaluates no graph: samples of what each makes of drawn numbers.
+"""Checks of a plan's launches for the player, which evaluates no graph: expected results on synthetic inputs.
 
 Each launch is checked on inputs of its own, which both sides draw, so that no error of an earlier launch reaches it.
 """

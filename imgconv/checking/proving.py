@@ -1,4 +1,4 @@
-"""A plan run launch by launch on its device, each launch checked; what was proved on a driver is kept."""
+"""Runs a plan launch by launch on its device and checks each; the result is cached for the driver."""
 
 from __future__ import annotations
 

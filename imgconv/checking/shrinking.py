@@ -1,4 +1,4 @@
-"""Convolutions and products alone, at smaller sizes: the smallest one that a device gets wrong says most."""
+"""Reduces a wrong convolution or product to the smallest sizes at which the device still gets it wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that known compilers get wrong: plans for their devices do without. docs/check.md says how to add one."""
+"""Kernels that known compilers get wrong: plans for their devices avoid them. docs/check.md says how to add one."""
 
 from __future__ import annotations
 

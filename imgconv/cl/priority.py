@@ -1,4 +1,4 @@
-"""Priority of a model's work, next to that of the screen and of other programs: what extensions of OpenCL are told."""
+"""Priority of a model's work relative to the screen and to other programs, by extensions of OpenCL."""
 
 from __future__ import annotations
 

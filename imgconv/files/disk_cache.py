@@ -1,4 +1,4 @@
-"""Files that one process keeps for the next: a help that nothing depends on.
+"""Files that one process keeps for the next: a cache, without which everything still works.
 
 If the folder or an entry cannot be used, the next load takes longer; the first such problem is a warning.
 

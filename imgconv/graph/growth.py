@@ -1,9 +1,9 @@
-"""Growth of a graph's values with what they are computed from: a variance as its square, a sum with its terms.
+"""Growth of a graph's values with their inputs: a variance grows as a square, a sum with the number of its terms.
 
-A measurement on some inputs says nothing of inputs that are ten times as large: a square is a hundred times as large on
-them, and 300 * 300 passes 65504, where half ends, while what normalises by it serves inputs of any size. So the growth
-of elementwise work and sums is known beforehand, in two numbers. Inputs and the results of convolutions and products
-count as 1 and 1: these are measured. What is bounded, as a sigmoid, and constants do not grow.
+A measurement on some inputs says nothing about inputs that are ten times larger: a square is a hundred times larger on
+them, and 300 * 300 exceeds 65504, half's maximum, although a normalisation has to work for inputs of any magnitude. So
+the growth of elementwise work and sums is computed beforehand, as two numbers. Inputs and the results of convolutions
+and products count as 1 and 1: these are measured. Constants and bounded values, such as a sigmoid's, do not grow.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The values of a graph that are levels of a quantised network, as one byte each holds them."""
+"""The values of a graph that are quantised, and can be stored in one byte per element."""
 
 from __future__ import annotations
 

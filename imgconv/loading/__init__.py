@@ -1,4 +1,4 @@
-"""From a model's source to a session: the decisions of `load` for an opened device, and the making of compiled files.
+"""From a model's source to a session: the decisions of `load` for an opened device, and the writing of compiled files.
 
 compiled.py        a model's plans for the shapes that come, from an ONNX file, a Graph or a compiled file
 progress.py        how far a load is, on a terminal or in a notebook

@@ -1,4 +1,4 @@
-"""Tensors whose content lies in another file, which a stranger's model may name: only files in the model's folder."""
+"""Tensors whose content lies in another file, which may be untrusted: only files in the model's folder are read."""
 
 from __future__ import annotations
 

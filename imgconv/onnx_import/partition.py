@@ -1,4 +1,4 @@
-"""Splits a model that depends on data: what the device cannot compute, and all that follows it, is left to the host.
+"""Splits a data-dependent model: nodes that the device cannot compute, and all after them, are left to the host.
 
 A node is the host's if it cannot be imported, because a shape or a choice depends on data, or if it reads what such a
 node makes. Boundary tensors should be small: a node before the cut that only moves elements is the host's too if it

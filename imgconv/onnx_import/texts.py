@@ -1,4 +1,4 @@
-"""Strings in a file: constants that the host takes to the outputs, such as the names of classes."""
+"""Strings in a file: constants that the host passes to the outputs, such as the names of classes."""
 
 from __future__ import annotations
 

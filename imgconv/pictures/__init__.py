@@ -1,4 +1,4 @@
-"""Pictures on the host. A line in here knows no OpenCL.
+"""Pictures on the host. No code in here uses OpenCL.
 
 host.py      a file to a model's input arrays, and an output image to a file; users import imgconv/preprocess.py
 sources.py   the files, folders, patterns, videos, cameras and streams that a command line names

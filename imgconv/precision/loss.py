@@ -1,4 +1,4 @@
-"""The error measure: what outputs lose when chosen values are really rounded to half.
+"""The error measure: how far outputs are off when chosen values are actually rounded to half.
 
 A session of floats runs, and each chosen value is rounded where it lies as soon as it is computed; the weights of the
 launches that compute it are rounded before. What the outputs then differ by is what storing these values as halves

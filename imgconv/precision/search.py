@@ -1,9 +1,9 @@
-"""The search: as much as possible that is narrow within a bound, by trial runs.
+"""The search for as many narrow values as a bound on the error allows, by trial runs.
 
-Items are values that are half or float, or layers that sum in half or wider. What a block of items costs alone is
-measured; the most costly block is split again and again. Rounding errors are nearly independent: squares of costs add
-up. By this rule the blocks that cost most for their size stay wide, and the rest is tried together, more and more
-cautiously, until the outputs are within the bound. What the rule predicts decides nothing.
+Items are values that are half or float, or layers that sum in half or wider. The cost of a block of items alone is
+measured; the most costly block is split repeatedly. Rounding errors are nearly independent, so squares of costs add up.
+By this rule the blocks that cost most for their size stay wide, and the rest is tried together, ever more cautiously,
+until the outputs are within the bound. Only these trials decide, not what the rule predicts.
 """
 
 from __future__ import annotations

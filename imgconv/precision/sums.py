@@ -1,4 +1,4 @@
-"""The loss of the outputs when layers sum in half, or in short chunks of half that are added in float.
+"""The error of the outputs when layers sum in half, or in short chunks of half that are added in float.
 
 Whole plans are run: a sum in half rounds at each step, which no rounding of its result shows. Costs of single layers do
 not add up well, since any change of a layer changes the rounding of all later values, so they only give the order.

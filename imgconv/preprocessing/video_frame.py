@@ -69,9 +69,9 @@ class VideoFrame:
 
     planes: one for rgb, bgr, rgba, grey and yuyv; for nv12, nv21 and p010 two, Y and the pairs, or three, Y, U and V,
     as Android's YUV_420_888 has them; for i420 three. width and height: of the frame, as it is in memory. region: the
-    left, top, width and height of what is shown of it, by default all. rotation: degrees clockwise by which the region
-    is turned, a multiple of 90. mirror: left and right are exchanged after that. The picture that results has the size
-    that the model takes. U and V of pixels that share one in the picture, and not in the frame, are averaged.
+    left, top, width and height of the visible part, by default all. rotation: of the region, in degrees clockwise, a
+    multiple of 90. mirror: swaps left and right after the rotation. The resulting picture has the size that the model
+    takes. Where pixels share U and V in the picture but not in the frame, these are averaged.
     """
 
     planes: Sequence[Plane]

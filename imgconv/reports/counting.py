@@ -1,4 +1,4 @@
-"""A bar for many pictures: how many are done, how many a second, how long the rest takes."""
+"""A progress bar for many pictures: the number done, the rate, and the time left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights that a file holds once: the graph's constants, and which of their numbers the packed weights of plans hold.
+"""Weights that a file stores once: the graph's constants, and the packed weights of plans as views of them.
 
 Packing moves numbers and adds zeros. So packed weights are stored as a view of the constant, see View in blobs.py. If
 all plans keep a constant as halves, so does the file.

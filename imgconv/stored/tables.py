@@ -1,4 +1,4 @@
-"""The tables of model.fbs: where they differ from our dataclasses, and what a made-up file must not say.
+"""The tables of model.fbs: where they differ from our dataclasses, and the values that a forged file must not have.
 
 Index forms and expressions are shared by many nodes: each is written once, and referred to by its number. An entry
 refers to lower numbers only, so reading ends.

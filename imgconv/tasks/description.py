@@ -23,15 +23,15 @@ TASKS = ("classify", "detect", "segment", "pose", "depth", "image", "text")
 
 @dataclass(frozen=True)
 class Description:
-    """The meaning of a model's outputs. Fields that are None or empty are guessed, or the head's own.
+    """The meaning of a model's outputs. Fields that are None or empty are inferred, or have the head's value.
 
-    task: one of TASKS; head: how the outputs are laid out, see imgconv.tasks.HEADS; labels: the names of the classes;
-    preparation: fields of a Preparation; score: the least of a detection; overlap: the most of two detections, as
-    intersection over union; top: how many classes. anchors: those of an anchor head, for each level {"stride": pixels,
-    "sizes": [[width, height], ...]}, perhaps with "density": [anchors in a row, ...], see anchors.FACEBOXES; variances:
-    of anchor heads, of centres and of sizes. picture: of a file that takes frames, see `imgconv compile --picture`:
-    "size", the frame's width and height, and "model", the network's. answers: whether the outputs are the answers, see
-    `imgconv.answers`; then labels are by the number of the class.
+    task: one of TASKS; head: the layout of the outputs, see imgconv.tasks.HEADS; labels: the names of the classes;
+    preparation: fields of a Preparation; score: the lowest of a detection; overlap: the largest of two detections, as
+    intersection over union; top: the number of classes to return. anchors: those of an anchor head, for each level
+    {"stride": pixels, "sizes": [[width, height], ...]}, perhaps with "density": [anchors in a row, ...], see
+    anchors.FACEBOXES; variances: of anchor heads, of centres and of sizes. picture: of a file that takes frames, see
+    `imgconv compile --picture`: "size", the frame's width and height, and "model", the network's. answers: whether the
+    outputs are the answers, see `imgconv.answers`; then labels are by the number of the class.
     """
 
     task: str = ""

@@ -59,7 +59,7 @@ class Detection:
 class Detections:
     """Everything that was found in a picture, best first.
 
-    best: the largest score of all candidates, None if there is no candidate; least: the score that a find has to pass.
+    best: the largest score of all candidates, None if there is no candidate; least: the lowest score of a detection.
     """
 
     found: tuple[Detection, ...]

@@ -1,4 +1,4 @@
-"""The base of the operations: the questions that each of them answers about itself."""
+"""The base class of the operations: the interface that each of them implements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A convolution's problem, and what is free of the constants of its .cl files: their specialisations."""
+"""A convolution's problem, and its specialisations: the constants of its .cl files that are free to choose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TimeRange: the predicted time of a launch, of which a device model may know two bounds only."""
+"""TimeRange: the predicted time of a launch; a device model may know only two bounds of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A depthwise convolution and the 1x1 convolution that alone reads it, and what of separable.cl's constants is free."""
+"""A depthwise convolution and the 1x1 convolution that alone reads it, and separable.cl's free constants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""suppress.cl as a template: of boxes that show the same thing, the best one stays."""
+"""suppress.cl as a template: of overlapping boxes the best one survives."""
 
 from __future__ import annotations
 
