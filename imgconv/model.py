@@ -443,9 +443,9 @@ def load(
     - native_explog: use the device's native_exp, native_log and native_recip (default: NATIVE_EXPLOG, else no).
     - shapes: sizes by input or symbolic dimension (default: batch 1, the others those of the first run).
     - max_image: a lower image limit than the device's, in texels (default: IMGCONV_MAX_IMAGE).
-    - progress: called with (kernels built, kernels in all, text), or (runs, 0, text) while it chooses what is half;
+    - progress: called with (kernels built, kernels in all, text), or (runs, 0, text) while it chooses precision;
         False is silent (default: a line in a terminal or a notebook).
-    - precision: a file of `imgconv tune --precision`: what is half. It sets float16.
+    - precision: a file of `imgconv tune --precision`: the values that are half. It sets float16.
     - tuning: a file of `imgconv tune`; measurements of this device are used (default: the file next to the model).
     - workspace: a larger model, loaded before, whose device and memory for activations this one shares; their runs take
         turns.

@@ -2,7 +2,7 @@
 
 opencl_device.py   OpenCLDevice: the Device of imgconv.runtime.device. It is a Context with programs and launches
 context.py         Context: memory, copies, launches and events of an opened device
-device.py          which devices there are, and opening one; device_info.py: what each can do
+device.py          lists the devices, and opens one; device_info.py: the properties of a device
 launch_sequence.py launches that are enqueued again and again
 staging.py         the host's side of inputs and outputs; external_memory.py: memory of others
 building/          programs

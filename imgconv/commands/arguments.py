@@ -45,7 +45,7 @@ def add_device_argument(parser: argparse.ArgumentParser) -> None:
 def add_precision_argument(parser: argparse.ArgumentParser) -> None:
     """--precision, the file with the values that stay float."""
     parser.add_argument(
-        "--precision", metavar="FILE", help="a file of imgconv tune --precision: what is half and what is float"
+        "--precision", metavar="FILE", help="a file of imgconv tune --precision: which values are half"
     )
 
 

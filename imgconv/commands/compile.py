@@ -41,9 +41,9 @@ DESCRIPTION = """\
 Compile a model and write its plan, its packed weights and the driver's programs to one file, by default MODEL with the
 suffix .imgconv. imgconv.load, run, inspect and profile take that file as a model. On the same device and driver it
 loads without reading ONNX, planning, packing or compiling; any other device plans and compiles it again. --target plans
-for a device that is not present. This machine then needs no OpenCL driver, except to measure what can be half for
---float16: on synthetic pictures within the time of a load, or with --pictures on yours and to the end, as imgconv tune
---precision does.
+for a device that is not present. This machine then needs no OpenCL driver, except for --float16, which measures which
+values can be half: on synthetic pictures within the time of a load, or to the end on those of --pictures, as imgconv
+tune --precision does.
 
 The file ends with a plan for any phone, that of --target generic: a device that is not among the targets takes the
 first plan whose limits it meets.
@@ -69,14 +69,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     meaning = parser.add_argument_group("answers in place of outputs")
     meaning.add_argument("--task", choices=TASKS, help="put the decoding of these answers into the file, for apps")
-    meaning.add_argument("--head", choices=HEADS, metavar="HEAD", help="how the outputs are laid out: see imgconv run")
+    meaning.add_argument("--head", choices=HEADS, metavar="HEAD", help="the layout of the outputs: see imgconv run")
     meaning.add_argument("--labels", metavar="FILE", help="names of the classes, one per line")
     meaning.add_argument("--score", type=number, metavar="SCORE", help="the lowest score of a detection")
     meaning.add_argument(
         "--overlap", "--iou", type=number, metavar="PART", help="the largest overlap of two detections"
     )
-    meaning.add_argument("--top", type=count, metavar="N", help="how many classes (default: 5)")
-    meaning.add_argument("--most", type=count, metavar="N", help=f"how many boxes (default: {MOST})")
+    meaning.add_argument("--top", type=count, metavar="N", help="number of classes (default: 5)")
+    meaning.add_argument("--most", type=count, metavar="N", help=f"number of boxes (default: {MOST})")
     parser.add_argument("--colors", choices=COLORS, help="the standard of a frame's colors (default: bt601)")
     parser.add_argument(
         "--outputs", nargs="+", default=[], metavar="NAME",

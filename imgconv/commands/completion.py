@@ -10,7 +10,7 @@ SHELLS = ("bash", "zsh", "fish")
 FILES = ("FILE", "MODEL", "PICTURE")  # in the name that an argument has in the help
 
 DESCRIPTION = """\
-Print the completion of imgconv's commands, options and files for a shell. For good:
+Print the completion of imgconv's commands, options and files for a shell. To install it:
 
     imgconv completion bash > ~/.local/share/bash-completion/completions/imgconv
     imgconv completion zsh > ~/.zfunc/_imgconv            # ~/.zfunc is in $fpath

@@ -1,4 +1,4 @@
-"""imgconv devices: list the OpenCL devices, what each can do, and the drivers that were found."""
+"""imgconv devices: list the OpenCL devices, their features, and the installed drivers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from imgconv.errors import DeviceError
 from imgconv.reports import terminal
 
 DESCRIPTION = """\
-List every OpenCL device with what imgconv uses of it; * marks the default. Then list the drivers, where each was found
-and, if it gives no devices, why."""
+List every OpenCL device with the features that imgconv uses; * marks the default. Then list the drivers: where each was
+found and, if it gives no devices, why."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

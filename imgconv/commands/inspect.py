@@ -36,9 +36,9 @@ multiply-adds, and the totals; with --graph the graph after the passes. Nothing 
 --float16, which measures on the model which textures must stay float. A table that is wider than the terminal, or than
 200 columns in a file or a pipe, loses its least important columns; --all shows them.
 
-For a compiled file, and for a model with --target, every plan is shown: its device, its memory, what is half, and the
-time that the cost model predicts. That needs no device; --all shows the launches of each plan too. --device shows what
-that device would run of the file."""
+For a compiled file, and for a model with --target, every plan is shown: its device, its memory, its share of half, and
+the time that the cost model predicts. That needs no device; --all shows the launches of each plan too. --device shows
+the plan that this device would run."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -205,7 +205,7 @@ def print_plan(
 
 
 def print_boundary(partition: HostPartition, plan: Plan) -> None:
-    """Prints how many nodes the host computes, and what comes to it from the device."""
+    """Prints the number of nodes that the host computes, and the tensors that it gets from the device."""
     boundary = boundary_bytes(partition, plan)
     listed = ", ".join(f"{name} {count / 1e3:.1f}" for name, count in boundary.items())
     subgraphs = sum(map(is_subgraph, partition.graph.nodes))

@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     meaning = parser.add_argument_group("what the outputs mean")
     meaning.add_argument("--task", choices=TASKS, help="what the model is for (default: inferred from the outputs)")
-    meaning.add_argument("--head", choices=HEADS, metavar="HEAD", help="how the outputs are laid out: see above")
+    meaning.add_argument("--head", choices=HEADS, metavar="HEAD", help="the layout of the outputs: see above")
     meaning.add_argument("--labels", metavar="FILE", help="names of the classes, one per line")
     meaning.add_argument("--top", type=count, metavar="N", help="classes to print (default: 5)")
     meaning.add_argument("--score", type=number, metavar="SCORE", help="the lowest score of a detection")

@@ -35,7 +35,7 @@ def save_for_devices(
 
         save_for_devices("m.imgconv", "m.onnx", [read_description("adreno_740")], Config())
 
-    model: an ONNX file. precision: needed if config.float16 is not 0, because `load` measures on a device what is half.
+    model: an ONNX file. precision: needed if config.float16 is not 0, because `load` finds it by measuring on a device.
     shapes, strict, outputs: as `load` takes them. picture: the preparation of a picture before the model, whose shape
     is among shapes. description: by default the one next to the model. states: as Model.stream takes them. Raises what
     `load` and `Model.save` raise. sizes, generic, player_only: as Model.save takes them. answers: the decoding after

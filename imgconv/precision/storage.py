@@ -53,7 +53,7 @@ RUNS_ON_INPUT, RUNS_ON_PROBE = 3, 2
 # If more of the values pass 65504 in overflow probes, the model is not made for these.
 OUTLIERS = 0.25
 
-CHOOSING = "choosing what is half"
+CHOOSING = "choosing which values are half"
 NEAR = "near 65504: {:.3g} on the measured inputs"
 NOT_FINITE = "not finite in float either"
 SENSITIVE = "too sensitive to rounding"

@@ -1,4 +1,4 @@
-"""The heads: how the outputs of known kinds of models are laid out, and which of them a model has."""
+"""The heads: the layouts of the outputs of known kinds of models, and the choice of one for a model."""
 
 from __future__ import annotations
 

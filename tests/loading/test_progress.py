@@ -43,8 +43,8 @@ def test_a_search_of_unknown_length_has_a_line(monkeypatch: pytest.MonkeyPatch) 
     terminal = opened(monkeypatch)
     with shown(None) as step:
         assert step is not None
-        step(7, 0, "choosing what is half")
-    assert terminal.getvalue() == f"{CLEAR}imgconv: choosing what is half{CLEAR}"
+        step(7, 0, "choosing which values are half")
+    assert terminal.getvalue() == f"{CLEAR}imgconv: choosing which values are half{CLEAR}"
 
 
 def test_a_driver_that_compiles_for_long_has_a_line(monkeypatch: pytest.MonkeyPatch) -> None:

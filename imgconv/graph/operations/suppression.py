@@ -19,7 +19,7 @@ from imgconv.suppression import suppress
 class Suppression(Operation):
     """The positions of the boxes that survive suppression, in order, then -1.
 
-    operands: boxes (N, 4), left, top, right, bottom, the best first, and how many of them take part, (1). A box
+    operands: boxes (N, 4), left, top, right, bottom, the best first, and the number of them that take part, (1). A box
     stays if its intersection over union with each better one that stays is at most `overlap`. The output has the shape
     (K), and no more than K stay. A box without an area touches none. Boxes (N, 5) have a group, such as a class: boxes
     of different groups do not touch each other.
