@@ -14,7 +14,7 @@ from imgconv.compiling.plan import Launch, Storage
 from imgconv.config import Config
 from imgconv.dtype import FLOAT32
 from imgconv.errors import ResourceError
-from imgconv.graph.expression import Forms
+from imgconv.graph.expression import MathMode
 from imgconv.kernels.layout import Placement, Texture
 from imgconv.kernels.source import KernelSource
 from imgconv.kernels.step import AnyStep, Packed
@@ -72,8 +72,8 @@ class LaunchEmitter:
     storages: dict[Hashable, Storage] = field(default_factory=dict)
     waiting: dict[Storage, Packed] = field(default_factory=dict)
 
-    def forms_of(self, output: Placement) -> Forms:
-        """The forms of functions that a kernel takes which writes there. What is rounded to half may lose a NaN."""
+    def math_mode_of(self, output: Placement) -> MathMode:
+        """How exact the functions of a kernel are that writes there. What is rounded to half may lose a NaN."""
         if self.config.native_explog:
             return "native"
         if self.config.storage == FLOAT32:

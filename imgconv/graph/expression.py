@@ -24,13 +24,13 @@ from imgconv.graph.check import check
 T = TypeVar("T")
 # The most characters of an operation's text. If it is longer, its arguments are shown as "...".
 LONGEST_TEXT = 10_000
-# The forms of functions that kernels take: for all floats, as ONNX says; for arguments without NaN; the same where the
+# How exact a kernel's functions are: for all floats, as ONNX says; for arguments without NaN; the same where the
 # device's native functions are exact enough, for halves and for what FLOAT16 keeps in float; the device's native ones,
 # if there are.
-Forms = OneOf["exact", "of numbers", "to halves", "in place of halves", "native"]
+MathMode = OneOf["exact", "of numbers", "to halves", "in place of halves", "native"]
 # The digits that a result needs: a float's; most of them, so that it may be some units in the last place off; a half's.
 Digits = OneOf["all", "most", "half"]
-# The operations whose forms for half have most digits at every argument, if the device's native functions are exact
+# The operations whose texts for half have most digits at every argument, if the device's native functions are exact
 # enough (loading/native_functions.py). So a plan that keeps some values in float shares their kernels with the one that
 # keeps none.
 MOST_DIGITS = frozenset({"exp", "erf", "sigmoid"})
@@ -451,13 +451,13 @@ def _without_saturation(expression: Expression) -> Expression:
 
 
 def render(
-    expression: Expression, arguments: Mapping[int, str], forms: Forms, prefix: str = "t", digits: Digits = "all",
-    kind: str = "float4",
+    expression: Expression, arguments: Mapping[int, str], math_mode: MathMode, prefix: str = "t",
+    digits: Digits = "all", kind: str = "float4",
 ) -> tuple[list[str], str]:
     """OpenCL C statements, one for each operation, and the text of the result.
 
-    arguments: the text of each, by its number. forms: of functions. digits: those that the result needs. kind: of
-    arguments and result; see `is_exact_in_half`.
+    arguments: the text of each, by its number. math_mode: of the functions. digits: those that the result needs. kind:
+    of arguments and result; see `is_exact_in_half`.
     """
     statements: list[str] = []
 
@@ -465,8 +465,8 @@ def render(
         operation = FUNCTIONS[part.operation]
         is_fast = digits == "half" or digits == "most" and part.operation in MOST_DIGITS
         for_half = operation.to_half if is_fast else None
-        native = operation.native if forms == "native" else None
-        of_numbers = None if forms == "exact" else operation.of_numbers
+        native = operation.native if math_mode == "native" else None
+        of_numbers = None if math_mode == "exact" else operation.of_numbers
         form = for_half or native or of_numbers or operation.opencl
         name = f"{prefix}{len(statements)}"
         statements.append(f"const {kind} {name} = {form.format(*given)};")

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 from imgconv.arrays import Array
 from imgconv.config import Config, Sums
 from imgconv.dtype import DType
-from imgconv.graph.expression import Forms, operations
+from imgconv.graph.expression import MathMode, operations
 from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Load, Node, Operand, Operation, Value
 from imgconv.kernels.device_model.models import time_range_of
 from imgconv.kernels.device_model.time_range import NEVER, TimeRange, best_of
@@ -205,8 +205,8 @@ class Emitting(Protocol):
     config: Config
     target: Target
 
-    def forms_of(self, output: Placement) -> Forms:
-        """The forms of functions that a kernel takes which writes there."""
+    def math_mode_of(self, output: Placement) -> MathMode:
+        """How exact the functions of a kernel are that writes there."""
         ...
 
     def packed(self, name: str, weights: Packed) -> Texture | HostBuffer:

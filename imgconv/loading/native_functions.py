@@ -2,10 +2,10 @@
 
 OpenCL leaves the error of native_exp and native_recip to the driver: Intel's for CPUs is 2.3e-4 off, NVIDIA's 5e-7. A
 kernel of FLOAT16 may take them for what it stores as a half, and for what is kept in float in place of a half, because
-rounding it to half cost too much (`forms_of` in compiling/emit.py). Errors to one side add up from layer to layer where
-rounding averages out: with Intel's, YOLOX-Nano is off 0.15 where rounding to half costs less than 1e-2.
+rounding it to half cost too much (`math_mode_of` in compiling/emit.py). Errors to one side add up from layer to layer
+where rounding averages out: with Intel's, YOLOX-Nano is off 0.15 where rounding to half costs less than 1e-2.
 
-So the device's are taken if the forms of exp and of the sigmoid (graph/expression.py, `to_half`) are at most UNITS *
+So the device's are taken if the texts of exp and of the sigmoid (graph/expression.py, `to_half`) are at most UNITS *
 (1 + |x|) units in the last place off. Vulkan allows an exp2 3 + 2 |x| and a division 2.5 (Precision and Operation of
 SPIR-V Instructions), which makes less of both. Up to |x| = 10 that is a fortieth of the largest error of rounding to
 half, which leaves the bound to the rounding.

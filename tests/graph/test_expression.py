@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from imgconv.graph.check import GraphError
 from imgconv.graph.expression import (
-    LONGEST_TEXT, FUNCTIONS, Apply, Argument, Digits, Expression, Forms, Literal, apply, argument_numbers, arity,
+    LONGEST_TEXT, FUNCTIONS, Apply, Argument, Digits, Expression, MathMode, Literal, apply, argument_numbers, arity,
     evaluate, is_exact_in_half, operations, parts, render, replace_part, substitute, users,
 )
 
@@ -133,11 +133,11 @@ def test_numpy_means_what_python_means(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("forms", get_args(Forms))
-def test_opencl_text_means_what_python_means(name: str, forms: Forms) -> None:
+@pytest.mark.parametrize("math_mode", get_args(MathMode))
+def test_opencl_text_means_what_python_means(name: str, math_mode: MathMode) -> None:
     function, domains = MEANING[name]
     numbers = range(len(domains))
-    statements, result = render(apply(name, *map(Argument, numbers)), {i: f"a{i}" for i in numbers}, forms)
+    statements, result = render(apply(name, *map(Argument, numbers)), {i: f"a{i}" for i in numbers}, math_mode)
     assert len(statements) == 1
     grid = [g.ravel().tolist() for g in numpy.meshgrid(*map(numpy.array, domains))]
     for row in zip(*grid, strict=True):

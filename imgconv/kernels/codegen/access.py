@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from imgconv.dtype import FLOAT16, FLOAT32, UINT8, UINT32, DType
-from imgconv.graph.expression import Digits, Expression, Forms, literal_text, render
+from imgconv.graph.expression import Digits, Expression, MathMode, literal_text, render
 from imgconv.graph.index import Index, Lookup, Variable, constant, variable_index
 from imgconv.graph.nodes import Operand
 from imgconv.graph.quantization import BYTES, Quantization, before_rounding
@@ -268,22 +268,22 @@ def _signature(tiling: Tiling) -> str:
     return f"{t.width}x{t.height}_by_{t.tile_width}x{t.tile_height}_{t.per_layer}{t.stacked_along}"
 
 
-def digits_of(forms: Forms, storage: Texture | HostBuffer) -> Digits:
+def digits_of(math_mode: MathMode, storage: Texture | HostBuffer) -> Digits:
     """The digits that a result needs which is stored there."""
-    if forms == "in place of halves":
+    if math_mode == "in place of halves":
         return "half" if storage.dtype == FLOAT16 else "most"
-    return "half" if forms == "to halves" and storage.dtype == FLOAT16 else "all"
+    return "half" if math_mode == "to halves" and storage.dtype == FLOAT16 else "all"
 
 
 @dataclass
 class Emitter:
     """The statements of one function body, with its helper functions, tables and arguments.
 
-    forms: the forms of functions that it takes. prefix: of the names of variables and arguments. digits: those that the
-    result needs. lines: the statements. largest: the largest magnitude of an index.
+    math_mode: of the functions. prefix: of the names of variables and arguments. digits: those that the result
+    needs. lines: the statements. largest: the largest magnitude of an index.
     """
 
-    forms: Forms
+    math_mode: MathMode
     prefix: str = ""
     digits: Digits = "all"
     lines: list[str] = field(default_factory=list)
@@ -293,9 +293,9 @@ class Emitter:
     _count: int = 0
 
     @classmethod
-    def storing(cls, forms: Forms, storage: Texture | HostBuffer, prefix: str = "") -> Emitter:
+    def storing(cls, math_mode: MathMode, storage: Texture | HostBuffer, prefix: str = "") -> Emitter:
         """An Emitter for what is stored there."""
-        return cls(forms, prefix, digits_of(forms, storage))
+        return cls(math_mode, prefix, digits_of(math_mode, storage))
 
     # Arguments
 
@@ -470,7 +470,7 @@ class Emitter:
         """The text of an elementwise expression of named operands. kind: their type, float4 or half4."""
         self._count += 1
         statements, result = render(
-            expression, arguments, self.forms, f"{self.prefix}t{self._count}_", self.digits, kind
+            expression, arguments, self.math_mode, f"{self.prefix}t{self._count}_", self.digits, kind
         )
         self.lines.extend(statements)
         return result

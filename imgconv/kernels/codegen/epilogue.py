@@ -13,7 +13,7 @@ from math import ceil
 
 from imgconv.dtype import FLOAT16, FLOAT32, DType
 from imgconv.graph.expression import (
-    Argument, Expression, Forms, argument_numbers, is_exact_in_half, replace_part, users,
+    Argument, Expression, MathMode, argument_numbers, is_exact_in_half, replace_part, users,
 )
 from imgconv.graph.index import Index, Variable, variable, variable_index
 from imgconv.graph.nodes import IDENTITY, Node, Operand
@@ -49,7 +49,7 @@ class Epilogue:
 
 
 def build_epilogue(
-    node: Node, output: Placement, placements: Mapping[str, Placement], forms: Forms, prefix: str = "",
+    node: Node, output: Placement, placements: Mapping[str, Placement], math_mode: MathMode, prefix: str = "",
     starts: bool = False, dtype: DType = FLOAT32, written: bool = False,
 ) -> Epilogue:
     """The epilogue of a node whose kernel defines EPILOGUE(sum, column, row, quad).
@@ -62,14 +62,14 @@ def build_epilogue(
     node = node if found is None else replace(node, epilogue=found)
     if node.epilogue == IDENTITY:
         return Epilogue("", "(sum)", "", (), dtype=dtype, levels=found is not None)
-    emitter = Emitter.storing(forms, output.storage, f"{prefix}e_")
+    emitter = Emitter.storing(math_mode, output.storage, f"{prefix}e_")
     quads = output.layout.quads(output.shape)
     width, height = output.layout.grid(output.shape)
     x = variable("column", width // quads) * quads + variable("quad", quads)
     position = output.layout.position(output.shape, x, variable("row", height), variable_index(LANE))
     axes = {Variable(f"i{a}", n): position[a] for a, n in enumerate(output.shape)}
     operands = {0: "sum"}
-    of_start, of_quad = Emitter(forms, prefix=f"{prefix}s_"), Emitter(forms, prefix=f"{prefix}q_")
+    of_start, of_quad = Emitter(math_mode, prefix=f"{prefix}s_"), Emitter(math_mode, prefix=f"{prefix}q_")
     numbered = dict(enumerate(node.epilogue_operands, 1))
     constant_of_quad = {n for n, operand in numbered.items() if _variables(operand, axes) <= {"quad", LANE.name}}
     bias, expression = _split_bias(node.epilogue, constant_of_quad if starts else set())

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, isqrt, prod
 
-from imgconv.graph.expression import Forms, literal_text
+from imgconv.graph.expression import MathMode, literal_text
 from imgconv.graph.index import Index, Variable, constant, flatten, unflatten, variable, variable_index
 from imgconv.graph.nodes import IDENTITY, Gather, Load, Node, Reduction, ReductionKind, indices_of
 from imgconv.graph.view import Shape
@@ -96,22 +96,22 @@ def launch_of(
 
 
 def kernel(step: Step[Fixed, None], emitting: Emitting) -> KernelSource:
-    return generate(step.nodes[0], step.output, step.places, emitting.forms_of(step.output), emitting.target)
+    return generate(step.nodes[0], step.output, step.places, emitting.math_mode_of(step.output), emitting.target)
 
 
 TEMPLATE = fixed_template("generated", "generated", nodes_of(Load, Reduction, Gather), place, kernel)
 
 
 def generate(
-    node: Node, output: Placement, placements: Mapping[str, Placement], forms: Forms, target: Target
+    node: Node, output: Placement, placements: Mapping[str, Placement], math_mode: MathMode, target: Target
 ) -> KernelSource:
     """The kernel of a node with a Load, a Reduction or a Gather.
 
-    output: where the result is written. placements: of each operand, by name. forms: their forms. On a CPU the driver
-    chooses the local size.
+    output: where the result is written. placements: of each operand, by name. math_mode: of its functions.
+    On a CPU the driver chooses the local size.
     """
     gpu = target.kind == "gpu"
-    emitter = Emitter.storing(forms, output.storage)
+    emitter = Emitter.storing(math_mode, output.storage)
     reduction = node.operation.reduction if isinstance(node.operation, Gather) else node.operation
     window = window_of(node) if isinstance(reduction, Reduction) else ()
     folded = _packed_axis(node, output, placements) if window else None

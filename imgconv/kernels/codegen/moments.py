@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import ceil, isqrt, prod
 
-from imgconv.graph.expression import Apply, Argument, Expression, Forms, Literal, apply, substitute
+from imgconv.graph.expression import Apply, Argument, Expression, MathMode, Literal, apply, substitute
 from imgconv.graph.index import Index, Variable, constant, variable, variable_index
 from imgconv.graph.nodes import IDENTITY, Graph, Load, Node, Operand, Reduction
 from imgconv.graph.view import Shape, identity
@@ -163,11 +163,11 @@ def find_parts(moments: Moments, placed: PlacedRows, target: Target, name: str) 
 
 
 def moments_maker(
-    moments: Moments, lanes: Variable, output: Placement, placements: Mapping[str, Placement], forms: Forms,
+    moments: Moments, lanes: Variable, output: Placement, placements: Mapping[str, Placement], math_mode: MathMode,
     target: Target,
 ) -> RowsMaker:
     """Returns the maker of statements for the rows."""
-    maker = RowsMaker(moments.rows, lanes, output, placements, forms, target, lanes_last=True)
+    maker = RowsMaker(moments.rows, lanes, output, placements, math_mode, target, lanes_last=True)
     maker.most_kept = 0
     return maker
 
@@ -200,11 +200,11 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Fixed, Parts] | Non
 
 def kernel(step: Step[Fixed, Parts], emitting: Emitting) -> KernelSource:
     """The kernel of one of the two launches."""
-    parts, forms, output = step.details, emitting.forms_of(step.output), step.output
+    parts, math_mode, output = step.details, emitting.math_mode_of(step.output), step.output
     outside = {name: each for name, each in step.places.items() if name != parts.name}
-    maker = moments_maker(parts.moments, parts.lanes, output, outside, forms, emitting.target)
+    maker = moments_maker(parts.moments, parts.lanes, output, outside, math_mode, emitting.target)
     if parts.apply:
-        maker.emitter.digits = digits_of(forms, output.storage)
+        maker.emitter.digits = digits_of(math_mode, output.storage)
     maker.emitter.helpers.append(JOIN)
     maker.emitter.lines += [f"float4 {name} = (float4)(0.0f);" for name in NAMES]
     if parts.apply:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import ceil, prod
 from typing import Any, Literal
 
-from imgconv.graph.expression import Forms, literal_text
+from imgconv.graph.expression import MathMode, literal_text
 from imgconv.graph.index import Index, Variable, constant, unflatten, variable, variable_index
 from imgconv.graph.nodes import Graph, Node, Operand, Reduction
 from imgconv.graph.view import Shape
@@ -97,8 +97,8 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Fixed, PlacedRows] 
 
 
 def kernel(step: Step[Fixed, PlacedRows], emitting: Emitting) -> KernelSource:
-    rows, lanes, forms = step.details.rows, step.details.lanes, emitting.forms_of(step.output)
-    return RowsMaker(rows, lanes, step.output, step.places, forms, emitting.target).make()
+    rows, lanes, math_mode = step.details.rows, step.details.lanes, emitting.math_mode_of(step.output)
+    return RowsMaker(rows, lanes, step.output, step.places, math_mode, emitting.target).make()
 
 
 TEMPLATE = fixed_template("rows", "generated", nodes, place, kernel)
@@ -150,11 +150,11 @@ class RowsMaker:
     """
 
     def __init__(
-        self, rows: Rows, lanes: Variable, output: Placement, placements: Mapping[str, Placement], forms: Forms,
+        self, rows: Rows, lanes: Variable, output: Placement, placements: Mapping[str, Placement], math_mode: MathMode,
         target: Target, lanes_last: bool = False,
     ) -> None:
         self.rows, self.output, self.placements, self.target = rows, output, placements, target
-        self.emitter = Emitter(forms)
+        self.emitter = Emitter(math_mode)
         self.folded = lanes.name.startswith("r")  # the lanes are positions of one row, not rows
         self.lanes = lanes
         row_shape, step_shape = self._quads("o", rows.shape), self._quads("r", rows.window)
@@ -204,7 +204,7 @@ class RowsMaker:
         emitter, last = self.emitter, self.rows.last
         for node in self.rows.reductions:
             self._reduce(node)
-        emitter.digits = digits_of(emitter.forms, self.output.storage)
+        emitter.digits = digits_of(emitter.math_mode, self.output.storage)
         if self.group > 1 and self.count % self._rows_of_group():
             emitter.lines.append(f"if (get_global_id(1) >= {self.count}) return;")
         if isinstance(last.operation, Reduction):

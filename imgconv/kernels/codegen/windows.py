@@ -52,7 +52,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Fixed, Sharing] | N
 def kernel(step: Step[Fixed, Sharing], emitting: Emitting) -> KernelSource:
     (node,), output, placements, sharing, target = step.nodes, step.output, step.places, step.details, emitting.target
     operation = operation_as(Reduction, node)
-    emitter = Emitter.storing(emitting.forms_of(output), output.storage)
+    emitter = Emitter.storing(emitting.math_mode_of(output), output.storage)
     shape, window = output.shape, window_of(node)
     blocks = tuple(ceil(n / sharing.block) if a == sharing.axis else n for a, n in enumerate(shape))
     grid, x, y = grid_of(output.layout, blocks, target.kind == "gpu")

@@ -100,8 +100,8 @@ def kernel(step: Step[Problem, ConvDetails], chosen: Specialisation, emitting: E
         node = replace(node, epilogue=scaled(node.epilogue, BYTE_SCALE))
     packed = PackedWeights(weights, problem, chosen.block_quads, chosen.winograd, chosen.weights_in_buffer, dtype)
     storage = emitting.packed(f"{node.output.name}.weights", packed)
-    forms = emitting.forms_of(step.output)
-    return convolution_kernel(node, problem, chosen, step.output, step.places, storage, forms)
+    math_mode = emitting.math_mode_of(step.output)
+    return convolution_kernel(node, problem, chosen, step.output, step.places, storage, math_mode)
 
 
 def _dtype_of_bytes(in_buffer: bool, exact: bool, target: Target) -> DType | None:
@@ -119,10 +119,10 @@ def _of_integers(step: Step[Problem, ConvDetails], chosen: Specialisation, emitt
     packed = QuantizedWeights(weights, step.problem, chosen.block_quads, levels.low)
     storage = emitting.packed(f"{node.output.name}.weights", packed)
     node = replace(node, epilogue=scaled(node.epilogue, levels.scale))
-    forms = emitting.forms_of(step.output)
+    math_mode = emitting.math_mode_of(step.output)
     dot_product = emitting.target.dot_product
     return convolution_kernel(
-        node, step.problem, chosen, step.output, step.places, storage, forms, dot_product=dot_product
+        node, step.problem, chosen, step.output, step.places, storage, math_mode, dot_product=dot_product
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from math import ceil
 
 from imgconv.dtype import DOT_PRODUCTS, FLOAT16, FLOAT32, INT8, UINT32, DotProduct, DType
-from imgconv.graph.expression import Forms
+from imgconv.graph.expression import MathMode
 from imgconv.graph.index import Index, Variable, constant, variable, variable_index
 from imgconv.graph.nodes import Convolution, Node, Operand
 from imgconv.graph.quantization import Quantization
@@ -46,18 +46,18 @@ def reads_factors(factors: Operand, place: Placement) -> bool:
 
 def convolution_kernel(
     node: Node, problem: Problem, chosen: Specialisation, output: Placement, placements: Mapping[str, Placement],
-    weights: Texture | HostBuffer, forms: Forms, dot_product: DotProduct = "",
+    weights: Texture | HostBuffer, math_mode: MathMode, dot_product: DotProduct = "",
 ) -> KernelSource:
     """The kernel of a convolution: conv.cl, or depthwise.cl or conv_tiled.cl if these are for it.
 
-    output, placements: where the node's output and operands lie. weights: packed for the chosen block. forms: the
-    forms of the epilogue's; it is `scaled` if weights are bytes of an image. dot_product: see Target.
+    output, placements: where the node's output and operands lie. weights: packed for the chosen block. math_mode: of
+    the epilogue, which is `scaled` if weights are bytes of an image. dot_product: see Target.
     """
     x = placements[node.operands[0].value]
     starts = chosen.parts == chosen.vector_quads == 1 and not (chosen.winograd or problem.integers)
     whole = chosen.parts == 1 and problem.filters % LANES == 0 and output.texture.tiling.is_one_image
     dtype = problem.accumulator if whole else FLOAT32
-    epilogue = build_epilogue(node, output, placements, forms, starts=starts, dtype=dtype, written=True)
+    epilogue = build_epilogue(node, output, placements, math_mode, starts=starts, dtype=dtype, written=True)
     helpers: list[str] = []
     constants = output_constants(output, problem.filters, epilogue, helpers) | {
         "START": epilogue.start, "START_LOADS(quad)": epilogue.start_loads,

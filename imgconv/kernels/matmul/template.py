@@ -12,7 +12,7 @@ from typing import Literal
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.graph.expression import Forms
+from imgconv.graph.expression import MathMode
 from imgconv.graph.index import Index, Variable, constant, unflatten, variable, variable_index
 from imgconv.graph.nodes import Convolution, Node, Operand, Product
 from imgconv.graph.view import View, axis_variables, identity, transpose
@@ -254,14 +254,14 @@ def _ends_with_tensor(operand: Operand, placement: Placement) -> bool:
 
 def product_kernel(
     node: Node, problem: Problem, chosen: Specialisation, output: Placement, placements: Mapping[str, Placement],
-    padded_inner: bool, forms: Forms,
+    padded_inner: bool, math_mode: MathMode,
 ) -> KernelSource:
     """The kernel of a product: matmul.cl. padded_inner: whether K is a multiple of four or B has zero rows past K."""
     a, b = (placements[o.value] for o in node.operands)
     left, right = node.operands
     where_a = _address(left, a, "a")[:2]
     where_b = (_address(_transposed(right), b, "a") if problem.transposed else _address(right, b, "b"))[:2]
-    epilogue = build_epilogue(node, output, placements, forms, written=True)
+    epilogue = build_epilogue(node, output, placements, math_mode, written=True)
     helpers: list[str] = []
     inside = (False, False)
     largest = max(
@@ -379,8 +379,8 @@ def _padded_matrix(placing: Placing, node: Node, operand: Operand, array: Array)
 
 def kernel(step: Step[Problem, bool], chosen: Specialisation, emitting: Emitting) -> KernelSource:
     """The kernel of a Step. Its details: whether A's lanes past K meet zeros in B."""
-    forms = emitting.forms_of(step.output)
-    return product_kernel(step.nodes[0], step.problem, chosen, step.output, step.places, step.details, forms)
+    math_mode = emitting.math_mode_of(step.output)
+    return product_kernel(step.nodes[0], step.problem, chosen, step.output, step.places, step.details, math_mode)
 
 
 TEMPLATE = Template(

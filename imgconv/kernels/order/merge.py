@@ -112,10 +112,10 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, Order]:
 
 def kernel(step: Step[Problem, Order], chosen: Specialisation, emitting: Emitting) -> KernelSource:
     (node,), problem, output = step.nodes, step.problem, step.output
-    forms, helpers = emitting.forms_of(step.output), list[str]()
-    epilogue = build_epilogue(node, output, step.places, forms)
-    positions, read_positions = order.row_function(node.operands[0], step.places, forms, "p_")
-    rows, read_row = order.row_function(node.operands[1], step.places, forms, "r_")
+    math_mode, helpers = emitting.math_mode_of(step.output), list[str]()
+    epilogue = build_epilogue(node, output, step.places, math_mode)
+    positions, read_positions = order.row_function(node.operands[0], step.places, math_mode, "p_")
+    rows, read_row = order.row_function(node.operands[1], step.places, math_mode, "r_")
     read = [*positions.arguments, *rows.arguments]
     items = chosen.merge_items
     largest = max(problem.rows, problem.size, GROUP + problem.count, output.texture.tiling.width)

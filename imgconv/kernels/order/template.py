@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, prod
 
-from imgconv.graph.expression import Forms
+from imgconv.graph.expression import MathMode
 from imgconv.graph.index import Index, Variable, unflatten, variable, variable_index
 from imgconv.graph.nodes import Node, Operand, Order
 from imgconv.kernels.codegen.access import LANE, SHORT_LIMIT, Emitter, KernelArgument, named_function
@@ -104,9 +104,9 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, Order]:
 
 def kernel(step: Step[Problem, Order], chosen: Specialisation, emitting: Emitting) -> KernelSource:
     (node,), problem, output = step.nodes, step.problem, step.output
-    forms, helpers = emitting.forms_of(step.output), list[str]()
-    epilogue = build_epilogue(node, output, step.places, forms)
-    rows, call = row_function(node.operands[0], step.places, forms, "r_")
+    math_mode, helpers = emitting.math_mode_of(step.output), list[str]()
+    epilogue = build_epilogue(node, output, step.places, math_mode)
+    rows, call = row_function(node.operands[0], step.places, math_mode, "r_")
     local = (chosen.order_items, 1, 1)
     largest = max(problem.rows, problem.size, output.texture.tiling.width)
     constants: dict[str, str | int] = {
@@ -124,13 +124,13 @@ def kernel(step: Step[Problem, Order], chosen: Specialisation, emitting: Emittin
 
 
 def row_function(
-    operand: Operand, places: Mapping[str, Placement], forms: Forms, prefix: str
+    operand: Operand, places: Mapping[str, Placement], math_mode: MathMode, prefix: str
 ) -> tuple[Emitter, str]:
     """The function that reads a quad of a row: its arguments and definition, and the text of a call.
 
     prefix: of its arguments' names.
     """
-    emitter = Emitter(forms, prefix=prefix)
+    emitter = Emitter(math_mode, prefix=prefix)
     *lead, size = operand.view.shape
     position = [*unflatten(variable("row", prod(lead)), tuple(lead))]
     position.append(variable("quad", ceil(size / LANES)) * LANES + variable_index(LANE))

@@ -9,7 +9,7 @@ from math import ceil
 import numpy
 
 from imgconv.errors import ResourceError
-from imgconv.graph.expression import Expression, Forms, argument_numbers, operations
+from imgconv.graph.expression import Expression, MathMode, argument_numbers, operations
 from imgconv.graph.index import Index, Variable, constant, variable, variable_index
 from imgconv.graph.nodes import Node, Operand, Recurrence
 from imgconv.graph.view import identity
@@ -155,8 +155,8 @@ def kernel(step: Step[Problem, Recurrence], chosen: Specialisation, emitting: Em
     (node,), problem, output = step.nodes, step.problem, step.output
     weights = step.places[node.operands[1].value].texture
     helpers = list[str]()
-    epilogue = build_epilogue(node, output, step.places, emitting.forms_of(step.output))
-    functions = _Functions(step.details, node, step.places, emitting.forms_of(step.output))
+    epilogue = build_epilogue(node, output, step.places, emitting.math_mode_of(step.output))
+    functions = _Functions(step.details, node, step.places, emitting.math_mode_of(step.output))
     local = (chosen.recurrent_items, 1, 1)
     rows = weights.shape[1]
     largest = max(problem.gates * problem.quads, problem.directions * rows, output.texture.tiling.width)
@@ -184,8 +184,8 @@ def kernel(step: Step[Problem, Recurrence], chosen: Specialisation, emitting: Em
 class _Functions:
     """The functions of a Recurrence's expressions: their text, macros that call them, and the images that they read."""
 
-    def __init__(self, operation: Recurrence, node: Node, places: Mapping[str, Placement], forms: Forms) -> None:
-        self.operation, self.node, self.places, self.forms = operation, node, places, forms
+    def __init__(self, operation: Recurrence, node: Node, places: Mapping[str, Placement], math_mode: MathMode) -> None:
+        self.operation, self.node, self.places, self.math_mode = operation, node, places, math_mode
         self.arguments: list[KernelArgument] = []
         self.helpers: list[str] = []
         inner = self.operation.inner
@@ -229,7 +229,7 @@ class _Functions:
 
     def _emitter(self) -> Emitter:
         """The statements of one function; all functions have the same arguments."""
-        return Emitter(self.forms, prefix="g_", helpers=self.helpers, arguments=self.arguments)
+        return Emitter(self.math_mode, prefix="g_", helpers=self.helpers, arguments=self.arguments)
 
     def _axes(self, operand: Operand, gate: int | None = None) -> dict[Variable, Index]:
         """The view's variables at a quad: of an operand with an axis of steps and one of gates, or with neither."""

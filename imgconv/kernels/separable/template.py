@@ -10,7 +10,7 @@ from math import gcd
 
 from imgconv.config import Sums
 from imgconv.dtype import FLOAT16, FLOAT32, DType
-from imgconv.graph.expression import Forms
+from imgconv.graph.expression import MathMode
 from imgconv.graph.nodes import Convolution, Graph, Node
 from imgconv.kernels.codegen.access import SHORT_LIMIT, KernelArgument, image_type, read_text
 from imgconv.kernels.codegen.epilogue import Epilogue, build_epilogue, output_constants
@@ -79,13 +79,13 @@ def _problem_of(node: Node) -> conv.Problem:
 
 def separable_kernel(
     depthwise: Node, pointwise: Node, problem: Problem, chosen: Specialisation, output: Placement,
-    placements: Mapping[str, Placement], windows: Texture, weights: Texture, forms: Forms,
+    placements: Mapping[str, Placement], windows: Texture, weights: Texture, math_mode: MathMode,
 ) -> KernelSource:
     """The kernel of a pair: separable.cl. windows, weights: the packed weights of the depthwise and the 1x1."""
     first, second = problem.depthwise, problem.pointwise
     x = placements[depthwise.operands[0].value]
     between = placements[depthwise.output.name]
-    before, after = _epilogues(depthwise, pointwise, problem, chosen, between, output, placements, forms)
+    before, after = _epilogues(depthwise, pointwise, problem, chosen, between, output, placements, math_mode)
     helpers: list[str] = []
     products = problem.pointwise.products
     sums = itertools.product(range(chosen.block_columns), range(chosen.block_quads))
@@ -125,16 +125,16 @@ def separable_kernel(
 
 def _epilogues(
     depthwise: Node, pointwise: Node, problem: Problem, chosen: Specialisation, between: Placement, output: Placement,
-    placements: Mapping[str, Placement], forms: Forms,
+    placements: Mapping[str, Placement], math_mode: MathMode,
 ) -> tuple[Epilogue, Epilogue]:
     """The epilogues of both convolutions. Only sums that are half from end to end start with a bias, as those of
     depthwise.cl and conv.cl do, and have epilogues in half, if no lanes need to be cleared."""
     sums = problem.pointwise.accumulator
     half, alone, image = sums == FLOAT16, chosen.parts == 1, output.texture.tiling.is_one_image
     dtype = sums if problem.depthwise.filters % LANES == 0 else FLOAT32
-    before = build_epilogue(depthwise, between, placements, forms, "depthwise_", half, dtype)
+    before = build_epilogue(depthwise, between, placements, math_mode, "depthwise_", half, dtype)
     dtype = sums if alone and image and problem.pointwise.filters % LANES == 0 else FLOAT32
-    after = build_epilogue(pointwise, output, placements, forms, starts=half and alone, dtype=dtype)
+    after = build_epilogue(pointwise, output, placements, math_mode, starts=half and alone, dtype=dtype)
     return before, after
 
 
@@ -216,7 +216,7 @@ def kernel(step: Step[Problem, SeparableDetails], chosen: Specialisation, emitti
     weights = packed(pointwise, step.details.pointwise, problem.pointwise, chosen.block_quads)
     return separable_kernel(
         depthwise, pointwise, problem, chosen, step.output, step.places, windows, weights,
-        emitting.forms_of(step.output),
+        emitting.math_mode_of(step.output),
     )
 
 

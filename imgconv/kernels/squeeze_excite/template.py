@@ -340,7 +340,7 @@ def kernel(step: Step[Problem, SqueezeExciteDetails], chosen: Specialisation, em
     source, output = step.places[x.value].texture, step.output
     squeezed = _epilogue(pools[0], step, emitting, "pool_") if pools else Epilogue("", "(sum)", "", ())
     hidden = _epilogue(first, step, emitting, "hidden_")
-    after = build_epilogue(second, output, step.places, emitting.forms_of(output))
+    after = build_epilogue(second, output, step.places, emitting.math_mode_of(output))
     matrices = [
         expect_texture(emitting.packed(f"{node.output.name}.matrix", matrix))
         for node, matrix in ((first, step.details.first), (second, step.details.second))
@@ -367,7 +367,7 @@ def kernel(step: Step[Problem, SqueezeExciteDetails], chosen: Specialisation, em
 def _epilogue(node: Node, step: AnyStep, emitting: Emitting, prefix: str) -> Epilogue:
     """The epilogue of a node whose result stays in local memory."""
     place = step.places[node.output.name]
-    return build_epilogue(node, place, step.places, emitting.forms_of(place), prefix)
+    return build_epilogue(node, place, step.places, emitting.math_mode_of(place), prefix)
 
 
 def _sizes(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:

@@ -72,10 +72,10 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, Suppressio
 
 def kernel(step: Step[Problem, Suppression], chosen: Specialisation, emitting: Emitting) -> KernelSource:
     (node,), problem, output = step.nodes, step.problem, step.output
-    forms, helpers = emitting.forms_of(step.output), list[str]()
-    epilogue = build_epilogue(node, output, step.places, forms)
-    boxes, read_box = row_function(node.operands[0], step.places, forms, "b_")
-    counts, read_count = row_function(node.operands[1], step.places, forms, "c_")
+    math_mode, helpers = emitting.math_mode_of(step.output), list[str]()
+    epilogue = build_epilogue(node, output, step.places, math_mode)
+    boxes, read_box = row_function(node.operands[0], step.places, math_mode, "b_")
+    counts, read_count = row_function(node.operands[1], step.places, math_mode, "c_")
     read = [*boxes.arguments, *counts.arguments]
     items, overlap = chosen.suppress_items, numpy.float32(step.details.overlap)
     local, largest = (items, 1, 1), max(problem.size, output.texture.tiling.width)

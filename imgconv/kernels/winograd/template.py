@@ -207,7 +207,7 @@ def kernel(step: Step[Problem, None], chosen: Specialisation, emitting: Emitting
     """The kernel of a Step: winograd2d.cl."""
     (node,), problem, output = step.nodes, step.problem, step.output
     source = step.places[node.operands[0].value]
-    epilogue = build_epilogue(node, output, step.places, emitting.forms_of(step.output))
+    epilogue = build_epilogue(node, output, step.places, emitting.math_mode_of(step.output))
     helpers: list[str] = []
     size = [round_up(n, each) for n, each in zip(problem.work_items, chosen.local_size, strict=True)]
     constants: dict[str, str | int] = {
