@@ -106,10 +106,10 @@ def picture_of(frame: VideoFrame, format: Format) -> Array:
         component = _component(frame, format, layout, number)[top : top + height, left : left + width]
         turned = numpy.rot90(component, -frame.rotation // 90)
         shown.append(turned[:, ::-1] if frame.mirror else turned)
-    shape, dtype = array_shape(format, frame.size), array_dtype(format)
+    shape, dtype = array_shape(format, frame.picture_size), array_dtype(format)
     if shared == (1, 1):
         return numpy.stack(shown, axis=2).astype(dtype).reshape(shape)
-    rows, columns = frame.size[1] // shared[1], frame.size[0] // shared[0]
+    rows, columns = frame.picture_size[1] // shared[1], frame.picture_size[0] // shared[0]
     colors = [
         numpy.floor(each.reshape(rows, shared[1], columns, shared[0]).mean((1, 3)) + 0.5) for each in shown[1:]
     ]

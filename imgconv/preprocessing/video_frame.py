@@ -98,7 +98,7 @@ class VideoFrame:
         return self.region or (0, 0, self.width, self.height)
 
     @property
-    def size(self) -> Size:
+    def picture_size(self) -> Size:
         """Width and height of the picture: of the region after the rotation."""
         _, _, width, height = self.window
         return (height, width) if self.rotation % 180 else (width, height)
@@ -113,7 +113,7 @@ class VideoFrame:
         )[turns]
         if self.mirror:
             for numbers in (column, row):
-                numbers[:2] = numbers[0] + numbers[1] * (self.size[0] - 1), -numbers[1]
+                numbers[:2] = numbers[0] + numbers[1] * (self.picture_size[0] - 1), -numbers[1]
         return [*column, *row]
 
 
@@ -175,7 +175,7 @@ class PackedFrame:
     @staticmethod
     def of(frame: VideoFrame, format: Format) -> PackedFrame:
         """Raises InputError for a frame that has no such format, and for a plane that ends before its last pixel."""
-        array_shape(format, frame.size)  # raises for pixels that share no color
+        array_shape(format, frame.picture_size)  # raises for pixels that share no color
         layout = next((each for each in LAYOUTS[format] if len(each.pixel_strides) == len(frame.planes)), None)
         if layout is None:
             counts = " or ".join(str(len(each.pixel_strides)) for each in LAYOUTS[format])
@@ -209,7 +209,7 @@ class PackedFrame:
         header[: len(numbers)] = numbers
         arrays = [(to, _memory(begin, end, frame)) for to, begin, end in parts]
         parts_and_header = [(0, header.view(numpy.uint8)), *arrays]
-        return PackedFrame(format, frame.size, parts_and_header, total, memory=memory)
+        return PackedFrame(format, frame.picture_size, parts_and_header, total, memory=memory)
 
     @property
     def shape(self) -> tuple[int, ...]:
