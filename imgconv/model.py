@@ -226,7 +226,7 @@ class Model:
         A size that the model leaves open becomes the picture's. Shares the weights with this model.
         Raises InputError for a setting that does not fit, ConfigError for a compiled file, and what `load` raises.
         """
-        from imgconv.preprocessing.stage import PICTURE, array_shape, picture_stage
+        from imgconv.preprocessing.stage import PICTURE, array_shape, stage_for_input
 
         how = {
             "resize": resize, "filter": filter, "order": order, "scale": scale, "mean": _each(mean), "std": _each(std),
@@ -239,7 +239,7 @@ class Model:
         shapes = dict(self._source.shapes)
         if self._source.picture:
             shapes.pop(PICTURE, None)
-        stage = picture_stage(self._source.declared_inputs(), shapes, how, input)
+        stage = stage_for_input(self._source.declared_inputs(), shapes, how, input)
         shapes.pop(PICTURE, None)  # if the model's own input has the name, the stage has its sizes
         if size:
             shapes[PICTURE] = array_shape(format, (size[1], size[0]))

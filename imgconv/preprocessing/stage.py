@@ -127,7 +127,7 @@ def _picture_shape(shapes: Shapes) -> Sequence[int]:
     return shape
 
 
-def picture_stage(
+def stage_for_input(
     declared: Declared, shapes: Shapes, how: Mapping[str, Any], name: str | None = None
 ) -> PictureStage:
     """The stage for the named input, or for the one input that takes a picture.
