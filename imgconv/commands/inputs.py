@@ -95,7 +95,7 @@ def load_model(options: argparse.Namespace, shapes: Shapes, progress: Progress) 
     )
 
 
-def read_given(options: argparse.Namespace) -> GivenInputs:
+def parse_inputs(options: argparse.Namespace) -> GivenInputs:
     """Reads --input and --shape, and finds the input for options.pictures. Raises ModelError, InputError."""
     declared = declared_of(options.model)
     unknown = [name for name, _ in options.input if name not in declared]
@@ -147,7 +147,7 @@ def read_cases(options: argparse.Namespace, case: str | None = None) -> tuple[li
 
     Second, the shapes to import the model with. Raises ModelError and InputError; the pictures must be of one size.
     """
-    given = read_given(options)
+    given = parse_inputs(options)
     if case:
         arrays = read_case(case) | dict(given.arrays)
         return [arrays], {**given.shapes, **{name: array.shape for name, array in arrays.items()}}

@@ -9,7 +9,7 @@ from pathlib import Path
 from imgconv.arrays import Array, Shapes
 from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, add_precision_argument
 from imgconv.commands.arguments import add_strict_argument, check_sizes, positive
-from imgconv.commands.inputs import load_model, read_given
+from imgconv.commands.inputs import load_model, parse_inputs
 from imgconv.files.disk import check_folder, written_whole
 from imgconv.preprocess import read_picture
 from imgconv.reports import terminal
@@ -73,7 +73,7 @@ def execute(options: argparse.Namespace) -> None:
 def read_inputs(options: argparse.Namespace) -> tuple[dict[str, Array], Shapes]:
     """The given arrays by input name, and the shapes to load with. Raises InputError, ModelError."""
     options.pictures = [options.picture] if options.picture else []
-    given = read_given(options)
+    given = parse_inputs(options)
     arrays, shapes = given.with_picture(read_picture(options.picture) if options.picture else None)
     check_sizes(given.missing, shapes)
     return arrays, shapes

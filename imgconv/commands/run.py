@@ -16,7 +16,7 @@ from typing import Any
 from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, add_precision_argument, count
 from imgconv.commands.arguments import add_strict_argument, number, positive
 from imgconv.commands.dispatch import devices_of, dispatch
-from imgconv.commands.inputs import check_complete, read_given
+from imgconv.commands.inputs import check_complete, parse_inputs
 from imgconv.commands.journal import Journal
 from imgconv.commands.loader import cores, results, worker_count
 from imgconv.commands.outcome import DeviceSummary, Result, is_folder
@@ -156,7 +156,7 @@ def read_command_line(options: argparse.Namespace) -> CommandLine:
         if options.devices:
             raise InputError("--devices gives results as they are done, not in the order of a video: leave it out")
     options.pictures = expanded(options.pictures)
-    given = read_given(options)
+    given = parse_inputs(options)
     check_complete(options, given)
     line = CommandLine.of(options, given, describe(options, given.description))
     for path in (options.output, options.save):
