@@ -96,7 +96,7 @@ def measured_blocks(
     while True:
         several = [block for block in blocks if len(block.names) > 1]
         splitting = [block for block in several if block.size > least]
-        if not splitting or together(several) <= most / 2:
+        if not splitting or combined_error(several) <= most / 2:
             return blocks, True
         largest = max(splitting, key=lambda block: block.error)
         if not budget.has_more_than(reserve + PARTS_OF_BLOCK):
@@ -109,7 +109,7 @@ def measured_blocks(
             blocks.append(Block(part, cost(frozenset(part)), sum(sizes[name] for name in part)))
 
 
-def together(blocks: Collection[Block]) -> float:
+def combined_error(blocks: Collection[Block]) -> float:
     """The error of all these blocks by the rule of squares."""
     return float(sum(block.error**2 for block in blocks) ** 0.5)
 
@@ -126,5 +126,5 @@ def without_room(blocks: Collection[Block], most: float) -> list[Block]:
     """
     narrow: list[Block] = []
     for block in reversed(by_worth(blocks)):
-        narrow += [block] if together([*narrow, block]) <= most else []
+        narrow += [block] if combined_error([*narrow, block]) <= most else []
     return [block for block in blocks if block not in narrow]
