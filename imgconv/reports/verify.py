@@ -53,8 +53,8 @@ class Layer:
     relative; None if half was not run, or the value is only in local memory. problem: why it is over a bound, or "".
     sums: how its convolution sums in the half plan: "float", "runs" or "half"; empty for others. is_output: whether it
     is an output of the model. fault: of an output, the problem that the model is judged by. in_half: of an output, the
-    problem that it would have in half, which is not judged. unstable: the error of onnxruntime from itself with moved
-    inputs, if that explains the difference.
+    problem that it would have in half, which is not judged. unstable: the error of onnxruntime from itself with
+    perturbed inputs, if that explains the difference.
     """
 
     name: str
@@ -136,15 +136,15 @@ def verify(
     judged = [_judged(layer, expected.get(layer.name), bound, judge_half) for layer in layers]
     if is_quantised(graph) and any(each.fault for each in judged):
         if progress:
-            progress(0, 0, "running onnxruntime with moved inputs")
-        other = reference(path, graph, moved(inputs))
+            progress(0, 0, "running onnxruntime with perturbed inputs")
+        other = reference(path, graph, perturbed(inputs))
         layers = [_compared(layer, expected.get(layer.name), other.get(layer.name), bound / 10) for layer in layers]
         judged = [_judged(layer, expected.get(layer.name), bound, judge_half) for layer in layers]
     return judged
 
 
-def moved(inputs: Arrays) -> dict[str, Array]:
-    """Inputs with each float next to its number, above or below: moved by 1e-7 of it at most."""
+def perturbed(inputs: Arrays) -> dict[str, Array]:
+    """Inputs with each float next to its number, above or below: perturbed by 1e-7 of it at most."""
     random, made = numpy.random.default_rng(1), {}
     for name, array in inputs.items():
         is_float = array.dtype in (numpy.float32, numpy.float64)
@@ -154,7 +154,7 @@ def moved(inputs: Arrays) -> dict[str, Array]:
 
 
 def _compared(layer: Layer, expected: Any, other: Any, bound: float) -> Layer:
-    """The layer, unstable if moved inputs take onnxruntime itself over the bound, and explain the layer's difference.
+    """The layer, unstable if perturbed inputs take onnxruntime itself over the bound, and explain its difference.
 
     In a quantised network the least change decides to which of two levels a number between them is rounded.
     """
