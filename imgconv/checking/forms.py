@@ -100,8 +100,8 @@ def _reductions(size: int, c: int) -> Iterator[Graph]:
 def _products(rows: int) -> Iterator[Graph]:
     a, b = Tensor.input("a", (2, rows, 24)), Tensor.input("b", (2, 24, 18))
     yield _graph("product", a @ b, a, b)
-    turned = Tensor.input("b", (2, 18, 24))
-    yield _graph("product with a transposed matrix", a @ turned.transpose(0, 2, 1), a, turned)
+    transposed = Tensor.input("b", (2, 18, 24))
+    yield _graph("product with a transposed matrix", a @ transposed.transpose(0, 2, 1), a, transposed)
     yield _graph("product with known weights", (a @ _constant(24, 30)).relu(), a)
 
 

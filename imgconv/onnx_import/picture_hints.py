@@ -52,10 +52,10 @@ def hints_of(proto: onnx.ModelProto, name: str) -> PictureHints:
     labels = _names(about.get("names", ""))
     if "character" in about:  # RapidOCR's recognizers of text: a character a line
         labels, head = tuple(about["character"].split("\n")), "ctc"
-    return PictureHints(found, labels, head, _is_turned(proto.graph, name))
+    return PictureHints(found, labels, head, _is_transposed(proto.graph, name))
 
 
-def _is_turned(graph: onnx.GraphProto, name: str) -> bool:
+def _is_transposed(graph: onnx.GraphProto, name: str) -> bool:
     """Returns whether the first nodes after an input move its last axis to the second place."""
     while True:
         after = [node for node in graph.node if name in node.input and node.op_type != "Shape"]
