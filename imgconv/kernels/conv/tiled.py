@@ -50,7 +50,7 @@ def tiled_group(problem: Problem, chosen: Specialisation, items: int = 128) -> t
     def started(group: tuple[int, int, int]) -> int:
         return prod(round_up(n, size) for n, size in zip(blocks, group, strict=True))
 
-    def rank(group: tuple[int, int, int]) -> tuple[int, ...]:
+    def waste(group: tuple[int, int, int]) -> tuple[int, ...]:
         texels = local_texels_of(group, problem, chosen)
         if chosen.keep == "texel":
             # Local memory serves items that read the same address at once. In a wave two items wide, these are reads
@@ -63,7 +63,7 @@ def tiled_group(problem: Problem, chosen: Specialisation, items: int = 128) -> t
     longest = 32 if chosen.keep == "texel" else 16
     groups = groups_of(items, longest, longest)
     fewest = min(map(started, groups))
-    return min(groups, key=rank)
+    return min(groups, key=waste)
 
 
 @cache
