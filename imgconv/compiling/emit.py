@@ -80,7 +80,7 @@ class LaunchEmitter:
             return "exact"
         if not self.target.native_functions:
             return "of numbers"
-        return "in place of halves" if output.storage.name in self.placed.in_place_of_halves else "to halves"
+        return "kept in float" if output.storage.name in self.placed.kept_in_float else "to halves"
 
     def fold(
         self, steps: Iterable[ChosenStep], launches: Iterable[Launch], folded: Mapping[Texture, Texture]

@@ -33,7 +33,7 @@ def lower(
     lasting, alignment = frozenset(placed.states), target.workspace
     alive = most_alive(launches, lasting)
     regions = assign_regions(launches, lasting, alignment) if alignment else {}
-    slots = assign_slots(launches, lasting | regions.keys(), target.limits, placed.in_place_of_halves)
+    slots = assign_slots(launches, lasting | regions.keys(), target.limits, placed.kept_in_float)
     folded = {t: replace(t, tiling=tiling) for t, (_, tiling) in slots.items() if t.tiling != tiling}
     if folded:
         launches = emitter.fold(steps, launches, folded)

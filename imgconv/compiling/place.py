@@ -32,7 +32,7 @@ class Placed:
 
     placements: of each stored value. input_buffers, output_buffers: by name. known: the arrays of textures that hold
     constants. constant_outputs: the arrays of outputs that depend on no input. states: textures that keep their content
-    from run to run. in_place_of_halves: float values that would be halves but for the settings' precision.
+    from run to run. kept_in_float: float values that would be halves but for the settings' precision.
     """
 
     steps: tuple[AnyStep, ...]
@@ -42,7 +42,7 @@ class Placed:
     known: Mapping[Texture, Array]
     constant_outputs: Arrays
     states: tuple[Texture, ...]
-    in_place_of_halves: frozenset[str]
+    kept_in_float: frozenset[str]
 
 
 def place(graph: Graph, config: Config, target: Target, states: Mapping[str, str]) -> Placed:
@@ -53,7 +53,7 @@ def place(graph: Graph, config: Config, target: Target, states: Mapping[str, str
     lasting = placer.place_outputs()
     return Placed(
         tuple(placer.steps), placer.placements, placer.input_buffers, placer.output_buffers,
-        placer.known, placer.constant_outputs, lasting, placer.in_place_of_halves(),
+        placer.known, placer.constant_outputs, lasting, placer.kept_in_float(),
     )
 
 

@@ -253,7 +253,7 @@ class Textures:
             return True
         return any(self.keeps_float(part, precision) for part, (owner, _) in self.inside.items() if owner == name)
 
-    def in_place_of_halves(self) -> frozenset[str]:
+    def kept_in_float(self) -> frozenset[str]:
         """The values in float textures that would be half but for the settings' precision.
 
         None if all textures are float: the plan gives what a float plan gives.

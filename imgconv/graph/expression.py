@@ -27,7 +27,7 @@ LONGEST_TEXT = 10_000
 # How exact a kernel's functions are: for all floats, as ONNX says; for arguments without NaN; the same where the
 # device's native functions are exact enough, for halves and for what FLOAT16 keeps in float; the device's native ones,
 # if there are.
-MathMode = OneOf["exact", "of numbers", "to halves", "in place of halves", "native"]
+MathMode = OneOf["exact", "of numbers", "to halves", "kept in float", "native"]
 # The digits that a result needs: a float's; most of them, so that it may be some units in the last place off; a half's.
 Digits = OneOf["all", "most", "half"]
 # The operations whose texts for half have most digits at every argument, if the device's native functions are exact

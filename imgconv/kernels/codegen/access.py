@@ -270,7 +270,7 @@ def _signature(tiling: Tiling) -> str:
 
 def digits_of(math_mode: MathMode, storage: Texture | HostBuffer) -> Digits:
     """The digits that a result needs which is stored there."""
-    if math_mode == "in place of halves":
+    if math_mode == "kept in float":
         return "half" if storage.dtype == FLOAT16 else "most"
     return "half" if math_mode == "to halves" and storage.dtype == FLOAT16 else "all"
 

@@ -59,7 +59,7 @@ FAULTS = (
     ),
     Fault(
         "compiling/emit.py", "what a plan in half keeps in float is computed by other kernels than halves",
-        '"in place of halves" if', '"of numbers" if', ("compiling/test_plan.py",),
+        '"kept in float" if', '"of numbers" if', ("compiling/test_plan.py",),
     ),
     Fault(
         "graph/expression.py", "exp(x) - 1 of what stays float has too few digits near zero",
