@@ -22,6 +22,9 @@ def share_weights(blobs: BlobWriter, plans: Sequence[tuple[Plan, Mapping[str, Ar
     """Makes the weights that plans pack views of the constants of their graphs, which come with each plan."""
     traced: list[tuple[Array, Array, Array]] = []  # packed, its constant, and the places of its numbers in there
     for plan, constants in plans:
+        for constant in constants.values():
+            if constant.dtype == numpy.float16:
+                blobs.add_rounded(constant.astype(numpy.float32), constant)  # of plain forms
         for storage, packed in plan.content.items():
             found = _trace(plan, storage, constants)
             if found is not None:

@@ -11,6 +11,7 @@ import pytest
 from graphs import const
 from snapshots import DEVICES
 
+from imgconv.checking.launch_checks import with_checks
 from imgconv.compiling.compiler import compile_graph
 from imgconv.compiling.plan import Launch
 from imgconv.config import Config
@@ -124,3 +125,18 @@ def test_a_view_is_of_one_shape() -> None:
         made = {"stored": "", "tables": [], "limits": [], "counts": [], **blobs.array(array)}
         content = [bytes(part) for part in blobs.parts]
         numpy.testing.assert_array_equal(read_array(SimpleNamespace(**made), lambda n: content[n]), array)
+
+
+def test_plain_forms_of_halves_are_halves(tmp_path: Path) -> None:
+    """Plain forms take float weights. Those of a network of halves are in the file once, as halves."""
+    x, weights = Tensor.input("x", (1, 12, 9, 10), "float16"), const(64, 12, 3, 3).numpy().astype(numpy.float16)
+    graph = build_graph({"y": x.conv2d(Tensor.constant(weights))}, [x])
+    graph, plan = compile_graph(graph, Config(1), DEVICES["small gpu"])
+    made = with_checks(PlanFor(plan, "d", DEVICES["small gpu"]), graph, Config(1), {})
+    save_model(tmp_path / "m", graph, Config(1), [made])
+    saved = SavedModel.open(tmp_path / "m")
+    spares = [each.content for each in saved.table.plans[0].spare_storages if each.content is not None]
+    found = [read_array(each, saved._blob) for each in spares]
+    assert any(each.dtype == numpy.float32 and each.size == weights.size for each in found)
+    assert any(numpy.array_equal(each.reshape(-1), weights.reshape(-1)) for each in found)
+    assert sum(place.bytes for place in saved.table.blobs) <= weights.nbytes + 1024
