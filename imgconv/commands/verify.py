@@ -30,7 +30,8 @@ DESCRIPTION = f"""\
 Run a model here and with onnxruntime, and print the difference of each output. If one is over its bound, the exit
 status is 1. The table of layers shows where a difference begins, and names the first layer over a bound; that alone is
 no fault if the outputs are right. In a quantised network a number may round to either of two levels: a difference
-counts as right if onnxruntime's own results differ by as much when its inputs change by 1e-7.
+counts as right if onnxruntime's own results differ by as much when its inputs change by 1e-7, or with and without its
+graph optimisations.
 
 With --float16, FLOAT16 or --precision FILE, half is judged too: what imgconv run computes with these settings. Without
 them one line says how far off the outputs would be with everything in half. A relative error is a difference divided by
@@ -163,7 +164,7 @@ def conditional(problem: str) -> str:
 
 def _verdict(layer: Layer) -> tuple[str, ...]:
     shape = "x".join(map(str, layer.shape)) or "scalar"
-    by_itself = f"right; onnxruntime differs from itself by {layer.unstable or 0:.2g} if its inputs change by 1e-7"
+    by_itself = f"right; onnxruntime differs from itself by {layer.unstable or 0:.2g} {layer.yardstick}"
     verdict = layer.fault or (by_itself if layer.unstable else "right")
     return layer.name, shape, _shown(layer.float_error), _shown(layer.half_error), verdict
 
