@@ -78,7 +78,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     meaning.add_argument("--labels", metavar="FILE", help="names of the classes, one per line")
     meaning.add_argument("--top", type=count, metavar="N", help="classes to print (default: 5)")
     meaning.add_argument("--score", type=number, metavar="SCORE", help="the lowest score of a detection")
-    meaning.add_argument("--overlap", type=number, metavar="PART", help="the largest overlap of two detections")
+    meaning.add_argument(
+        "--overlap", "--iou", type=number, metavar="PART", help="the largest overlap of two detections"
+    )
     meaning.add_argument(
         "--recognizer", metavar="MODEL", help="a model that reads the lines which --task text finds, such as PP-OCR's"
     )

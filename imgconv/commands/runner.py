@@ -183,7 +183,9 @@ class Pictures:
         if not self.line.given.target:
             return ""
         guess = "; guessed, else give --scale, --mean, --std" if self.line.guesses else ""
-        return as_text(self._preparation, self.size, self.may_tile) + guess
+        frame = self.line.given.frame
+        before = f"stretched to frames of {frame[0]}x{frame[1]}; " if frame else ""
+        return before + as_text(self._preparation, self.size, self.may_tile) + guess
 
     @property
     def may_tile(self) -> bool:
@@ -202,13 +204,12 @@ class Pictures:
             picture = item.read()
         except InputError as error:
             return Sample(item, error=str(error)), []
-        if given.frame:
-            picture = picture.resize(given.frame)
         size = target.picture_size(picture.size)
         tiling = self._tiling(picture.size, size)
         if tiling is None:
-            placement = PicturePlacement.of(picture.size, size, self._preparation)
+            placement = PicturePlacement.of(given.frame or picture.size, size, self._preparation)
             if given.frame:
+                placement = placement.stretched(picture.size)
                 made: Array | Pixels = frame_of(picture, given.frame, self._preparation)
             else:
                 made = pixels_or_array(picture, target, self._preparation, self.on_device)
@@ -262,7 +263,8 @@ class Pictures:
         picture, target, order = sample.picture, self.line.given.target, self._preparation.order
         if picture and target and not sample.tiling and any(isinstance(a, Picture) for a in made.answers.values()):
             # An image shows the part of the picture that the model was given.
-            picture = resized(picture, target.picture_size(picture.size), self._preparation)
+            seen = picture.resize(self.line.given.frame) if self.line.given.frame else picture
+            picture = resized(seen, target.picture_size(seen.size), self._preparation)
         images = {name: drawn(picture, answer, order) for name, answer in made.answers.items()}
         return {name: image for name, image in images.items() if image is not None}
 

@@ -22,8 +22,8 @@ def read_answers(task: str, outputs: Arrays, description: Description, placement
     placement: of the picture in the model's input. A file that takes frames gives answers in pixels of the frame.
     """
     if description.picture:
-        size = placement.picture
-        placement = PicturePlacement(size, size, size, (0, 0, *size))
+        size, frame = placement.picture, placement.frame or placement.picture
+        placement = PicturePlacement(size, frame, frame, (0, 0, *size))
     first = "boxes" if "boxes" in outputs else next(iter(outputs))
     made = _detections if first == "boxes" else READERS[task]
     return {first: made(outputs, description, placement)}

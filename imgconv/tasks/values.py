@@ -166,18 +166,27 @@ Answers = Mapping[str, Answer]
 class PicturePlacement:
     """The place of a picture in a model's input. picture and model: their width and height; inner, box: see `placed`.
 
-    The part `box` of the picture fills the first `inner` columns and rows of the input.
+    The part `box` of the picture fills the first `inner` columns and rows of the input. frame: the size that the
+    picture was stretched to before, None if it was not.
     """
 
     picture: Size
     model: Size
     inner: Size
     box: Box
+    frame: Size | None = None
 
     @staticmethod
     def of(picture: Size, model: Size, how: Preparation) -> PicturePlacement:
         """Returns a prepared picture's placement. Example: PicturePlacement.of((640, 480), (416, 416), how)."""
         return PicturePlacement(picture, model, *placed(picture, model, how.resize, how.crop))
+
+    def stretched(self, picture: Size) -> PicturePlacement:
+        """Returns the placement of a picture of this size that was stretched to a frame, the one placed here."""
+        x, y = picture[0] / self.picture[0], picture[1] / self.picture[1]
+        left, top, right, bottom = self.box
+        box = left * x, top * y, right * x, bottom * y
+        return PicturePlacement(picture, self.model, self.inner, box, frame=self.picture)
 
     def to_picture(self, points: Array) -> Array:
         """Points (..., 2), x and y in pixels of the input, as pixels of the picture; corners (..., 4) too."""

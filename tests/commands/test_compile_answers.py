@@ -42,7 +42,6 @@ def test_run_finds_the_same_in_the_file(imgconv: Command, device: DeviceInfo) ->
     assert imgconv("compile", "a.onnx", *asked, *frames, *device_option, "-o", "frames.imgconv")[0] == 0
     assert imgconv("compile", "a.onnx", *asked, *device_option, "-o", "array.imgconv")[0] == 0
     assert imgconv("compile", "a.onnx", *asked, *frames, "--target", "generic", "-o", "phone.imgconv")[0] == 0
-    meaning = (*meaning[:-2], "--overlap", "0.3")
     _, out, _ = imgconv("run", "a.onnx", "photo.png", *meaning, "--json", *device_option)
     wanted = json.loads(out)["results"][0]["answers"]["boxes"]["detections"]
     assert 5 < len(wanted) < 60
@@ -54,6 +53,27 @@ def test_run_finds_the_same_in_the_file(imgconv: Command, device: DeviceInfo) ->
         boxes = [[each["box"] for each in them] for them in (found, wanted)]
         numpy.testing.assert_allclose(*boxes, atol=0.05)
         assert Image.open("drawn.png").size == (192, 96)
+
+
+def test_boxes_of_a_file_that_takes_frames_are_on_the_picture(imgconv: Command, device: DeviceInfo) -> None:
+    """A picture of another size is stretched to the frame; with answers in the file and without, boxes are on it."""
+    write_detector()
+    Image.open("photo.png").resize((384, 96)).save("wide.png")
+    frames = ("a.onnx", "--head", "yolox", "--picture", "rgb", "192x96", "--device", device.index)
+    assert imgconv("compile", *frames, "--score", "0.5", "-o", "answers.imgconv")[0] == 0
+    assert imgconv("compile", "a.onnx", *frames[3:], "-o", "outputs.imgconv", "--resize", "letterbox")[0] == 0
+    for file, meaning in (("answers.imgconv", ()), ("outputs.imgconv", ("--head", "yolox", "--score", "0.5"))):
+        found = {}
+        for picture in ("photo.png", "wide.png"):
+            status, out, err = imgconv("run", file, picture, *meaning, "--json", "--device", device.index)
+            assert status == 0, err
+            result, = json.loads(out)["results"]
+            found[picture] = numpy.array([each["box"] for each in result["answers"]["boxes"]["detections"]])
+            assert result["size"] == list(Image.open(picture).size)
+        assert len(found["photo.png"]) > 5
+        numpy.testing.assert_allclose(found["wide.png"], found["photo.png"] * (2, 1, 2, 1), atol=0.05)
+        _, out, _ = imgconv("run", file, "wide.png", *meaning, "--device", device.index)
+        assert "pictures: stretched to frames of 192x96; " in out
 
 
 def test_the_file_says_what_its_outputs_are(imgconv: Command, device: DeviceInfo) -> None:
