@@ -151,7 +151,7 @@ ROWS = (
     ),
     Row(
         "NVIDIA 580",
-        "a float written to an image of halves is rounded toward zero, and becomes 65504 if it is larger, as OpenCL "
+        "a float written to an fp16 image is rounded toward zero, and becomes 65504 if it is larger, as OpenCL "
         "allows: the errors of three real networks were 1.05, 2.2 and 3.2 times larger",
         "kernels round before they write: `cl/common.cl`, `stored_in`. On an H100 three networks at 768x768 take as "
         "long with and without it",
