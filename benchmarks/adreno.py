@@ -1,6 +1,6 @@
 """A network's kernels as machine code for Adreno GPUs, by Mesa's compiler; no Adreno is needed, and nothing is run.
 
-    python -m benchmarks.adreno [NAME or FILE.onnx ...] [--gpu 630,650,740] [--bare] [--summary] [--json FILE]
+    python -m benchmarks.adreno [NAME or FILE.onnx ...] [--gpu 630,650,660,740] [--bare] [--summary] [--json FILE]
     python -m benchmarks.adreno --networks published   # the model beside published times of other engines
 
 The network is planned for a GPU of that size; no device is used. Each kernel is compiled once by Mesa's freedreno
@@ -151,7 +151,9 @@ def make_parser() -> argparse.ArgumentParser:
     described = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="python -m benchmarks.adreno", description=__doc__, formatter_class=described)
     parser.add_argument("network", nargs="*", help=f"a name of models/ or an ONNX file (default: {' '.join(DEFAULT)})")
-    parser.add_argument("--gpu", type=positives, default=tuple(GPUS), metavar="NUMBERS", help="(default: 630,650,740)")
+    parser.add_argument(
+        "--gpu", type=positives, default=tuple(GPUS), metavar="NUMBERS", help="(default: 630,650,660,740)"
+    )
     parser.add_argument("--summary", action="store_true", help="one line for each network and GPU, none for launches")
     parser.add_argument(
         "--bare", action="store_true", help="without what is fused into the stores, as the 2023 engine's kernels are"

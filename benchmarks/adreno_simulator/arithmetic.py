@@ -33,6 +33,14 @@ def _shifted(left: bool) -> Callable[..., Array]:
     return compute
 
 
+def _dot_product(signed: Array, unsigned: Array, total: Array) -> Array:
+    """Adds to a total the products of four signed bytes and four unsigned ones."""
+    bytes_ = numpy.asarray(signed)[..., None] >> numpy.arange(0, 32, 8, dtype=numpy.uint32)
+    others = numpy.asarray(unsigned)[..., None] >> numpy.arange(0, 32, 8, dtype=numpy.uint32)
+    products = _low(bytes_.astype(numpy.int32), 8) * _low(others, 8)
+    return numpy.asarray(total) + products.sum(-1).astype(numpy.uint32)
+
+
 COMPARED: Mapping[str, Callable[..., Array]] = {
     "lt": numpy.less, "le": numpy.less_equal, "gt": numpy.greater, "ge": numpy.greater_equal, "eq": numpy.equal,
     "ne": numpy.not_equal,
@@ -55,7 +63,7 @@ COMPUTED: Mapping[str, Callable[..., Array]] = {
     "sad.s16": lambda a, b, c: a + b + c, "sad.s32": lambda a, b, c: a + b + c,
     "shrm": lambda count, a, mask: (a >> count) & mask, "shlm": lambda count, a, mask: (a << count) & mask,
     "shrg": lambda count, a, other: (a >> count) | other, "shlg": lambda count, a, other: (a << count) | other,
-    "andg": lambda a, b, other: (a & b) | other,
+    "andg": lambda a, b, other: (a & b) | other, "dp4acc.mixed": _dot_product,
 }
 # What an atomic instruction leaves in memory, of what was there and the lane's operand.
 ATOMIC: Mapping[str, Callable[[Array, Array], Array]] = {

@@ -156,7 +156,8 @@ class Wave(Registers):
         if stem in ("mov", "cov"):
             size = re.fullmatch(r"([a-z]\d+)([a-z]\d+)", instruction.types[1])
             assert size, instruction.text
-            source = dtype_of(size[1])
+            # Of bytes a conversion copies the sign: Mesa's create_cov in ir3_compiler_nir.c masks what has none.
+            source = dtype_of("s8" if size[1] == "u8" and size[2].startswith("s") else size[1])
             return converted(self.read(sources[0], source.kind, source.itemsize * 8), dtype_of(size[2]))
         if stem == "sel":
             a, condition, b = (self.read(source, "u") for source in sources)
@@ -220,8 +221,7 @@ class Wave(Registers):
         value, coordinate, image = instruction.operands
         types = instruction.types
         lanes, dtype = self._lanes(mask), dtype_of(types[4])
-        kind = "f" if dtype.kind == "f" else "i"
-        texel = numpy.stack([self._of(lanes, value.next(n), kind, dtype.itemsize * 8) for n in range(4)], -1)
+        texel = numpy.stack([self._of(lanes, value.next(n), dtype.kind, dtype.itemsize * 8) for n in range(4)], -1)
         x, y, layer = self._position(lanes, coordinate, "i", 3 if "3d" in types else 2)
         try:
             self.memory.write_texels(int(image.value) - FIRST_TARGET, x, y, layer, texel)

@@ -22,6 +22,14 @@ CASES = {
         "r1.x", "u", [0, 0x30005, 0x6000A, 0x9000F],
     ),
     "products of 24 bits": ("mul.s24 r1.x, r0.x, -3\n", "r1.x", "i", [0, -3, -6, -9]),
+    "a dot product of bytes": (
+        "@const(c0.x) 0xff800180, 0x02ff01ff\nmov.u32u32 r2.x, c0.x\nmov.u32u32 r2.y, c0.y\n"
+        "dp4acc.mixed r1.x, r2.x, r2.y, r0.x\n",
+        "r1.x", "i", [-128 * 255 + 1 - 128 * 255 - 2 + lane for lane in range(4)],
+    ),
+    "a byte with a sign": (
+        "add.u r1.x, r0.x, 126\ncov.u32u8 hr8.x, r1.x\ncov.u8s32 r1.x, hr8.x\n", "r1.x", "i", [126, 127, -128, -127],
+    ),
     "a sum of three": ("sad.s32 r1.x, r0.x, (neg)r0.x, 7\n", "r1.x", "i", [7, 7, 7, 7]),
     "shifts with a mask": ("add.u r1.x, r0.x, 12\nshrm r1.x, 1, r1.x, 3\n", "r1.x", "u", [2, 2, 3, 3]),
     "shifts that add": ("shlg r1.x, 4, r0.x, 1\n", "r1.x", "u", [1, 17, 33, 49]),

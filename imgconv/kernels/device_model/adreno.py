@@ -177,10 +177,12 @@ def _scaled(number: int, cores: int, clock: float, bandwidth: float, registers: 
 
 
 # Cores and registers: Mesa's freedreno_devices.py. Clocks and memory: Qualcomm's data of the Snapdragon 865 (64 bits of
-# LPDDR5-5500) and of the Snapdragon 8 Gen 2 (64 bits of LPDDR5X-8400). All else is scaled from the Adreno 630.
+# LPDDR5-5500), of the Snapdragon 888 (64 bits of LPDDR5-6400) and of the Snapdragon 8 Gen 2 (64 bits of LPDDR5X-8400).
+# All else is scaled from the Adreno 630.
 GPUS = MappingProxyType({
     630: A630,
     650: _scaled(650, cores=3, clock=0.587, bandwidth=44e9, registers=32),
+    660: _scaled(660, cores=3, clock=0.84, bandwidth=51.2e9, registers=32),
     740: _scaled(740, cores=6, clock=0.68, bandwidth=67.2e9),
 })
 
