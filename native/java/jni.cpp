@@ -1,4 +1,5 @@
 // The native methods of imgconv/Model.java.
+#include <dlfcn.h>
 #include <jni.h>
 
 #include <algorithm>
@@ -73,7 +74,8 @@ std::vector<imgconv_array> arrays_of(JNIEnv *java, jobjectArray buffers, size_t 
 
 // The frame of a Model.VideoFrame: its planes, and its numbers in the order of its class. The error says what is wrong.
 imgconv_video_frame frame_of(
-    JNIEnv *java, const imgconv_model *model, jobjectArray planes, jintArray numbers, imgconv_error &error) {
+    JNIEnv *java, const imgconv_model *model, jobjectArray planes, jlongArray memories, jintArray numbers,
+    imgconv_error &error) {
   imgconv_video_frame frame{};
   if (!error.status && imgconv_input_count(model) != 1) {
     error = {IMGCONV_ERROR_ARGUMENT, "the model has other inputs than a picture"};
@@ -83,6 +85,8 @@ imgconv_video_frame frame_of(
   if (!error.status && count > MOST_PLANES) error = {IMGCONV_ERROR_ARGUMENT, "a frame has at most three planes"};
   const std::vector<imgconv_array> memory = arrays_of(java, planes, count, error);
   if (error.status) return frame;
+  std::vector<jlong> imported(2 * count);
+  java->GetLongArrayRegion(memories, 0, static_cast<jsize>(imported.size()), imported.data());
   std::vector<jint> n(8 + 3 * count);
   java->GetIntArrayRegion(numbers, 0, static_cast<jsize>(n.size()), n.data());
   for (size_t i = 0; i < 8; ++i) {
@@ -92,7 +96,9 @@ imgconv_video_frame frame_of(
   for (size_t i = 0; i < count; ++i) {
     const size_t own = 8 + 3 * i;
     if (n[own] < 0) error = {IMGCONV_ERROR_ARGUMENT, "the offset of a plane is negative"};
-    frame.planes[i] = {memory[i].data, memory[i].bytes, static_cast<size_t>(n[own]), n[own + 1], n[own + 2], nullptr};
+    void *const handle = reinterpret_cast<void *>(imported[2 * i]);
+    const size_t bytes = handle ? static_cast<size_t>(imported[2 * i + 1]) : memory[i].bytes;
+    frame.planes[i] = {memory[i].data, bytes, static_cast<size_t>(n[own]), n[own + 1], n[own + 2], handle};
   }
   frame.plane_count = static_cast<uint32_t>(count);
   frame.width = natural(0);
@@ -104,6 +110,15 @@ imgconv_video_frame frame_of(
   frame.region_width = natural(6);
   frame.region_height = natural(7);
   return frame;
+}
+
+// The AHardwareBuffer of an android.hardware.HardwareBuffer. NULL, and the error says so, where there is no such thing.
+void *hardware_buffer_of(JNIEnv *java, jobject buffer, imgconv_error &error) {
+  using Find = void *(*)(JNIEnv *, jobject);
+  void *const library = dlopen("libandroid.so", RTLD_NOW);
+  void *const found = library ? dlsym(library, "AHardwareBuffer_fromHardwareBuffer") : nullptr;
+  if (!found) error = {IMGCONV_ERROR_UNSUPPORTED, "only Android 8 and later have a HardwareBuffer"};
+  return found ? reinterpret_cast<Find>(found)(java, buffer) : nullptr;
 }
 
 // Starts a frame, with the tag if it has one, unless there is an error already. Gives its number, 0 with a tag.
@@ -267,10 +282,10 @@ JNIEXPORT jlong JNICALL Java_imgconv_Model_awaitNextBuffers(JNIEnv *java, jobjec
 }
 
 JNIEXPORT void JNICALL Java_imgconv_Model_runFrame(
-    JNIEnv *java, jobject self, jobjectArray planes, jintArray numbers, jobjectArray outputs) {
+    JNIEnv *java, jobject self, jobjectArray planes, jlongArray memories, jintArray numbers, jobjectArray outputs) {
   imgconv_error error{};
   imgconv_model *model = model_of(java, self, error);
-  const imgconv_video_frame frame = frame_of(java, model, planes, numbers, error);
+  const imgconv_video_frame frame = frame_of(java, model, planes, memories, numbers, error);
   const imgconv_array given = {nullptr, 0, nullptr, &frame};
   const auto wanted = arrays_of(java, outputs, imgconv_output_count(model), error);
   if (!error.status) imgconv_run(model, &given, wanted.data(), &error);
@@ -280,10 +295,10 @@ JNIEXPORT void JNICALL Java_imgconv_Model_runFrame(
 }
 
 JNIEXPORT jlong JNICALL Java_imgconv_Model_submitFrame(
-    JNIEnv *java, jobject self, jobjectArray planes, jintArray numbers, jboolean tagged, jlong tag) {
+    JNIEnv *java, jobject self, jobjectArray planes, jlongArray memories, jintArray numbers, jboolean tagged, jlong tag) {
   imgconv_error error{};
   imgconv_model *model = model_of(java, self, error);
-  const imgconv_video_frame read = frame_of(java, model, planes, numbers, error);
+  const imgconv_video_frame read = frame_of(java, model, planes, memories, numbers, error);
   const imgconv_array given = {nullptr, 0, nullptr, &read};
   const uint64_t frame = submit(model, &given, tagged, tag, error);
   keep(java, planes, error);
@@ -297,6 +312,26 @@ JNIEXPORT void JNICALL Java_imgconv_Model_awaitBuffers(JNIEnv *java, jobject sel
   const auto wanted = arrays_of(java, outputs, imgconv_output_count(model), error);
   if (!error.status) imgconv_wait(model, static_cast<uint64_t>(frame), wanted.data(), &error);
   keep(java, outputs, error);
+  check(java, error);
+}
+
+JNIEXPORT jlong JNICALL Java_imgconv_Model_importMemory(
+    JNIEnv *java, jobject self, jint descriptor, jobject buffer, jlong bytes) {
+  void *memory = nullptr;
+  imgconv_error error{};
+  imgconv_model *model = model_of(java, self, error);
+  const size_t size = static_cast<size_t>(std::max<jlong>(bytes, 0));
+  void *const given = model && buffer ? hardware_buffer_of(java, buffer, error) : nullptr;
+  if (given) imgconv_import_hardware_buffer(model, given, size, &memory, &error);
+  else if (model && !buffer) imgconv_import_dma_buf(model, descriptor, size, &memory, &error);
+  check(java, error);
+  return reinterpret_cast<jlong>(memory);
+}
+
+JNIEXPORT void JNICALL Java_imgconv_Model_releaseMemory(JNIEnv *java, jobject self, jlong memory) {
+  imgconv_error error{};
+  imgconv_model *model = model_of(java, self, error);
+  if (model) imgconv_release_memory(model, reinterpret_cast<void *>(memory), &error);
   check(java, error);
 }
 

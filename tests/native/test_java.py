@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import faulty_driver
 import numpy
 import pytest
 from device.picture_reference import passing
 from device.video_frames import drawn, picture_of
-from graphs import const, numbers
+from graphs import assert_near, const, numbers
 from support import HANG_TIMEOUT
 
 import imgconv
@@ -29,7 +31,7 @@ def classes(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not any("JNI:BOOL=ON" in line for line in (built / "CMakeCache.txt").read_text().splitlines()):
         pytest.skip("no JDK is installed: install openjdk-17-jdk-headless")
     folder = tmp_path_factory.mktemp("classes")
-    tests = (ROOT / "tests" / "native" / name for name in ("Check.java", "CheckFrames.java"))
+    tests = (ROOT / "tests" / "native" / name for name in ("Check.java", "CheckFrames.java", "CheckMemory.java"))
     sources = ROOT / "native" / "java" / "imgconv" / "Model.java", ROOT / "examples" / "Camera.java", *tests
     subprocess.run(["javac", "-Xlint:all,-serial", "-Werror", "-d", folder, *sources], check=True)
     return folder
@@ -74,3 +76,25 @@ def test_video_frames(
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANG_TIMEOUT)
     assert done.returncode == 0 and "WARNING" not in done.stdout, done.stdout + done.stderr
     assert (tmp_path / "y").read_bytes() == model.run({"picture": picture_of("nv12", memory)})["y"].tobytes()
+
+
+def test_memory_of_others(environment: dict[str, str], built: Path, classes: Path, tmp_path: Path) -> None:
+    """A frame in a dma-buf is read where it is; closed memory is refused, not read."""
+    model = imgconv.load(passing(24, 20)).preprocess((40, 48), "nv12")
+    model.save(tmp_path / "m", targets=[faulty_driver.ROOT / "imgconv" / "loading" / "devices" / "adreno_640.json"])
+    content = numpy.random.default_rng(0).integers(0, 256, 8192, numpy.uint8)
+    (tmp_path / "content").write_bytes(content.tobytes())
+    descriptor = os.memfd_create("frame")
+    os.write(descriptor, content.tobytes())
+    command = ["java", "-Xcheck:jni", "-cp", classes, f"-Djava.library.path={built}", "CheckMemory"]
+    done = subprocess.run(
+        [*command, "m", "content", str(descriptor), "y"], cwd=tmp_path, pass_fds=[descriptor], capture_output=True,
+        env=environment | faulty_driver.variables("adreno;external_memory", tmp_path), text=True, timeout=HANG_TIMEOUT,
+    )
+    os.close(descriptor)
+    assert done.returncode == 0 and "WARNING" not in done.stdout, done.stdout + done.stderr
+    assert faulty_driver.met(tmp_path) == ["import by cl_khr_external_memory_dma_buf"] * 2
+    planes = [imgconv.Plane(content, 60, 0, 3), imgconv.Plane(content, 64, 0, 3000)]
+    shown = imgconv.VideoFrame(planes, 56, 44, mirror=True, region=(4, 2, 48, 40))
+    found = numpy.frombuffer((tmp_path / "y").read_bytes(), numpy.float32)
+    assert_near(found, model.run({"picture": shown})["y"].reshape(-1))

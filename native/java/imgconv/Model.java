@@ -76,10 +76,12 @@ public final class Model implements AutoCloseable {
 
   /**
    * A plane of a frame, as android.media.Image.Plane has it: a direct buffer, and its strides in bytes; 0 is without
-   * gaps. offset: of the first pixel. All of the buffer counts, whatever its position.
+   * gaps. offset: of the first pixel. All of the buffer counts, whatever its position. Planes of one frame may be in one
+   * {@link Memory} instead.
    */
   public static final class Plane {
     final ByteBuffer data;
+    final Memory memory;
     final int offset, rowStride, pixelStride;
 
     public Plane(ByteBuffer data, int rowStride, int pixelStride) {
@@ -87,7 +89,16 @@ public final class Model implements AutoCloseable {
     }
 
     public Plane(ByteBuffer data, int rowStride, int pixelStride, int offset) {
+      this(data, null, rowStride, pixelStride, offset);
+    }
+
+    public Plane(Memory memory, int rowStride, int pixelStride, int offset) {
+      this(null, memory, rowStride, pixelStride, offset);
+    }
+
+    private Plane(ByteBuffer data, Memory memory, int rowStride, int pixelStride, int offset) {
       this.data = data;
+      this.memory = memory;
       this.rowStride = rowStride;
       this.pixelStride = pixelStride;
       this.offset = offset;
@@ -145,6 +156,17 @@ public final class Model implements AutoCloseable {
       return made;
     }
 
+    /** Of each plane the handle of its memory, or 0, and the bytes of that. */
+    private long[] memories() {
+      long[] made = new long[2 * planes.length];
+      for (int i = 0; i < planes.length; ++i) {
+        if (planes[i].memory == null) continue;
+        made[2 * i] = planes[i].memory.handle;
+        made[2 * i + 1] = planes[i].memory.bytes;
+      }
+      return made;
+    }
+
     /** In the order that jni.cpp reads. */
     private int[] numbers() {
       int[] made = new int[8 + 3 * planes.length];
@@ -155,6 +177,23 @@ public final class Model implements AutoCloseable {
         System.arraycopy(own, 0, made, first.length + 3 * i, own.length);
       }
       return made;
+    }
+  }
+
+  /** Memory that belongs to others, such as a camera, and that the device reads where it is. Close it before the model. */
+  public final class Memory implements AutoCloseable {
+    private final long bytes;
+    private long handle; // a cl_mem; 0 once it is closed
+
+    private Memory(int descriptor, Object buffer, long bytes) {
+      this.bytes = bytes;
+      handle = importMemory(descriptor, buffer, bytes);
+    }
+
+    @Override
+    public void close() {
+      if (handle != 0 && Model.this.handle != 0) releaseMemory(handle);
+      handle = 0;
     }
   }
 
@@ -228,7 +267,17 @@ public final class Model implements AutoCloseable {
   /** One run of a model whose only input is a picture. The frame's memory is read where it is. */
   public void run(VideoFrame frame, ByteBuffer[] outputs) {
     checkBuffers(outputs, this.outputs, true);
-    runFrame(frame.buffers(), frame.numbers(), outputs);
+    runFrame(frame.buffers(), frame.memories(), frame.numbers(), outputs);
+  }
+
+  /** A dma-buf of Linux by its descriptor, which may be closed afterwards: see imgconv_import_dma_buf of imgconv.h. */
+  public Memory importDmaBuf(int descriptor, long bytes) {
+    return new Memory(descriptor, null, bytes);
+  }
+
+  /** An android.hardware.HardwareBuffer, from Android 8 on: see imgconv_import_hardware_buffer of imgconv.h. */
+  public Memory importHardwareBuffer(Object buffer, long bytes) {
+    return new Memory(-1, buffer, bytes);
   }
 
   /** Starts a frame; the inputs are copied. Gives its number, for {@link #await}. */
@@ -239,7 +288,7 @@ public final class Model implements AutoCloseable {
 
   /** The same for a model whose only input is a picture; the frame's memory is copied. */
   public long submit(VideoFrame frame) {
-    return submitFrame(frame.buffers(), frame.numbers(), false, 0);
+    return submitFrame(frame.buffers(), frame.memories(), frame.numbers(), false, 0);
   }
 
   /** The same for a frame that carries a number of the caller's, such as a camera's timestamp, for {@link #awaitNext}. */
@@ -250,7 +299,7 @@ public final class Model implements AutoCloseable {
 
   /** The same for a model whose only input is a picture. */
   public void submit(VideoFrame frame, long tag) {
-    submitFrame(frame.buffers(), frame.numbers(), true, tag);
+    submitFrame(frame.buffers(), frame.memories(), frame.numbers(), true, tag);
   }
 
   /** Waits for the first frame in flight and fetches its outputs. Gives its tag, or its number if it has none. */
@@ -341,9 +390,13 @@ public final class Model implements AutoCloseable {
 
   private native long awaitNextBuffers(ByteBuffer[] outputs);
 
-  private native void runFrame(ByteBuffer[] planes, int[] numbers, ByteBuffer[] outputs);
+  private native void runFrame(ByteBuffer[] planes, long[] memories, int[] numbers, ByteBuffer[] outputs);
 
-  private native long submitFrame(ByteBuffer[] planes, int[] numbers, boolean tagged, long tag);
+  private native long submitFrame(ByteBuffer[] planes, long[] memories, int[] numbers, boolean tagged, long tag);
+
+  private native long importMemory(int descriptor, Object buffer, long bytes);
+
+  private native void releaseMemory(long memory);
 
   private native void awaitBuffers(long frame, ByteBuffer[] outputs);
 
