@@ -107,7 +107,7 @@ def to_array(picture: Image.Image, preparation: Preparation, size: Size | None =
     Example: to_array(read_picture("a.jpg"), Preparation("crop"), (224, 224)) has shape (1, 3, 224, 224).
     """
     order = (2, 1, 0) if preparation.order == "bgr" else (0, 1, 2)
-    planes = _framed(picture, size or picture.size, preparation, order)
+    planes = _framed(picture, size, preparation, order)
     if preparation.order == "y":
         planes = numpy.tensordot(numpy.array(luma_weights(), numpy.float32), planes, 1)[None]
     std = numpy.array(preparation.std)
@@ -140,8 +140,15 @@ def pixels_or_array(
     return pixels or input_array(picture, target, preparation)
 
 
-def _framed(picture: Image.Image, size: Size, preparation: Preparation, order: Sequence[int]) -> Array:
-    """The picture at exactly `size`, float32 (3, height, width) from 0 to 255, its channels in this order."""
+def _framed(picture: Image.Image, size: Size | None, preparation: Preparation, order: Sequence[int]) -> Array:
+    """The picture at `size`, None for its own, as float32 (3, height, width) from 0 to 255, in this order of channels.
+
+    Raises InputError if it is not an image of Pillow.
+    """
+    if not isinstance(picture, Image.Image):
+        remedy = "read a file with read_picture; of an array, take PIL.Image.fromarray"
+        raise InputError(f"a picture is a PIL.Image.Image, not {type(picture).__name__}: {remedy}")
+    size = size or picture.size
     rgb = picture if picture.mode == "RGB" else picture.convert("RGB")
     (width, height), box = placed(picture.size, size, preparation.resize, preparation.crop)
     framed = numpy.empty((len(order), size[1], size[0]), numpy.float32)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal, get_args
 
 import numpy
@@ -61,7 +62,12 @@ class Preparation:
         for name, value, allowed in choices:
             if value not in allowed:
                 raise InputError(f"{name} is {value!r}; use {', '.join(allowed)}")
+        for name in ("scale", "crop", "pad"):
+            if not isinstance(getattr(self, name), Real):
+                raise InputError(f"{name} is {getattr(self, name)!r}; it is a number, such as 0.5 or 1 / 255")
         for name, values in (("mean", self.mean), ("std", self.std)):
+            if not (isinstance(values, (Sequence, numpy.ndarray)) and all(isinstance(each, Real) for each in values)):
+                raise InputError(f"{name} is {values!r}; it is a tuple of numbers, such as (0.5,)")
             if len(values) not in (1, self.channels):
                 raise InputError(f"{name} has {len(values)} values; order {self.order!r} takes 1 or {self.channels}")
         if not 0 <= self.pad <= 255:

@@ -330,7 +330,8 @@ class Task:
 def find_task(outputs: Declared, size: Size, description: Description) -> Task | None:
     """The task of a model with these outputs, and with an input of this width and height; None if it is unknown.
 
-    Raises InputError if the description names an unknown head, or a task whose head the outputs do not show.
+    Raises InputError if the description names an unknown head, a detector's head other than that which the outputs
+    show, or a task whose head they do not show.
 
         find_task({"y": ("float32", (1, 1000))}, (224, 224), Description()).name     # 'classify'
     """
@@ -342,9 +343,24 @@ def find_task(outputs: Declared, size: Size, description: Description) -> Task |
     if description.task not in ("", HEADS[head].task):
         raise InputError(f"head {head!r} is for task {HEADS[head].task!r}, not for {description.task!r}")
     defaults = dict(HEADS[head].defaults)
+    if not description.answers:
+        _check_head(head, outputs, size)
     if outputs and not description.answers and _classes(head, _shapes(outputs)) == len(NAMES):
         defaults["labels"] = NAMES
     return Task(head, description.after(defaults))
+
+
+def _check_head(head: str, outputs: Declared, size: Size) -> None:
+    """Raises InputError if the outputs are not those of this head of a detector, but those of another one.
+
+    Outputs that no head matches may be this head's: with other strides, or other names.
+    """
+    detectors = {name: each for name, each in HEADS.items() if each.task == "detect" and each.matches}
+    matching = [name for name, each in detectors.items() if each.matches and each.matches(outputs, size)]
+    if head in detectors and matching and head not in matching:
+        have, other = ", ".join(f"{name} {list(shape or ())}" for name, (_, shape) in outputs.items()), matching[0]
+        theirs = f"the outputs, {have}, are those of head {other!r}, {HEADS[other].outputs}"
+        raise InputError(f"head {head!r} has {HEADS[head].outputs}; {theirs}")
 
 
 def possible_tasks(outputs: Declared) -> tuple[str, ...]:

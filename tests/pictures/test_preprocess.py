@@ -64,11 +64,19 @@ def test_luma_is_that_of_jpeg() -> None:
         ({"order": "grb"}, "grb"), ({"resize": "shrink"}, "shrink"), ({"filter": "cubic"}, "cubic"),
         ({"pad": 256}, "pad"), ({"crop": 0.5}, "'stretch' crops nothing"),
         ({"resize": "crop", "crop": 0.0}, "crop is 0"), ({"resize": "crop", "crop": 1.5}, "at most 1"),
+        ({"scale": "1/255"}, "scale is '1/255'; it is a number"), ({"pad": None}, "pad is None"),
+        ({"mean": 0.5}, r"mean is 0.5; it is a tuple"), ({"std": "58"}, "std is '58'"), ({"std": ("58",)}, "tuple of"),
     ],
 )
 def test_settings_that_fit_no_picture(settings: dict[str, Any], named: str) -> None:
     with pytest.raises(InputError, match=named):
         Preparation(**settings)
+
+
+@pytest.mark.parametrize("given", ["wolves.jpg", numpy.zeros((4, 4, 3), numpy.uint8)])
+def test_what_is_not_a_picture(given: Any) -> None:
+    with pytest.raises(InputError, match=f"not {type(given).__name__}: read a file with read_picture"):
+        to_array(given, Preparation())
 
 
 # Resizing

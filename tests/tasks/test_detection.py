@@ -278,6 +278,21 @@ def test_yolov5_face() -> None:
         guessed.decode({"y": raw[None]}, SAME)
 
 
+@pytest.mark.parametrize(
+    ("head", "shape", "other"),
+    [
+        ("yolov8", (1, CELLS, 85), "yolox"), ("yolox", (1, 84, CELLS), "yolov8"),
+        ("yolov10", (1, 3 * CELLS, 6), "yolov5"),
+    ],
+)
+def test_a_head_that_the_shapes_contradict(head: str, shape: tuple[int, ...], other: str) -> None:
+    """A layout of no head, as with a fourth stride or an unknown input size, may be the one that is named."""
+    outputs, said = {"y": ("float32", shape)}, Description(head=head)
+    with pytest.raises(InputError, match=f"head '{head}' has .*; the outputs, y .*are those of head '{other}'"):
+        find_task(outputs, SIZE, said)
+    assert find_task(outputs, (0, 0), said).head == find_task(outputs, (1000, 1000), said).head == head
+
+
 def test_yunet() -> None:
     """By postProcess of OpenCV's face_detect.cpp; scores a little outside of 0 to 1 are clamped."""
     arrays, rows, marks = {}, [], []
