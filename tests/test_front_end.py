@@ -103,6 +103,15 @@ def test_conv_transpose2d() -> None:
     assert_near(value_of(made, x=x), whole[:, :, 1:-1, 1:-1] + b.reshape(2, 1, 1))
 
 
+@pytest.mark.parametrize("call", [
+    lambda x: x.mean(1), lambda x: x.sum(-1), lambda x: x.max(0), lambda x: x.sum((0, 2)),
+    lambda x: x.reshape((4, -1)), lambda x: x.reshape([3, 8]), lambda x: x.transpose((2, 0, 1)),
+])
+def test_an_axis_alone_and_sizes_in_a_tuple_as_in_numpy(call: Callable[[Any], Any]) -> None:
+    x = numbers(2, 3, 4)
+    assert_near(value_of(call(Tensor.input("x", x.shape)), x=x), call(x.astype(numpy.float64)))
+
+
 def test_pools() -> None:
     x = numbers(1, 2, 6, 7)
     tensor = Tensor.input("x", x.shape)
@@ -157,7 +166,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "crop": (lambda: X.pad([0, 0, -4, 0], [0, 0, -3, 0]), "more is cropped than there is"),
     "take": (lambda: X.take(1, [0, -1]), r"positions=\[0, -1\]\): the axis has the positions 0 to 7"),
     "sum": (lambda: X.sum([2, 4]), r"sum\(self=.*, axes=\[2, 4\]\): there is no such axis: the tensor has 4"),
-    "mean": (lambda: X.mean(2), "mean.*axes=2.: there is no such axis"),
+    "mean": (lambda: X.mean(4), "mean.*axes=4.: there is no such axis"),
     "softmax": (lambda: X.softmax(-5), "axis=-5.: there is no such axis"),
     "matmul": (lambda: X @ const(5, 6), "cannot multiply rows of 6 by columns of 5"),
     "matmul of an array": (lambda: X @ numpy.ones((6, 6), "f"), r"other has to be a Tensor, .*constant\(other\)"),

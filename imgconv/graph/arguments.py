@@ -103,8 +103,10 @@ class Arguments:
         return self._axes([self._values[name]], rank)[0]
 
     def axes(self, name: str, rank: int) -> list[int]:
-        """Does what `axis` does with a list."""
+        """Does what `axis` does with a list, or with one axis alone."""
         value = self._values[name]
+        if is_integer(value):
+            value = [value]
         return self._axes([*value] if isinstance(value, Iterable) else [None], rank)
 
     def _axes(self, values: list[object], rank: int) -> list[int]:

@@ -246,9 +246,9 @@ class Lazy(Shaped):
         check(seen.source == self.shape, seen.source, self.shape)
         return self if seen.is_identity else self.record(seen.shape, self.dtype, Load(), (Read(self, seen, fill),))
 
-    def reshape(self, *shape: int) -> Self:
-        """The same elements in another shape. One size may be -1: what the others leave."""
-        given = Arguments("reshape", self=self, shape=shape)
+    def reshape(self, *shape: int | Sequence[int]) -> Self:
+        """The same elements in another shape, numbers or a tuple. One size may be -1: what the others leave."""
+        given = Arguments("reshape", self=self, shape=_unpacked(shape))
         sizes = given.integers("shape", -1)
         given.needs(sizes.count(-1) < 2, "one size at most can be -1")
         rest = prod(n for n in sizes if n != -1)
@@ -260,16 +260,16 @@ class Lazy(Shaped):
         """(N, A, B, ...) to (N, A*B*...)."""
         return self.reshape(self.shape[0], -1)
 
-    def transpose(self, *permutation: int) -> Self:
+    def transpose(self, *permutation: int | Sequence[int]) -> Self:
         """The axes in another order; reversed without arguments. ``x.transpose(0, 2, 3, 1)`` is NCHW to NHWC."""
-        order = permutation or tuple(reversed(range(self.rank)))
-        given = Arguments("transpose", self=self, permutation=order)
-        given.needs(sorted(given.integers("permutation")) == [*range(self.rank)], "each axis has to occur once")
+        given = Arguments("transpose", self=self, permutation=_unpacked(permutation) or tuple(range(self.rank))[::-1])
+        order = given.integers("permutation")
+        given.needs(sorted(order) == [*range(self.rank)], "each axis has to occur once")
         return self.through(view.transpose(self.shape, order))
 
-    def expand(self, *shape: int) -> Self:
+    def expand(self, *shape: int | Sequence[int]) -> Self:
         """The tensor broadcast to a shape."""
-        given = Arguments("expand", self=self, shape=shape)
+        given = Arguments("expand", self=self, shape=_unpacked(shape))
         sizes = given.integers("shape", 0)
         lead = len(sizes) - self.rank
         fits = lead >= 0 and all(n in (1, wide) for n, wide in zip(self.shape, sizes[lead:]))
@@ -312,7 +312,7 @@ class Lazy(Shaped):
     # Reductions
 
     def reduce(
-        self, kind: ReductionKind, axes: Sequence[int] | None = None, keepdims: bool = False,
+        self, kind: ReductionKind, axes: int | Sequence[int] | None = None, keepdims: bool = False,
         body: Expression = IDENTITY, epilogue: Expression = IDENTITY,
     ) -> Self:
         """The sum, max, min or product of `body` over axes (default: all), then `epilogue` of the result.
@@ -333,14 +333,14 @@ class Lazy(Shaped):
             moved = view.reshape(moved.shape, (*shape, *(self.shape[a] for a in chosen))).over(moved)
         return self.record(shape, self.dtype, Reduction(kind, body), (Read(self, moved),), epilogue)
 
-    def _chosen(self, call: str, axes: Sequence[int] | None) -> list[int]:
+    def _chosen(self, call: str, axes: int | Sequence[int] | None) -> list[int]:
         """The axes to reduce over, counted from the front, each once and in order."""
         if axes is None:
             return [*range(self.rank)]
         given = Arguments(call, self=self, axes=axes)
         return sorted(set(given.axes("axes", self.rank)))
 
-    def sum(self, axes: Sequence[int] | None = None, keepdims: bool = False) -> Self:
+    def sum(self, axes: int | Sequence[int] | None = None, keepdims: bool = False) -> Self:
         """The sum over axes (default: all)."""
         return self.reduce("sum", axes, keepdims)
 
@@ -350,13 +350,13 @@ class Lazy(Shaped):
         last = view.transpose(self.shape, [*(a for a in range(self.rank) if a != axis), axis])
         return self.record(last.shape[:-1], "int64", Reduction("argmax", IDENTITY), (Read(self, last),))
 
-    def mean(self, axes: Sequence[int] | None = None, keepdims: bool = False) -> Self:
+    def mean(self, axes: int | Sequence[int] | None = None, keepdims: bool = False) -> Self:
         """The mean over axes (default: all). NaN if it is over no elements."""
         count = prod(self.shape[a] for a in self._chosen("mean", axes))
         factor = 1 / count if count else math.nan
         return self.reduce("sum", axes, keepdims, epilogue=expression.apply("multiply", IDENTITY, factor))
 
-    def max(self, axes: Sequence[int] | None = None, keepdims: bool = False) -> Self:
+    def max(self, axes: int | Sequence[int] | None = None, keepdims: bool = False) -> Self:
         """The largest element over axes (default: all)."""
         return self.reduce("max", axes, keepdims)
 
@@ -383,6 +383,12 @@ class Lazy(Shaped):
             return product
         shape = (*batch, *((m,) if self.rank > 1 else ()), *((n,) if other.rank > 1 else ()))
         return product.reshape(*shape)
+
+
+def _unpacked(sizes: tuple[int | Sequence[int], ...]) -> tuple[object, ...]:
+    """The sizes of a call with numbers, or with one tuple or list of them."""
+    first = sizes[0] if len(sizes) == 1 else None
+    return tuple(first) if isinstance(first, (list, tuple)) else sizes
 
 
 def is_input(tensor: Lazy) -> bool:
