@@ -32,6 +32,7 @@ struct Arrays {
   std::vector<imgconv_array> arrays;
 
   void add(size_t bytes) { contents.emplace_back(bytes); }
+  size_t size() const { return contents.size(); }
   const imgconv_array *get() {
     arrays.clear();
     for (Bytes &each : contents) arrays.push_back({each.data(), each.size(), nullptr, nullptr});
@@ -69,7 +70,7 @@ imgconv_model *open(const std::string &path, const imgconv_options &options) {
 
 std::vector<Bytes> run(imgconv_model *model, int thread) {
   Arrays inputs = inputs_of(model, thread), outputs = outputs_of(model);
-  REQUIRE(imgconv_run(model, inputs.get(), outputs.get(), nullptr) == IMGCONV_OK);
+  REQUIRE(imgconv_run(model, inputs.get(), 1, outputs.get(), outputs.size(), nullptr) == IMGCONV_OK);
   return outputs.contents;
 }
 
@@ -79,7 +80,7 @@ std::vector<Bytes> run_mapped(imgconv_model *model, int thread) {
   REQUIRE(imgconv_map_input(model, 0, &mapped, nullptr) == IMGCONV_OK);
   std::memcpy(mapped, inputs.contents[0].data(), inputs.contents[0].size());
   const imgconv_array given = {mapped, inputs.contents[0].size(), nullptr, nullptr};
-  REQUIRE(imgconv_run(model, &given, outputs.get(), nullptr) == IMGCONV_OK);
+  REQUIRE(imgconv_run(model, &given, 1, outputs.get(), outputs.size(), nullptr) == IMGCONV_OK);
   return outputs.contents;
 }
 
@@ -87,11 +88,11 @@ std::vector<Bytes> run_mapped(imgconv_model *model, int thread) {
 std::vector<Bytes> submit(imgconv_model *model, int thread) {
   Arrays inputs = inputs_of(model, thread), outputs = outputs_of(model);
   uint64_t frame = 0;
-  const imgconv_status status = imgconv_submit(model, inputs.get(), &frame, nullptr);
+  const imgconv_status status = imgconv_submit(model, inputs.get(), 1, &frame, nullptr);
   if (status == IMGCONV_ERROR_BUSY) return run(model, thread);
   REQUIRE(status == IMGCONV_OK);
   inputs.contents.clear();
-  REQUIRE(imgconv_wait(model, frame, outputs.get(), nullptr) == IMGCONV_OK);
+  REQUIRE(imgconv_wait(model, frame, outputs.get(), outputs.size(), nullptr) == IMGCONV_OK);
   return outputs.contents;
 }
 
@@ -108,9 +109,9 @@ void refuse(const std::string &path, const imgconv_options &options, imgconv_mod
   REQUIRE(imgconv_open_file(path.c_str(), &cancelled, &opened, &error) == IMGCONV_ERROR_CANCELLED && !opened);
   Arrays inputs = inputs_of(model, 0), outputs = outputs_of(model);
   const imgconv_array wrong = {inputs.contents[0].data(), 1, nullptr, nullptr};
-  REQUIRE(imgconv_run(model, &wrong, outputs.get(), &error) == IMGCONV_ERROR_ARGUMENT);
-  REQUIRE(imgconv_wait(model, 99999, outputs.get(), &error) == IMGCONV_ERROR_ARGUMENT);
-  REQUIRE(imgconv_run(nullptr, nullptr, nullptr, &error) == IMGCONV_ERROR_ARGUMENT);
+  REQUIRE(imgconv_run(model, &wrong, 1, outputs.get(), outputs.size(), &error) == IMGCONV_ERROR_ARGUMENT);
+  REQUIRE(imgconv_wait(model, 99999, outputs.get(), outputs.size(), &error) == IMGCONV_ERROR_ARGUMENT);
+  REQUIRE(imgconv_run(nullptr, nullptr, 0, nullptr, 0, &error) == IMGCONV_ERROR_ARGUMENT);
 }
 
 }  // namespace

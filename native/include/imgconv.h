@@ -4,7 +4,7 @@
  *     imgconv_model *model;
  *     if (imgconv_open_file("model.imgconv", NULL, &model, &error)) { puts(error.message); exit(1); }
  *     imgconv_array input = {pixels, sizeof pixels, NULL}, output = {scores, sizeof scores, NULL};
- *     if (imgconv_run(model, &input, &output, &error)) puts(error.message);
+ *     if (imgconv_run(model, &input, 1, &output, 1, &error)) puts(error.message);
  *     imgconv_close(model);
  *
  * Arrays are row-major and without gaps, in the dtypes and shapes that imgconv_input and imgconv_output give.
@@ -239,30 +239,32 @@ IMGCONV_API imgconv_status imgconv_import_hardware_buffer(
 /* Waits for the device, and gives imported memory up. */
 IMGCONV_API imgconv_status imgconv_release_memory(imgconv_model *model, void *memory, imgconv_error *error);
 
-/* One run. inputs, outputs: an array for every input and every output, in their order. An output whose data and memory
- * are NULL is left out. After an error, outputs, and what the model keeps from run to run, hold anything. */
+/* One run. inputs, outputs: an array for every input and every output, in their order; counts other than
+ * imgconv_input_count and imgconv_output_count are IMGCONV_ERROR_ARGUMENT. An output whose data and memory are NULL is
+ * left out. After an error, outputs, and what the model keeps from run to run, hold anything. */
 IMGCONV_API imgconv_status imgconv_run(
-    imgconv_model *model, const imgconv_array *inputs, const imgconv_array *outputs, imgconv_error *error);
+    imgconv_model *model, const imgconv_array *inputs, size_t input_count, const imgconv_array *outputs,
+    size_t output_count, imgconv_error *error);
 
 /* Starts a run and returns while the device works; arrays of the host are copied before it returns. `frame` is its
  * number, for imgconv_wait. If options.frames are in flight, it is IMGCONV_ERROR_BUSY: wait for one first. Frames
  * run in the order of the calls. Outputs in OpenCL buffers need imgconv_run. */
 IMGCONV_API imgconv_status imgconv_submit(
-    imgconv_model *model, const imgconv_array *inputs, uint64_t *frame, imgconv_error *error);
+    imgconv_model *model, const imgconv_array *inputs, size_t input_count, uint64_t *frame, imgconv_error *error);
 
 /* Waits for a frame and fetches its outputs, each once, whatever the status. outputs: as in imgconv_run. */
 IMGCONV_API imgconv_status imgconv_wait(
-    imgconv_model *model, uint64_t frame, const imgconv_array *outputs, imgconv_error *error);
+    imgconv_model *model, uint64_t frame, const imgconv_array *outputs, size_t output_count, imgconv_error *error);
 
 /* As imgconv_submit, for a frame that carries a number of the caller's, such as a camera's timestamp, or a pointer. */
 IMGCONV_API imgconv_status imgconv_submit_tagged(
-    imgconv_model *model, const imgconv_array *inputs, uint64_t tag, imgconv_error *error);
+    imgconv_model *model, const imgconv_array *inputs, size_t input_count, uint64_t tag, imgconv_error *error);
 
 /* As imgconv_wait, for the first frame in flight, in the order of the calls, for which no thread waits. tag: becomes what
  * imgconv_submit_tagged was given, or the number that imgconv_submit gave; 0 if no frame is in flight, which is
  * IMGCONV_ERROR_ARGUMENT. */
 IMGCONV_API imgconv_status imgconv_wait_next(
-    imgconv_model *model, uint64_t *tag, const imgconv_array *outputs, imgconv_error *error);
+    imgconv_model *model, uint64_t *tag, const imgconv_array *outputs, size_t output_count, imgconv_error *error);
 
 /* Sets what the model keeps from run to run to zero, as it is after opening. Frames in flight end first. */
 IMGCONV_API imgconv_status imgconv_reset(imgconv_model *model, imgconv_error *error);
@@ -271,9 +273,10 @@ IMGCONV_API imgconv_status imgconv_reset(imgconv_model *model, imgconv_error *er
 IMGCONV_API size_t imgconv_launch_count(const imgconv_model *model);
 IMGCONV_API const char *imgconv_launch_name(const imgconv_model *model, size_t number);
 
-/* One run with options.profile. seconds: of each launch on the device, imgconv_launch_count numbers. */
+/* One run with options.profile. seconds: of each launch on the device; launch_count is imgconv_launch_count. */
 IMGCONV_API imgconv_status imgconv_profile(
-    imgconv_model *model, const imgconv_array *inputs, double *seconds, imgconv_error *error);
+    imgconv_model *model, const imgconv_array *inputs, size_t input_count, double *seconds, size_t launch_count,
+    imgconv_error *error);
 
 /* Checks each launch on inputs of its own, whatever options.check says. report: JSON with the device, and for each launch
  * its name, nodes, kernel, verdict, "right", "wrong" or "not covered", and form, "own", "another specialisation", "plain"

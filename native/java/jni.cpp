@@ -54,15 +54,10 @@ void check(JNIEnv *java, const imgconv_error &error) {
 
 constexpr imgconv_error NOT_DIRECT = {IMGCONV_ERROR_ARGUMENT, "a buffer is not direct: use ByteBuffer.allocateDirect"};
 
-// The arrays of direct buffers: `count` of them, else the error says so. None if there is an error already.
-std::vector<imgconv_array> arrays_of(JNIEnv *java, jobjectArray buffers, size_t count, imgconv_error &error) {
-  std::vector<imgconv_array> arrays(count);
-  if (error.status) return arrays;
-  if (!buffers || static_cast<size_t>(java->GetArrayLength(buffers)) != count) {
-    error = {IMGCONV_ERROR_ARGUMENT, "a buffer is needed for each tensor"};
-    return arrays;
-  }
-  for (size_t i = 0; i < count; ++i) {
+// The arrays of direct buffers, else the error says so.
+std::vector<imgconv_array> arrays_of(JNIEnv *java, jobjectArray buffers, imgconv_error &error) {
+  std::vector<imgconv_array> arrays(buffers ? static_cast<size_t>(java->GetArrayLength(buffers)) : 0);
+  for (size_t i = 0; i < arrays.size(); ++i) {
     const jobject buffer = java->GetObjectArrayElement(buffers, static_cast<jsize>(i));
     if (!buffer) continue;
     arrays[i] = {java->GetDirectBufferAddress(buffer), static_cast<size_t>(java->GetDirectBufferCapacity(buffer)), nullptr, nullptr};
@@ -74,16 +69,12 @@ std::vector<imgconv_array> arrays_of(JNIEnv *java, jobjectArray buffers, size_t 
 
 // The frame of a Model.VideoFrame: its planes, and its numbers in the order of its class. The error says what is wrong.
 imgconv_video_frame frame_of(
-    JNIEnv *java, const imgconv_model *model, jobjectArray planes, jlongArray memories, jintArray numbers,
-    imgconv_error &error) {
+    JNIEnv *java, jobjectArray planes, jlongArray memories, jintArray numbers, imgconv_error &error) {
   imgconv_video_frame frame{};
-  if (!error.status && imgconv_input_count(model) != 1) {
-    error = {IMGCONV_ERROR_ARGUMENT, "the model has other inputs than a picture"};
-  }
   constexpr size_t MOST_PLANES = sizeof frame.planes / sizeof *frame.planes;
   const size_t count = static_cast<size_t>(java->GetArrayLength(planes));
   if (!error.status && count > MOST_PLANES) error = {IMGCONV_ERROR_ARGUMENT, "a frame has at most three planes"};
-  const std::vector<imgconv_array> memory = arrays_of(java, planes, count, error);
+  const std::vector<imgconv_array> memory = arrays_of(java, planes, error);
   if (error.status) return frame;
   std::vector<jlong> imported(2 * count);
   java->GetLongArrayRegion(memories, 0, static_cast<jsize>(imported.size()), imported.data());
@@ -122,11 +113,12 @@ void *hardware_buffer_of(JNIEnv *java, jobject buffer, imgconv_error &error) {
 }
 
 // Starts a frame, with the tag if it has one, unless there is an error already. Gives its number, 0 with a tag.
-uint64_t submit(imgconv_model *model, const imgconv_array *inputs, jboolean tagged, jlong tag, imgconv_error &error) {
+uint64_t submit(imgconv_model *model, const std::vector<imgconv_array> &inputs, jboolean tagged, jlong tag,
+                imgconv_error &error) {
   uint64_t frame = 0;
   if (error.status) return frame;
-  if (tagged) imgconv_submit_tagged(model, inputs, static_cast<uint64_t>(tag), &error);
-  else imgconv_submit(model, inputs, &frame, &error);
+  if (tagged) imgconv_submit_tagged(model, inputs.data(), inputs.size(), static_cast<uint64_t>(tag), &error);
+  else imgconv_submit(model, inputs.data(), inputs.size(), &frame, &error);
   return frame;
 }
 
@@ -251,9 +243,8 @@ JNIEXPORT jobject JNICALL Java_imgconv_Model_map(JNIEnv *java, jobject self, jin
 JNIEXPORT void JNICALL Java_imgconv_Model_runBuffers(JNIEnv *java, jobject self, jobjectArray inputs, jobjectArray outputs) {
   imgconv_error error{};
   imgconv_model *model = model_of(java, self, error);
-  const auto given = arrays_of(java, inputs, imgconv_input_count(model), error);
-  const auto wanted = arrays_of(java, outputs, imgconv_output_count(model), error);
-  if (!error.status) imgconv_run(model, given.data(), wanted.data(), &error);
+  const auto given = arrays_of(java, inputs, error), wanted = arrays_of(java, outputs, error);
+  if (!error.status) imgconv_run(model, given.data(), given.size(), wanted.data(), wanted.size(), &error);
   keep(java, inputs, error);
   keep(java, outputs, error);
   check(java, error);
@@ -263,8 +254,8 @@ JNIEXPORT jlong JNICALL Java_imgconv_Model_submitBuffers(
     JNIEnv *java, jobject self, jobjectArray inputs, jboolean tagged, jlong tag) {
   imgconv_error error{};
   imgconv_model *model = model_of(java, self, error);
-  const auto given = arrays_of(java, inputs, imgconv_input_count(model), error);
-  const uint64_t frame = submit(model, given.data(), tagged, tag, error);
+  const auto given = arrays_of(java, inputs, error);
+  const uint64_t frame = submit(model, given, tagged, tag, error);
   keep(java, inputs, error);
   check(java, error);
   return static_cast<jlong>(frame);
@@ -273,9 +264,9 @@ JNIEXPORT jlong JNICALL Java_imgconv_Model_submitBuffers(
 JNIEXPORT jlong JNICALL Java_imgconv_Model_awaitNextBuffers(JNIEnv *java, jobject self, jobjectArray outputs) {
   imgconv_error error{};
   imgconv_model *model = model_of(java, self, error);
-  const auto wanted = arrays_of(java, outputs, imgconv_output_count(model), error);
+  const auto wanted = arrays_of(java, outputs, error);
   uint64_t tag = 0;
-  if (!error.status) imgconv_wait_next(model, &tag, wanted.data(), &error);
+  if (!error.status) imgconv_wait_next(model, &tag, wanted.data(), wanted.size(), &error);
   keep(java, outputs, error);
   check(java, error);
   return static_cast<jlong>(tag);
@@ -285,10 +276,10 @@ JNIEXPORT void JNICALL Java_imgconv_Model_runFrame(
     JNIEnv *java, jobject self, jobjectArray planes, jlongArray memories, jintArray numbers, jobjectArray outputs) {
   imgconv_error error{};
   imgconv_model *model = model_of(java, self, error);
-  const imgconv_video_frame frame = frame_of(java, model, planes, memories, numbers, error);
+  const imgconv_video_frame frame = frame_of(java, planes, memories, numbers, error);
   const imgconv_array given = {nullptr, 0, nullptr, &frame};
-  const auto wanted = arrays_of(java, outputs, imgconv_output_count(model), error);
-  if (!error.status) imgconv_run(model, &given, wanted.data(), &error);
+  const auto wanted = arrays_of(java, outputs, error);
+  if (!error.status) imgconv_run(model, &given, 1, wanted.data(), wanted.size(), &error);
   keep(java, planes, error);
   keep(java, outputs, error);
   check(java, error);
@@ -298,9 +289,9 @@ JNIEXPORT jlong JNICALL Java_imgconv_Model_submitFrame(
     JNIEnv *java, jobject self, jobjectArray planes, jlongArray memories, jintArray numbers, jboolean tagged, jlong tag) {
   imgconv_error error{};
   imgconv_model *model = model_of(java, self, error);
-  const imgconv_video_frame read = frame_of(java, model, planes, memories, numbers, error);
-  const imgconv_array given = {nullptr, 0, nullptr, &read};
-  const uint64_t frame = submit(model, &given, tagged, tag, error);
+  const imgconv_video_frame read = frame_of(java, planes, memories, numbers, error);
+  const std::vector<imgconv_array> given = {{nullptr, 0, nullptr, &read}};
+  const uint64_t frame = submit(model, given, tagged, tag, error);
   keep(java, planes, error);
   check(java, error);
   return static_cast<jlong>(frame);
@@ -309,8 +300,8 @@ JNIEXPORT jlong JNICALL Java_imgconv_Model_submitFrame(
 JNIEXPORT void JNICALL Java_imgconv_Model_awaitBuffers(JNIEnv *java, jobject self, jlong frame, jobjectArray outputs) {
   imgconv_error error{};
   imgconv_model *model = model_of(java, self, error);
-  const auto wanted = arrays_of(java, outputs, imgconv_output_count(model), error);
-  if (!error.status) imgconv_wait(model, static_cast<uint64_t>(frame), wanted.data(), &error);
+  const auto wanted = arrays_of(java, outputs, error);
+  if (!error.status) imgconv_wait(model, static_cast<uint64_t>(frame), wanted.data(), wanted.size(), &error);
   keep(java, outputs, error);
   check(java, error);
 }

@@ -23,7 +23,8 @@ constexpr char JSON[] =
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 Frames measure(
-    imgconv_model *model, const imgconv_array *inputs, const imgconv_array *outputs, size_t in_flight, double seconds) {
+    imgconv_model *model, const std::vector<imgconv_array> &inputs, const std::vector<imgconv_array> &outputs,
+    size_t in_flight, double seconds) {
   Frames found;
   std::deque<std::pair<uint64_t, Clock::time_point>> flying;
   const Clock::time_point begin = Clock::now();
@@ -34,17 +35,17 @@ Frames measure(
   while (found.taken.empty() || seconds_since(begin) < seconds || !flying.empty()) {
     const Clock::time_point start = Clock::now();
     if (in_flight == 1) {
-      call(imgconv_run, model, inputs, outputs);
+      call(imgconv_run, model, inputs.data(), inputs.size(), outputs.data(), outputs.size());
       ended(start);
       continue;
     }
     if (flying.size() < in_flight && (flying.empty() || seconds_since(begin) < seconds)) {
       uint64_t frame = 0;
-      call(imgconv_submit, model, inputs, &frame);
+      call(imgconv_submit, model, inputs.data(), inputs.size(), &frame);
       flying.emplace_back(frame, start);
       continue;
     }
-    call(imgconv_wait, model, flying.front().first, outputs);
+    call(imgconv_wait, model, flying.front().first, outputs.data(), outputs.size());
     ended(flying.front().second);
     flying.pop_front();
   }

@@ -19,7 +19,8 @@ struct Frames {
 
 // Runs for so many seconds, at least once, with at most so many frames in flight. Throws std::runtime_error.
 Frames measure(
-    imgconv_model *model, const imgconv_array *inputs, const imgconv_array *outputs, size_t in_flight, double seconds);
+    imgconv_model *model, const std::vector<imgconv_array> &inputs, const std::vector<imgconv_array> &outputs,
+    size_t in_flight, double seconds);
 
 // A line of text, or of JSON. As `imgconv bench`, it gives the frames a second of the first and of the last quarter of
 // the time too: a phone that gets hot has a lower last one. replay: imgconv_replay.

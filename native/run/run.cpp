@@ -179,7 +179,7 @@ void print_tensors(const char *kind, const std::vector<imgconv_tensor> &tensors)
 
 void bench(imgconv_model *model, const Arguments &arguments, const Arrays &inputs, const Arrays &outputs) {
   const auto run = [&](double seconds) {
-    return measure(model, inputs.arrays.data(), outputs.arrays.data(), arguments.frames, seconds);
+    return measure(model, inputs.arrays, outputs.arrays, arguments.frames, seconds);
   };
   run(arguments.seconds / 10);
   std::puts(figures(run(arguments.seconds), imgconv_replay(model), arguments.json).c_str());
@@ -187,7 +187,7 @@ void bench(imgconv_model *model, const Arguments &arguments, const Arrays &input
 
 void print_profile(imgconv_model *model, Arrays &inputs) {
   std::vector<double> seconds(imgconv_launch_count(model));
-  call(imgconv_profile, model, inputs.arrays.data(), seconds.data());
+  call(imgconv_profile, model, inputs.arrays.data(), inputs.arrays.size(), seconds.data(), seconds.size());
   for (size_t i = 0; i < seconds.size(); ++i) {
     std::printf("%10.1f us  %s\n", 1e6 * seconds[i], imgconv_launch_name(model, i));
   }
@@ -277,7 +277,7 @@ int run(const Arguments &arguments) {
     camera.read();
     inputs.arrays[inputs.find(arguments.frame_input)] = {nullptr, 0, nullptr, &camera.frame};
   }
-  call(imgconv_run, model, inputs.arrays.data(), outputs.arrays.data());
+  call(imgconv_run, model, inputs.arrays.data(), inputs.arrays.size(), outputs.arrays.data(), outputs.arrays.size());
   std::fprintf(stderr, "opened in %.4f s, first result after %.4f s\n", opened, seconds_since(start));
   for (const auto &[name, path] : arguments.outputs) {
     const size_t number = outputs.find(name);

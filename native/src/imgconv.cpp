@@ -99,14 +99,21 @@ imgconv_status with(imgconv_model *model, imgconv_error *error, Work work) {
   });
 }
 
+// Throws Error unless `given`, the length of an array of the caller, is `count`. kind: what the model has of them.
+void check_count(size_t given, size_t count, const char *kind) {
+  if (given == count) return;
+  throw Error(IMGCONV_ERROR_ARGUMENT, "the number of ", kind, " given is ", given, "; the model has ", count);
+}
+
 // A copy of what the caller gave, for a call that may go on after the caller does; null stays null.
 class Arrays {
  public:
-  // values: the inputs or the outputs of a model.
+  // values: the inputs or the outputs of a model; kind: which of both. Throws Error unless there is an array for each.
   template <class Values>
-  Arrays(const imgconv_array *given, const Values &values) : is_null_(!given) {
+  Arrays(const imgconv_array *given, size_t count, const Values &values, const char *kind) : is_null_(!given) {
+    check_count(count, values.size(), kind);
     if (!given) return;
-    arrays_.assign(given, given + values.size());
+    arrays_.assign(given, given + count);
     for (imgconv_array &each : arrays_) {
       if (!each.video_frame) continue;
       frames_.push_back(std::make_shared<imgconv_video_frame>(*each.video_frame));
@@ -120,6 +127,14 @@ class Arrays {
   std::vector<imgconv_array> arrays_;
   std::vector<std::shared_ptr<imgconv_video_frame>> frames_;  // which copies of this share
 };
+
+Arrays inputs_of(const imgconv::Model &model, const imgconv_array *given, size_t count) {
+  return Arrays(given, count, model.plan().inputs, "inputs");
+}
+
+Arrays outputs_of(const imgconv::Model &model, const imgconv_array *given, size_t count) {
+  return Arrays(given, count, model.plan().outputs, "outputs");
+}
 
 // values: the inputs or the outputs of a model.
 template <class Values>
@@ -211,43 +226,44 @@ imgconv_status imgconv_release_memory(imgconv_model *model, void *memory, imgcon
 }
 
 imgconv_status imgconv_run(
-    imgconv_model *model, const imgconv_array *inputs, const imgconv_array *outputs, imgconv_error *error) {
+    imgconv_model *model, const imgconv_array *inputs, size_t input_count, const imgconv_array *outputs,
+    size_t output_count, imgconv_error *error) {
   return with(model, error, [&](imgconv::Watchdog &watchdog, imgconv::Model *opened) {
-    const Arrays given(inputs, opened->plan().inputs), wanted(outputs, opened->plan().outputs);
+    const Arrays given = inputs_of(*opened, inputs, input_count), wanted = outputs_of(*opened, outputs, output_count);
     watchdog.call("running", [=] { opened->run(given.get(), wanted.get()); });
   });
 }
 
 imgconv_status imgconv_submit(
-    imgconv_model *model, const imgconv_array *inputs, uint64_t *frame, imgconv_error *error) {
+    imgconv_model *model, const imgconv_array *inputs, size_t input_count, uint64_t *frame, imgconv_error *error) {
   return with(model, error, [&](imgconv::Watchdog &watchdog, imgconv::Model *opened) {
     need(frame, "frame");
-    const Arrays given(inputs, opened->plan().inputs);
+    const Arrays given = inputs_of(*opened, inputs, input_count);
     *frame = watchdog.get("starting a frame", [=] { return opened->submit(given.get(), nullptr); });
   });
 }
 
 imgconv_status imgconv_submit_tagged(
-    imgconv_model *model, const imgconv_array *inputs, uint64_t tag, imgconv_error *error) {
+    imgconv_model *model, const imgconv_array *inputs, size_t input_count, uint64_t tag, imgconv_error *error) {
   return with(model, error, [&](imgconv::Watchdog &watchdog, imgconv::Model *opened) {
-    const Arrays given(inputs, opened->plan().inputs);
+    const Arrays given = inputs_of(*opened, inputs, input_count);
     watchdog.call("starting a frame", [=] { opened->submit(given.get(), &tag); });
   });
 }
 
 imgconv_status imgconv_wait(
-    imgconv_model *model, uint64_t frame, const imgconv_array *outputs, imgconv_error *error) {
+    imgconv_model *model, uint64_t frame, const imgconv_array *outputs, size_t output_count, imgconv_error *error) {
   return with(model, error, [&](imgconv::Watchdog &watchdog, imgconv::Model *opened) {
-    const Arrays wanted(outputs, opened->plan().outputs);
+    const Arrays wanted = outputs_of(*opened, outputs, output_count);
     watchdog.call("waiting for a frame", [=] { opened->wait(frame, wanted.get()); });
   });
 }
 
 imgconv_status imgconv_wait_next(
-    imgconv_model *model, uint64_t *tag, const imgconv_array *outputs, imgconv_error *error) {
+    imgconv_model *model, uint64_t *tag, const imgconv_array *outputs, size_t output_count, imgconv_error *error) {
   return with(model, error, [&](imgconv::Watchdog &watchdog, imgconv::Model *opened) {
     need(tag, "tag");
-    const Arrays wanted(outputs, opened->plan().outputs);
+    const Arrays wanted = outputs_of(*opened, outputs, output_count);
     const auto found = std::make_shared<std::atomic<uint64_t>>(0);  // of a frame that fails too
     const std::shared_ptr<void> copied(nullptr, [=](void *) { *tag = *found; });
     watchdog.call("waiting for a frame", [=] { opened->wait_next(*found, wanted.get()); });
@@ -267,10 +283,12 @@ const char *imgconv_launch_name(const imgconv_model *model, size_t number) {
 }
 
 imgconv_status imgconv_profile(
-    imgconv_model *model, const imgconv_array *inputs, double *seconds, imgconv_error *error) {
+    imgconv_model *model, const imgconv_array *inputs, size_t input_count, double *seconds, size_t launch_count,
+    imgconv_error *error) {
   return with(model, error, [&](imgconv::Watchdog &watchdog, imgconv::Model *opened) {
-    if (!opened->plan().launches.empty()) need(seconds, "seconds");
-    const Arrays given(inputs, opened->plan().inputs);
+    check_count(launch_count, opened->plan().launches.size(), "launches");
+    if (launch_count) need(seconds, "seconds");
+    const Arrays given = inputs_of(*opened, inputs, input_count);
     const std::vector<double> found = watchdog.get("running", [=] { return opened->profile(given.get()); });
     std::copy(found.begin(), found.end(), seconds);
   });

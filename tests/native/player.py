@@ -17,7 +17,6 @@ STATUS = (
 PHASES = "OPEN", "BUILD", "CHECK", "TUNE", "RUN"
 
 
-
 class PlayerError(Exception):
     """What a function of the player reported. status: one of STATUS."""
 
@@ -99,6 +98,11 @@ def call(name: str, *arguments: Any) -> None:
         raise PlayerError(STATUS[error.status], error.message.decode())
 
 
+def counted(array: Any) -> tuple[Any, ctypes.c_size_t]:
+    """Returns an array of ctypes and its length, as the library's functions take them."""
+    return array, ctypes.c_size_t(len(array))
+
+
 def devices_json() -> str:
     """What imgconv_devices_json gives."""
     needed = ctypes.c_size_t()
@@ -143,26 +147,26 @@ class Player:
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         made = self._new_outputs()
-        call("imgconv_run", self._model, self._given(inputs), _arrays(made.values()))
+        call("imgconv_run", self._model, *counted(self._given(inputs)), *counted(_arrays(made.values())))
         return made
 
     def submit(self, inputs: Mapping[str, Any]) -> int:
         frame = ctypes.c_uint64()
-        call("imgconv_submit", self._model, self._given(inputs), ctypes.byref(frame))
+        call("imgconv_submit", self._model, *counted(self._given(inputs)), ctypes.byref(frame))
         return frame.value
 
     def wait(self, frame: int) -> dict[str, Any]:
         made = self._new_outputs()
-        call("imgconv_wait", self._model, ctypes.c_uint64(frame), _arrays(made.values()))
+        call("imgconv_wait", self._model, ctypes.c_uint64(frame), *counted(_arrays(made.values())))
         return made
 
     def submit_tagged(self, inputs: Mapping[str, Any], tag: int) -> None:
-        call("imgconv_submit_tagged", self._model, self._given(inputs), ctypes.c_uint64(tag))
+        call("imgconv_submit_tagged", self._model, *counted(self._given(inputs)), ctypes.c_uint64(tag))
 
     def wait_next(self) -> tuple[int, dict[str, Any]]:
         """Returns the tag of the first frame in flight, and its outputs."""
         tag, made = ctypes.c_uint64(), self._new_outputs()
-        call("imgconv_wait_next", self._model, ctypes.byref(tag), _arrays(made.values()))
+        call("imgconv_wait_next", self._model, ctypes.byref(tag), *counted(_arrays(made.values())))
         return tag.value, made
 
     def map_input(self, name: str) -> Any:
@@ -182,7 +186,7 @@ class Player:
                 if name in names:
                     buffers[name] = Buffer(self._model, array)
                     arrays[number] = Array(None, array.nbytes, buffers[name].memory, None)
-        call("imgconv_run", self._model, given, wanted)
+        call("imgconv_run", self._model, *counted(given), *counted(wanted))
         return {name: buffers[name].content() if name in buffers else array for name, array in made.items()}
 
     def reset(self) -> None:
@@ -199,7 +203,7 @@ class Player:
     def profile(self, inputs: Mapping[str, Any]) -> list[tuple[str, float]]:
         count = LIBRARY.imgconv_launch_count(self._model)
         seconds = (ctypes.c_double * count)()
-        call("imgconv_profile", self._model, self._given(inputs), seconds)
+        call("imgconv_profile", self._model, *counted(self._given(inputs)), *counted(seconds))
         names = [LIBRARY.imgconv_launch_name(self._model, ctypes.c_size_t(n)).decode() for n in range(count)]
         return list(zip(names, seconds, strict=True))
 

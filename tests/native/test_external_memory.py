@@ -53,7 +53,7 @@ LINES = """
         wanted = _arrays(made.values())
         if memory:
             wanted[0] = Array(None, made["y"].nbytes, memory, None)
-        call("imgconv_run", model._model, (Array * 2)(picture, z), wanted)
+        call("imgconv_run", model._model, *counted((Array * 2)(picture, z)), *counted(wanted))
         return made
 
     def frame_in(memory, content):

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy
 import pytest
 from graphs import const
 
@@ -34,7 +35,8 @@ def run(environment: dict[str, str], tmp_path: Path) -> Run:
     (tmp_path / "app.cpp").write_text(program)
     (tmp_path / "CMakeLists.txt").write_text(PROJECT + linked + "\n")
     x = Tensor.input("x", (1, 3, 9, 7))
-    imgconv.load(build_graph({"y": x.conv2d(const(6, 3, 3, 3))}, [x])).save(tmp_path / "model.imgconv")
+    outputs = {"y": x.conv2d(const(6, 3, 3, 3)), "constant": Tensor.constant(numpy.zeros((40, 50)))}
+    imgconv.load(build_graph(outputs, [x])).save(tmp_path / "model.imgconv")
 
     def run(*command: object, **changed: str) -> str:
         words = list(map(str, command))

@@ -269,7 +269,7 @@ def test_opencl_buffers(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
         try:
             arrays = model._given(given)
             arrays[0] = Array(None, given["x"].nbytes, short.memory)
-            call("imgconv_submit", model._model, arrays, ctypes.byref(ctypes.c_uint64()))
+            call("imgconv_submit", model._model, *counted(arrays), ctypes.byref(ctypes.c_uint64()))
         except PlayerError as error:
             assert error.status == "ARGUMENT" and "the buffer of 'x' has" in error.message, error
         else:
@@ -299,18 +299,31 @@ def test_arguments_that_do_not_fit(device: DeviceInfo, play: Play, tmp_path: Pat
     model = imgconv.load(network(), device=device)
     model.save(tmp_path / "m")
     lines = f"""
-        def refused(status, work):
+        def refused(status, work, message=""):
             try:
                 work()
             except PlayerError as error:
-                assert error.status == status, error
+                assert error.status == status and message in error.message, error
             else:
                 assert False
         model = Player({str(tmp_path / "m")!r}, "{device.index}", frames=1)
         refused("ARGUMENT", lambda: model.run(dict(x=given["x"][:, :2])))
         refused("ARGUMENT", lambda: model.wait(1))
-        refused("ARGUMENT", lambda: call("imgconv_run", model._model, None, None))
-        refused("ARGUMENT", lambda: call("imgconv_run", None, None, None))
+        x, two, none = counted(model._given(given)), counted((Array * 2)()), (None, ctypes.c_size_t(0))
+        number = ctypes.byref(ctypes.c_uint64())
+        for name, arguments, problem in (
+            ("run", (*none, *two), "inputs given is 0; the model has 1"),
+            ("run", (*x, *two), "outputs given is 2; the model has 3"),
+            ("run", (None, x[1], *two), "outputs given is 2"),
+            ("run", (None, x[1], None, ctypes.c_size_t(3)), "outputs is NULL"),
+            ("submit", (*two, number), "inputs given is 2; the model has 1"),
+            ("submit_tagged", (*two, ctypes.c_uint64(1)), "inputs given is 2"),
+            ("wait", (ctypes.c_uint64(1), *two), "outputs given is 2"),
+            ("wait_next", (number, *two), "outputs given is 2"),
+            ("profile", (*x, *none), "launches given is 0"),
+        ):
+            refused("ARGUMENT", lambda: call("imgconv_" + name, model._model, *arguments), problem)
+        refused("ARGUMENT", lambda: call("imgconv_run", None, *none, *none))
         refused("ARGUMENT", lambda: model.profile(given))
         frame = model.submit(given)
         refused("BUSY", lambda: model.submit(given))

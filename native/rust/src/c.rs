@@ -80,7 +80,8 @@ extern "C" {
     pub fn imgconv_output(model: *const Model, number: usize, tensor: *mut Tensor) -> c_int;
     pub fn imgconv_description(model: *const Model) -> *const c_char;
     pub fn imgconv_run(
-        model: *mut Model, inputs: *const Array, outputs: *const Array, error: *mut Error,
+        model: *mut Model, inputs: *const Array, input_count: usize, outputs: *const Array, output_count: usize,
+        error: *mut Error,
     ) -> c_int;
     pub fn imgconv_reset(model: *mut Model, error: *mut Error) -> c_int;
 }

@@ -229,7 +229,9 @@ impl Model {
         }
         let wanted = outputs.iter().zip(&self.outputs).map(|(output, tensor)| array(&output.0, tensor));
         let wanted = wanted.collect::<Result<Vec<_>, _>>()?;
-        checked(|error| unsafe { c::imgconv_run(self.raw, given.as_ptr(), wanted.as_ptr(), error) })
+        checked(|error| unsafe {
+            c::imgconv_run(self.raw, given.as_ptr(), given.len(), wanted.as_ptr(), wanted.len(), error)
+        })
     }
 
     /// Clears what the model keeps from run to run.
