@@ -193,12 +193,12 @@ def _tune_precision(options: argparse.Namespace) -> None:
         return
     console = terminal.console()
     for name in (name for name in choice.largest if name in choice.precision.storage):
-        console.print(f"  float  {name}, largest value {choice.largest[name]:.4g}")
-    summed = f"; of the others {summary['float_arithmetic']} sum in float and {summary['short_runs']} in chunks"
+        console.print(f"  fp32  {name}, largest value {choice.largest[name]:.4g}")
+    summed = f"; of the others {summary['float_arithmetic']} accumulate in fp32, {summary['short_runs']} in chunks"
     summed = summed if config.float16 == 2 else ""
-    console.print(f"{summary['float_storage']} of {summary['values']} values stay float{summed}")
-    without = f"{choice.half_error:.2g} with all in half that stays away from {HALF_MAX:.0f}"
-    console.print(f"outputs are off by {choice.error:.2g}; by {without}")
+    console.print(f"{summary['float_storage']} of {summary['values']} values stay fp32{summed}")
+    without = f"{choice.half_error:.2g} with every value in fp16 that is not near {HALF_MAX:.0f}"
+    console.print(f"error of the outputs: {choice.error:.2g}; {without}")
     console.print(f"written to {path}")
 
 

@@ -142,7 +142,7 @@ def print_layers(
     print_table(console, OUTPUTS, rows, everything, ["red" if each.fault else None for each in outputs])
     would = [layer for layer in outputs if layer.in_half]
     if would:
-        console.print(f"{would[0].name} {conditional(would[0].in_half)}: --float16 keeps float what needs it")
+        console.print(f"{would[0].name} {conditional(would[0].in_half)}: --float16 keeps such values in fp32")
     numbered = [*enumerate(layers)]
     worst = numbered if everything else sorted(sorted(numbered, key=lambda pair: -pair[1].worst)[:WORST])
     over = sum(bool(layer.problem) for layer in layers)

@@ -32,13 +32,13 @@ class HalfShare:
     reasons: Mapping[str, str]
 
     def __str__(self) -> str:
-        half = f"{self.half} of {self.values} values are half, {self.share:.1%} of their numbers"
+        half = f"{self.half} of {self.values} values are fp16, {self.share:.1%} of all elements"
         line = f"FLOAT16={self.float16}: {half}"
         if not self.reasons:
             return line
         kinds = Counter(reason.partition(":")[0] for reason in self.reasons.values())
         said = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-        return f"{line}; {len(self.reasons)} stay float: {said}"
+        return f"{line}; {len(self.reasons)} stay fp32: {said}"
 
 
 def half_share_of(plan: Plan, graph: Graph, config: Config) -> HalfShare:

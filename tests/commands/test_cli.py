@@ -401,7 +401,7 @@ def test_what_is_half_is_said_once(imgconv: Command, device: DeviceInfo) -> None
     write_convolution()
     status, _, err = imgconv("inspect", "conv.onnx", "--float16", "--shape", "x=1,3,8,10", "--device", device.index)
     told = [line for line in err.splitlines() if "FLOAT16=1" in line]
-    assert status == 0 and len(told) == 1 and re.match(r"imgconv: FLOAT16=1: \d of \d values are half", told[0]), err
+    assert status == 0 and len(told) == 1 and re.match(r"imgconv: FLOAT16=1: \d of \d values are fp16", told[0]), err
 
 
 def test_warnings_are_lines(capsys: pytest.CaptureFixture[str]) -> None:

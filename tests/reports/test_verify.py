@@ -302,7 +302,7 @@ def test_tune_keeps_the_overflow_in_float(command: Command, device: DeviceInfo) 
     assert status == 0, err
     content = json.loads(Path("planted.precision.json").read_text())
     assert content["float_storage"] == ["big"] and content["error"] <= 1e-2
-    assert "1 of 5 values stay float" in out and "planted.precision.json" in out
+    assert "1 of 5 values stay fp32" in out and "planted.precision.json" in out
     assert [path.name for path in Path().iterdir() if "precision" in path.name] == ["planted.precision.json"]
     status, _, err = command("verify", "planted.onnx", "--precision", "planted.precision.json")
     assert status == 0, err
