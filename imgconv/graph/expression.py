@@ -28,8 +28,9 @@ LONGEST_TEXT = 10_000
 # device's native functions are exact enough, for halves and for what FLOAT16 keeps in float; the device's native ones,
 # if there are.
 MathMode = OneOf["exact", "of numbers", "to halves", "kept in float", "native"]
-# The digits that a result needs: a float's; most of them, so that it may be some units in the last place off; a half's.
-Digits = OneOf["all", "most", "half"]
+# How accurate a result must be: to all digits of a float; to most of them, so that it may be some units in the last
+# place off; to those of a half.
+Accuracy = OneOf["all", "most", "half"]
 # The operations whose texts for half have most digits at every argument, if the device's native functions are exact
 # enough (loading/native_functions.py). So a plan that keeps some values in float shares their kernels with the one that
 # keeps none.
@@ -452,18 +453,18 @@ def _without_saturation(expression: Expression) -> Expression:
 
 def render(
     expression: Expression, arguments: Mapping[int, str], math_mode: MathMode, prefix: str = "t",
-    digits: Digits = "all", kind: str = "float4",
+    accuracy: Accuracy = "all", kind: str = "float4",
 ) -> tuple[list[str], str]:
     """OpenCL C statements, one for each operation, and the text of the result.
 
-    arguments: the text of each, by its number. math_mode: of the functions. digits: those that the result needs. kind:
-    of arguments and result; see `is_exact_in_half`.
+    arguments: the text of each, by its number. math_mode: of the functions. accuracy: of the result. kind: of arguments
+    and result; see `is_exact_in_half`.
     """
     statements: list[str] = []
 
     def applied(part: Apply, given: Sequence[str]) -> str:
         operation = FUNCTIONS[part.operation]
-        is_fast = digits == "half" or digits == "most" and part.operation in MOST_DIGITS
+        is_fast = accuracy == "half" or accuracy == "most" and part.operation in MOST_DIGITS
         for_half = operation.to_half if is_fast else None
         native = operation.native if math_mode == "native" else None
         of_numbers = None if math_mode == "exact" else operation.of_numbers

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from imgconv.graph.check import GraphError
 from imgconv.graph.expression import (
-    LONGEST_TEXT, FUNCTIONS, Apply, Argument, Digits, Expression, MathMode, Literal, apply, argument_numbers, arity,
+    LONGEST_TEXT, FUNCTIONS, Apply, Argument, Accuracy, Expression, MathMode, Literal, apply, argument_numbers, arity,
     evaluate, is_exact_in_half, operations, parts, render, replace_part, substitute, users,
 )
 
@@ -177,16 +177,16 @@ def test_native_text_is_used_only_where_asked_for() -> None:
 
 def test_digits_that_a_result_does_not_need_are_not_computed() -> None:
     """Near zero, exp(x) - 1 has few digits: enough for a half, too few for a float."""
-    def text(digits: Digits, operation: str) -> str:
+    def text(accuracy: Accuracy, operation: str) -> str:
         both = apply("maximum", apply(operation, A), B)
-        return " ".join(render(both, {0: "a", 1: "b"}, "of numbers", digits=digits)[0])
+        return " ".join(render(both, {0: "a", 1: "b"}, "of numbers", accuracy=accuracy)[0])
 
     unary = [name for name in FUNCTIONS if arity(name) == 1]
     fast = {"exp", "expm1", "erf", "sigmoid"}
     assert {name for name in unary if "native" in text("half", name)} == fast
     assert {name for name in unary if "native" in text("most", name)} == fast - {"expm1"}
     assert not any("native" in text("all", name) for name in unary)
-    assert all("fmax" in text(digits, "exp") for digits in ("all", "most", "half"))
+    assert all("fmax" in text(accuracy, "exp") for accuracy in ("all", "most", "half"))
 
 
 # Building
@@ -349,12 +349,12 @@ def test_a_clamp_of_an_argument_to_one_ends_with_its_lower_bound(low_first: bool
     """Mesa's Adreno compiler makes fmin(fmax(x, 0), 1) a flag of the instruction that computes x, even in a loop."""
     raised = apply("maximum", A, 0.0) if low_first else apply("maximum", 0.0, A)
     clamped = apply("minimum", raised, 1.0) if low_first else apply("minimum", 1.0, raised)
-    assert render(apply("multiply", clamped, B), {0: "x", 1: "y"}, "of numbers", digits="half")[0][:2] == [
+    assert render(apply("multiply", clamped, B), {0: "x", 1: "y"}, "of numbers", accuracy="half")[0][:2] == [
         "const float4 t0 = fmin(x, (float4)(1.0f));", "const float4 t1 = fmax(t0, (float4)(0.0f));",
     ]
     # What the expression itself computes is no sum of a loop, and may be saturated: one instruction fewer.
     shifted = apply("minimum", apply("maximum", apply("add", A, 0.5), 0.0), 1.0)
-    assert render(shifted, {0: "x"}, "of numbers", digits="half")[0][1:] == [
+    assert render(shifted, {0: "x"}, "of numbers", accuracy="half")[0][1:] == [
         "const float4 t1 = fmax(t0, (float4)(0.0f));", "const float4 t2 = fmin(t1, (float4)(1.0f));",
     ]
 
@@ -388,7 +388,7 @@ def test_what_is_not_exact_in_half(expression: Expression) -> None:
 
 
 def test_statements_of_halfs() -> None:
-    assert render(CLAMPED, {0: "a", 1: "b"}, "of numbers", digits="half", kind="half4")[0] == [
+    assert render(CLAMPED, {0: "a", 1: "b"}, "of numbers", accuracy="half", kind="half4")[0] == [
         "const half4 t0 = (a + b);", "const half4 t1 = fmax(t0, (half4)(0.0f));",
         "const half4 t2 = fmin(t1, (half4)(6.0f));",
     ]

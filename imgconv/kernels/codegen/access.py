@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from imgconv.dtype import FLOAT16, FLOAT32, UINT8, UINT32, DType
-from imgconv.graph.expression import Digits, Expression, MathMode, literal_text, render
+from imgconv.graph.expression import Accuracy, Expression, MathMode, literal_text, render
 from imgconv.graph.index import Index, Lookup, Variable, constant, variable_index
 from imgconv.graph.nodes import Operand
 from imgconv.graph.quantization import BYTES, Quantization, before_rounding
@@ -268,8 +268,8 @@ def _signature(tiling: Tiling) -> str:
     return f"{t.width}x{t.height}_by_{t.tile_width}x{t.tile_height}_{t.per_layer}{t.stacked_along}"
 
 
-def digits_of(math_mode: MathMode, storage: Texture | HostBuffer) -> Digits:
-    """The digits that a result needs which is stored there."""
+def accuracy_of(math_mode: MathMode, storage: Texture | HostBuffer) -> Accuracy:
+    """How accurate a result must be which is stored there."""
     if math_mode == "kept in float":
         return "half" if storage.dtype == FLOAT16 else "most"
     return "half" if math_mode == "to halves" and storage.dtype == FLOAT16 else "all"
@@ -279,13 +279,13 @@ def digits_of(math_mode: MathMode, storage: Texture | HostBuffer) -> Digits:
 class Emitter:
     """The statements of one function body, with its helper functions, tables and arguments.
 
-    math_mode: of the functions. prefix: of the names of variables and arguments. digits: those that the result
-    needs. lines: the statements. largest: the largest magnitude of an index.
+    math_mode: of the functions. prefix: of the names of variables and arguments. accuracy: of the results.
+    lines: the statements. largest: the largest magnitude of an index.
     """
 
     math_mode: MathMode
     prefix: str = ""
-    digits: Digits = "all"
+    accuracy: Accuracy = "all"
     lines: list[str] = field(default_factory=list)
     helpers: list[str] = field(default_factory=list)
     arguments: list[KernelArgument] = field(default_factory=list)
@@ -295,7 +295,7 @@ class Emitter:
     @classmethod
     def storing(cls, math_mode: MathMode, storage: Texture | HostBuffer, prefix: str = "") -> Emitter:
         """An Emitter for what is stored there."""
-        return cls(math_mode, prefix, digits_of(math_mode, storage))
+        return cls(math_mode, prefix, accuracy_of(math_mode, storage))
 
     # Arguments
 
@@ -470,7 +470,7 @@ class Emitter:
         """The text of an elementwise expression of named operands. kind: their type, float4 or half4."""
         self._count += 1
         statements, result = render(
-            expression, arguments, self.math_mode, f"{self.prefix}t{self._count}_", self.digits, kind
+            expression, arguments, self.math_mode, f"{self.prefix}t{self._count}_", self.accuracy, kind
         )
         self.lines.extend(statements)
         return result

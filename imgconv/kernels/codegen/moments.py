@@ -20,7 +20,7 @@ from imgconv.graph.expression import Apply, Argument, Expression, MathMode, Lite
 from imgconv.graph.index import Index, Variable, constant, variable, variable_index
 from imgconv.graph.nodes import IDENTITY, Graph, Load, Node, Operand, Reduction
 from imgconv.graph.view import Shape, identity
-from imgconv.kernels.codegen.access import LANE, digits_of
+from imgconv.kernels.codegen.access import LANE, accuracy_of
 from imgconv.kernels.codegen.generated import BLOCK, assemble
 from imgconv.kernels.codegen.rows import Rows, find_rows
 from imgconv.kernels.codegen.rows_text import LONGEST_WALK, PlacedRows, RowsMaker, lanes_of, place_rows
@@ -204,7 +204,7 @@ def kernel(step: Step[Fixed, Parts], emitting: Emitting) -> KernelSource:
     outside = {name: each for name, each in step.places.items() if name != parts.name}
     maker = moments_maker(parts.moments, parts.lanes, output, outside, math_mode, emitting.target)
     if parts.apply:
-        maker.emitter.digits = digits_of(math_mode, output.storage)
+        maker.emitter.accuracy = accuracy_of(math_mode, output.storage)
     maker.emitter.helpers.append(JOIN)
     maker.emitter.lines += [f"float4 {name} = (float4)(0.0f);" for name in NAMES]
     if parts.apply:

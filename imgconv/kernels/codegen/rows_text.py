@@ -17,7 +17,7 @@ from imgconv.graph.expression import MathMode, literal_text
 from imgconv.graph.index import Index, Variable, constant, unflatten, variable, variable_index
 from imgconv.graph.nodes import Graph, Node, Operand, Reduction
 from imgconv.graph.view import Shape
-from imgconv.kernels.codegen.access import LANE, Emitter, digits_of
+from imgconv.kernels.codegen.access import LANE, Emitter, accuracy_of
 from imgconv.kernels.codegen.generated import (
     BLOCK, COMBINE, GROUP, ITEMS_OF_A_GPU, NEUTRAL, assemble, bounded_id, combine_lanes, meet,
 )
@@ -204,7 +204,7 @@ class RowsMaker:
         emitter, last = self.emitter, self.rows.last
         for node in self.rows.reductions:
             self._reduce(node)
-        emitter.digits = digits_of(emitter.math_mode, self.output.storage)
+        emitter.accuracy = accuracy_of(emitter.math_mode, self.output.storage)
         if self.group > 1 and self.count % self._rows_of_group():
             emitter.lines.append(f"if (get_global_id(1) >= {self.count}) return;")
         if isinstance(last.operation, Reduction):
