@@ -101,7 +101,7 @@ class Sampled:
         if isinstance(operation, Load):
             return self._load(node.operands[0], position, (count,))
         if isinstance(operation, Reduction):
-            return self._reduction(node, operation, node.operands, position, count)
+            return self._reduction(node, operation, position, count)
         if isinstance(operation, Convolution):
             return self._convolution(node, operation, position, count)
         if isinstance(operation, Product):
@@ -114,18 +114,14 @@ class Sampled:
             return self._recurrence(node, operation, position, count)
         return self._whole(node, position, count)
 
-    def _reduction(
-        self, node: Node, reduction: Reduction, operands: Sequence[Operand], position: list[Array], count: int,
-        first: Bounded | None = None,
-    ) -> Bounded:
-        """A reduction of the operands. first: argument 0, if it is not the first operand."""
-        shape = operands[0].view.shape if operands else ()
+    def _reduction(self, node: Node, reduction: Reduction, position: list[Array], count: int) -> Bounded:
+        shape = node.operands[0].view.shape if node.operands else ()
         window, inner = shape[len(node.output.shape) :], prod(shape[len(node.output.shape) :])
         if not inner:
             return Bounded.exact(numpy.full(count, neutral(reduction.kind, node.output.dtype)))
         reads = [*(p.reshape(-1, 1) for p in position), *_grid(window)]
-        loaded = [self._load(o, reads, (count, inner)) for o in operands]
-        body = evaluate(reduction.body, loaded if first is None else [first, *loaded], self.arithmetic)
+        loaded = [self._load(o, reads, (count, inner)) for o in node.operands]
+        body = evaluate(reduction.body, loaded, self.arithmetic)
         return self._reduced(reduction, body.broadcast((count, inner)))
 
     def _reduced(self, reduction: Reduction, body: Bounded) -> Bounded:
