@@ -35,7 +35,7 @@ from benchmarks.measure import (
 from benchmarks.networks import DEFAULT, open_network
 from imgconv.cl.opencl_device import OpenCLDevice
 from imgconv.cl.device import open_device, select
-from imgconv.compiling.compiler import compile_graph, prepare
+from imgconv.compiling.compiler import prepare
 from imgconv.compiling.plan import Launch
 from imgconv.config import Config, read_config
 from imgconv.graph.nodes import Convolution, Graph, Node, Product
@@ -190,7 +190,7 @@ def measure(
 ) -> Row:
     """Compiles, checks, warms up and times one problem."""
     instance = problem.instance()
-    _, plan = compile_graph(build_graph({"y": instance.output}), config, target_of(context.info))
+    plan = prepare(build_graph({"y": instance.output}), config, target_of(context.info)).plan()
     session = Session(plan, context)
     found = session.run(instance.inputs)["y"].astype(numpy.float64)
     allowed = numpy.maximum(instance.allowed(config.float16), 1e-30)

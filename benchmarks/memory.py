@@ -26,7 +26,7 @@ from benchmarks.measure import (
 )
 from imgconv.cl.opencl_device import OpenCLDevice
 from imgconv.cl.device import open_device, select
-from imgconv.compiling.compiler import compile_graph
+from imgconv.compiling.compiler import prepare
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, read_config
 from imgconv.reports.peaks import measure_peaks
@@ -167,7 +167,7 @@ def compile_case(case: Case, config: Config, context: OpenCLDevice) -> Plan:
     x = Tensor.input("x", case.shape)
     outputs = {"y": case.make(x)}
     outputs |= {f"{name}.first": _first(t) for name, t in (("x", x), ("y", outputs["y"]))}
-    return compile_graph(build_graph(outputs), config, target_of(context.info))[1]
+    return prepare(build_graph(outputs), config, target_of(context.info)).plan()
 
 
 def _first(x: Tensor) -> Tensor:

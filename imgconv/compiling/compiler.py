@@ -73,17 +73,6 @@ def prepare(graph: Graph, config: Config, target: Target, chooser: Chooser = Cos
     return Prepared(run_passes(graph), config, limited(target, config), chooser)
 
 
-def compile_graph(
-    graph: Graph, config: Config, target: Target, chooser: Chooser = CostModel()
-) -> tuple[Graph, Plan]:
-    """The graph after the passes, and its plan. Raises UnsupportedError, ResourceError or DeviceError.
-
-        graph, plan = compile_graph(graph, Config(float16=1), target)
-    """
-    prepared = prepare(graph, config, target, chooser)
-    return prepared.graph, prepared.plan()
-
-
 def limited(target: Target, config: Config) -> Target:
     """The target with the configured image limit, which makes textures images. Raises DeviceError.
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from plans import by_name, kinds, planned, rows
 from snapshots import DEVICES, NETWORKS
 
-from imgconv.compiling.compiler import compile_graph, prepare
+from imgconv.compiling.compiler import prepare
 from imgconv.compiling.emit import LaunchEmitter
 from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
@@ -412,14 +412,14 @@ def test_a_kernel_of_too_many_images_is_refused() -> None:
 
 def test_a_lower_limit_gives_the_same_launches_on_smaller_images() -> None:
     graph: Graph = build_graph({"y": image(1, 8, 50, 50).conv2d(const(8, 8, 3, 3), padding=1).relu()})
-    _, whole = compile_graph(graph, Config(), target())
-    _, tiled = compile_graph(graph, Config(max_image=32), target())
+    whole = prepare(graph, Config(), target()).plan()
+    tiled = prepare(graph, Config(max_image=32), target()).plan()
     check_plan(tiled, ImageLimits(32, 32, 2048))
     assert kinds(whole) == kinds(tiled)
     assert max(t.tiling.tiles for t in whole.textures) == 1 < max(t.tiling.tiles for t in tiled.textures)
     assert "read_tiled" in tiled.launches[1].source.text and "read_tiled" not in whole.launches[1].source.text
     # The configured limit never raises the device's own.
-    _, small = compile_graph(graph, Config(max_image=10**6), target(limit=64))
+    small = prepare(graph, Config(max_image=10**6), target(limit=64)).plan()
     check_plan(small, ImageLimits(64, 64, 2048))
 
 

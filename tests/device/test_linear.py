@@ -14,7 +14,7 @@ from running import check, choosing
 
 from imgconv.cl.context import Context
 from imgconv.cl.device import DeviceInfo, open_device
-from imgconv.compiling.compiler import compile_graph
+from imgconv.compiling.compiler import prepare
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.graph.evaluate import evaluate_graph
@@ -50,7 +50,8 @@ def padded() -> Graph:
 @pytest.mark.parametrize("limit", [1 << 30, 1], ids=["workspace", "buffers"])
 def test_nothing_outside_of_a_texture_is_read(device: DeviceInfo, limit: int, float16: int) -> None:
     """The activations share one buffer, or several if one would be too large; before the run they are full of NaN."""
-    graph, plan = compile_graph(padded(), Config(float16=float16), linear(device, limit))
+    prepared = prepare(padded(), Config(float16=float16), linear(device, limit))
+    graph, plan = prepared.graph, prepared.plan()
     assert all(t.tiling.linear for t in plan.textures) and bool(plan.regions) == (limit > 1) != bool(plan.slots)
     session = Session(plan, open_device(device))
     for memory in (*(image for _, image in session.memory.images.values()), *filter(None, [session.memory.workspace])):
@@ -81,7 +82,7 @@ def test_weights_in_a_linear_texture(context: Context, float16: int) -> None:
 
 def test_only_cpus_have_linear_textures_and_no_image_limit(context: Context) -> None:
     def forms(on: Target, **settings: Any) -> set[bool]:
-        plan: Plan = compile_graph(padded(), Config(**settings), on)[1]
+        plan: Plan = prepare(padded(), Config(**settings), on).plan()
         return {texture.tiling.linear for texture in plan.textures}
 
     cpu, gpu = (target_of(replace(context.info, kind=kind)) for kind in ("cpu", "gpu"))

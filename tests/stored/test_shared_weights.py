@@ -12,7 +12,7 @@ from graphs import const
 from snapshots import DEVICES
 
 from imgconv.checking.launch_checks import with_checks
-from imgconv.compiling.compiler import compile_graph
+from imgconv.compiling.compiler import prepare
 from imgconv.compiling.plan import Launch
 from imgconv.config import Config
 from imgconv.errors import ModelError
@@ -43,7 +43,8 @@ def is_winograd(launch: Launch) -> bool:
 @pytest.mark.parametrize("target", ["small gpu", "large gpu", "cpu"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_weights_are_stored_once(name: str, target: str, float16: int, tmp_path: Path) -> None:
-    graph, plan = compile_graph(build_graph({"y": NETWORKS[name]()}, [X]), Config(float16), DEVICES[target])
+    prepared = prepare(build_graph({"y": NETWORKS[name]()}, [X]), Config(float16), DEVICES[target])
+    graph, plan = prepared.graph, prepared.plan()
     save_model(tmp_path / "m", graph, Config(float16), [PlanFor(plan, "d", DEVICES[target])])
     saved = SavedModel.open(tmp_path / "m")
     (read,) = saved.read_plans()
@@ -62,8 +63,9 @@ def test_weights_are_stored_once(name: str, target: str, float16: int, tmp_path:
 
 def test_a_constant_that_a_plan_keeps_in_float_stays_exact(tmp_path: Path) -> None:
     """Two plans of one file, one in half: the file has floats, and the halves apart."""
-    graph, plan = compile_graph(build_graph({"y": NETWORKS["whole quads"]()}, [X]), Config(), DEVICES["small gpu"])
-    _, half = compile_graph(graph, Config(1), DEVICES["small gpu"])
+    prepared = prepare(build_graph({"y": NETWORKS["whole quads"]()}, [X]), Config(), DEVICES["small gpu"])
+    graph, plan = prepared.graph, prepared.plan()
+    half = prepare(graph, Config(1), DEVICES["small gpu"]).plan()
     plans = [PlanFor(each, "d", DEVICES["small gpu"]) for each in (half, plan)]
     save_model(tmp_path / "m", graph, Config(), plans)
     saved = SavedModel.open(tmp_path / "m")
@@ -130,8 +132,8 @@ def test_a_view_is_of_one_shape() -> None:
 def test_plain_forms_of_halves_are_halves(tmp_path: Path) -> None:
     """Plain forms take float weights. Those of a network of halves are in the file once, as halves."""
     x, weights = Tensor.input("x", (1, 12, 9, 10), "float16"), const(64, 12, 3, 3).numpy().astype(numpy.float16)
-    graph = build_graph({"y": x.conv2d(Tensor.constant(weights))}, [x])
-    graph, plan = compile_graph(graph, Config(1), DEVICES["small gpu"])
+    prepared = prepare(build_graph({"y": x.conv2d(Tensor.constant(weights))}, [x]), Config(1), DEVICES["small gpu"])
+    graph, plan = prepared.graph, prepared.plan()
     made = with_checks(PlanFor(plan, "d", DEVICES["small gpu"]), graph, Config(1), {})
     save_model(tmp_path / "m", graph, Config(1), [made])
     saved = SavedModel.open(tmp_path / "m")
