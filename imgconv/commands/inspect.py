@@ -45,7 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     parser.add_argument("--all", action="store_true", help="every column")
     parser.add_argument("--graph", action="store_true", help="also print the graph after the passes")
-    parser.add_argument("--constants", action="store_true", help="also print the graph with its constants")
     add_strict_argument(parser)
     add_target_argument(parser)
     parser.add_argument(
@@ -170,14 +169,12 @@ WIDEST = 200  # columns of a table in a file or a pipe
 def lines_of_graph(graph: Graph, options: argparse.Namespace) -> list[str]:
     """The lines of the graph that the options ask for: by default inputs, outputs, and the host's nodes."""
     lines = str(graph).splitlines()
-    if options.constants:
-        return lines
     if not options.graph:
         host = str(graph.host_partition).splitlines() if graph.host_partition else []
         return [line for line in lines if line.startswith(("  input  ", "  output ")) and line not in host] + host
     size = sum(array.nbytes for array in graph.constants.values())
     kept = [line for line in lines if not line.startswith("  constant ")]
-    return kept + [f"  {len(graph.constants)} constants of {size / 1e6:.2f} MB: --constants"] * bool(graph.constants)
+    return kept + [f"  {len(graph.constants)} constants of {size / 1e6:.2f} MB"] * bool(graph.constants)
 
 
 def print_plan(

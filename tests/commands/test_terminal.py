@@ -107,15 +107,14 @@ def test_profile_shows_the_slowest_first_and_all_when_asked(imgconv: Command, de
     assert [int(line.split()[0]) for line in out.splitlines() if re.match(r" *\d+  ", line)] == [*range(len(rows) + 6)]
 
 
-def test_inspect_shows_constants_when_asked(imgconv: Command, device: DeviceInfo) -> None:
+def test_inspect_shows_the_graph_when_asked(imgconv: Command, device: DeviceInfo) -> None:
     write_convolution()
     command = ("inspect", "conv.onnx", "--shape", "h=8", "--device", device.index)
     _, out, _ = imgconv(*command)
     assert out.startswith("launches on [") and "graph test" not in out
     _, out, _ = imgconv(*command, "--graph")
     assert out.index("launches on") < out.index("graph test")
-    assert "constant w" not in out and "1 constants of 0.00 MB: --constants" in out
-    assert "  constant w: float32[4, 3, 3, 3]" in imgconv(*command, "--constants")[1]
+    assert "constant w" not in out and "1 constants of 0.00 MB" in out
 
 
 @pytest.mark.parametrize(
