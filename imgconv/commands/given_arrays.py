@@ -55,7 +55,7 @@ def read_array(path: str) -> Array:
     except OSError as error:
         raise InputError(f"cannot read {path!r}: {error.strerror or error}") from error
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path!r} is not a whole .npy file of numbers: {error}") from error
+        raise InputError(f"{path!r} is not a whole .npy file of numbers: {_reason(error)}") from error
     if not isinstance(array, numpy.ndarray):
         raise InputError(f"{path!r} holds several arrays; a .npy file holds one")
     return array
@@ -73,4 +73,9 @@ def read_case(path: str) -> dict[str, Array]:
     except OSError as error:
         raise InputError(f"cannot read {path!r}: {error.strerror or error}") from error
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path!r} is not a whole .npz file of arrays: {error}") from error
+        raise InputError(f"{path!r} is not a whole .npz file of arrays: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """Returns the reason of numpy's error, without its advice to load the file as a pickle, which could run code."""
+    return "it has another format, or holds Python objects" if "pickle" in str(error) else str(error)

@@ -150,6 +150,11 @@ def read_cases(options: argparse.Namespace, case: str | None = None) -> tuple[li
     given = parse_inputs(options)
     if case:
         arrays = read_case(case) | dict(given.arrays)
+        inputs = {*given.missing, *given.arrays}
+        unknown = [name for name in arrays if name not in inputs]
+        if unknown:
+            listed = ", ".join(sorted(inputs))
+            raise InputError(f"{case!r} has an array {unknown[0]!r}; the model's inputs are {listed}")
         return [arrays], {**given.shapes, **{name: array.shape for name, array in arrays.items()}}
     if not options.pictures and not given.arrays:
         check_sizes(given.missing, given.shapes)

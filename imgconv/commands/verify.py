@@ -46,7 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_precision_argument(parser)
     given = parser.add_mutually_exclusive_group()
     given.add_argument("picture", metavar="PICTURE", nargs="?", help="any picture that Pillow reads")
-    given.add_argument("--case", metavar="FILE.npz", help="arrays by input name")
+    given.add_argument(
+        "--case", metavar="FILE.npz", help="a file of numpy.savez: an array for each input, called x or in:x; arrays "
+        "called out:... are ignored",
+    )
     add_picture_arguments(parser)
     parser.add_argument(
         "--bound", type=number, default=HALF_BOUND, metavar="ERROR",

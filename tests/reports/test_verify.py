@@ -241,12 +241,14 @@ def test_what_verify_refuses(command: Command, monkeypatch: pytest.MonkeyPatch) 
     numpy.save("array.npy", picture())
     numpy.savez("other.npz", z=picture())
     numpy.savez("empty.npz")
+    Image.new("RGB", (8, 8)).save("photo.jpg")
     for case, part in (
         ("none.npz", "cannot read"), ("broken.npz", "not a whole .npz"), ("array.npy", "not a whole .npz"),
-        ("other.npz", "'z'"), ("empty.npz", "input 'x' is missing"),
+        ("other.npz", "'other.npz' has an array 'z'; the model's inputs are x"), ("empty.npz", "input 'x' is missing"),
+        ("photo.jpg", "it has another format"),
     ):
         status, out, err = command("verify", "planted.onnx", "--case", case)
-        assert status == 1 and out == "" and part in err and "fault" not in err, (case, err)
+        assert status == 1 and out == "" and part in err and "fault" not in err and "pickle" not in err, (case, err)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     status, _, err = command("verify", "planted.onnx")
     assert status == 1 and "pip install 'imgconv[verify]'" in err
