@@ -1,6 +1,7 @@
 """A network's kernels as machine code for Adreno GPUs, by Mesa's compiler; no Adreno is needed, and nothing is run.
 
-    python -m benchmarks.adreno [NAME or FILE.onnx ...] [--gpu 630,650,660,740] [--bare] [--summary] [--json FILE]
+    python -m benchmarks.adreno [NAME or FILE.onnx ...] [--gpu 630,650,660,740] [--bare] [--summary] [--bounds]
+                               [--peers] [--json FILE]
     python -m benchmarks.adreno --networks published   # the model beside published times of other engines
 
 The network is planned for a GPU of that size; no device is used. Each kernel is compiled once by Mesa's freedreno
@@ -25,6 +26,9 @@ work groups at the edges of a launch and one between them run, on zeros.
     check       texture reads of the machine code, divided by those of the kernel's source: less than 1 where the
                 compiler merged reads, or work items at an edge leave some out
     slots       issue slots of all launches of a frame, in millions
+    least       with --bounds: the least time that the model leaves a launch of this form; benchmarks/adreno_bounds.py
+    single      ms of launches of which a processor holds a single wave
+    by formula  slots and reads by the cost model, before compiling, divided by those that were counted
 
 ADRENO_MESA names the folder of a Mesa build with its freedreno no-op device, default ~/.cache/adreno-mesa.
 """
@@ -40,7 +44,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import published
+from benchmarks import adreno_peers, published
+from benchmarks.adreno_bounds import COLUMNS_OF_BOUNDS, groups_of
 from benchmarks.adreno_mesa import INTEGER_COORDINATES, Mesa, find_mesa
 from benchmarks.adreno_rows import LAUNCH_COLUMNS, TOTAL_COLUMNS, Total, rows_of
 from benchmarks.measure import (
@@ -133,6 +138,12 @@ def show(options: argparse.Namespace, mesa: Mesa, totals: Sequence[Total]) -> No
         make_table(f"{total.network}: Mesa's {total.gpu.name} code, launch by launch", LAUNCH_COLUMNS, total.rows)
         for total in totals if not options.summary
     ]
+    groups = list(groups_of(totals)) if options.bounds else []
+    if groups:
+        parts.append(make_table("Launches and their lower bounds", COLUMNS_OF_BOUNDS, groups))
+    peers = [each for total in totals for each in adreno_peers.compare(total)] if options.peers else []
+    if peers:
+        parts.append(make_table("Convolutions of other engines, each as its own kernels", adreno_peers.COLUMNS, peers))
     parts.append(make_table("Networks: Mesa's code for each GPU; nothing was run on one", TOTAL_COLUMNS, totals))
     beside = [
         f"2023 engine's convolution, Mesa's a630 code, {problem}: issue/MAC {issue}, MAC/read {reads}, "
@@ -142,6 +153,7 @@ def show(options: argparse.Namespace, mesa: Mesa, totals: Sequence[Total]) -> No
     names = ("problem", "issue_per_multiply_add", "multiply_adds_per_read", "registers", "waves")
     content = {
         "environment": found, "predicted": honesty, "networks": [total.to_json() for total in totals],
+        "bounds": [group.to_json() for group in groups], "peers": [each.to_json() for each in peers],
         "kernel_of_2023_a630": [dict(zip(names, figures, strict=True)) for figures in KERNEL_OF_2023],
     }
     publish(options, content, environment_line(found), *parts, f"ms: {honesty}", *beside)
@@ -155,6 +167,8 @@ def make_parser() -> argparse.ArgumentParser:
         "--gpu", type=positives, default=tuple(GPUS), metavar="NUMBERS", help="(default: 630,650,660,740)"
     )
     parser.add_argument("--summary", action="store_true", help="one line for each network and GPU, none for launches")
+    parser.add_argument("--bounds", action="store_true", help="kinds of launches next to their lower bounds")
+    parser.add_argument("--peers", action="store_true", help="convolutions next to those of other engines")
     parser.add_argument(
         "--bare", action="store_true", help="without what is fused into the stores, as the 2023 engine's kernels are"
     )
