@@ -14,6 +14,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.ops.convolution import convolution_of
+from imgconv.ops.window import read_window
 from imgconv.ops.registry import FLOATS, Call, operator
 from imgconv.ops.scaled_sum import requantised
 from imgconv.tensor import EXACT, Tensor, where
@@ -178,16 +179,24 @@ def by_column(call: Call, by: Tensor, b: Tensor) -> Tensor:
 def convolve(
     call: Call, x: Tensor, x_zero: Tensor | None, weight: Tensor, w_zero: Tensor | None
 ) -> tuple[list[Tensor], int]:
-    """The convolution as partial sums, each over some of the input channels, and a bound of their total."""
+    """The convolution as partial sums, each over some of the input channels, and a bound of their total.
+
+    A zero point of x that depends on the data is multiplied by the sums of filters that read no padding: see multiply.
+    """
     if x_zero is not None and x_zero.size != 1:
         raise call.wrong(f"x_zero_point {list(x_zero.shape)} is not a scalar")
     if w_zero is not None and w_zero.size != 1:
         if w_zero.shape != (weight.shape[0],):
             raise call.wrong(f"w_zero_point {list(w_zero.shape)} for {weight.shape[0]} channels")
         w_zero = w_zero.reshape(-1, *[1] * (weight.rank - 1))
-    low, high = _span(x, x_zero)
-    x, weight = centred(x, x_zero).cast("int32"), centred(weight, w_zero)  # the sums have the type of x
+    weight, shift = centred(weight, w_zero), None
     compute = convolution_of(call, x, weight)
+    padded = any(read_window(call, x.shape[2:], weight.shape[2:]).pads)
+    if x_zero is not None and not x_zero.is_constant and weight.is_constant and not padded:
+        sums = weight.cast("int32").sum(range(1, weight.rank)).reshape(-1, *[1] * (x.rank - 2))
+        shift, x_zero = -x_zero.cast("int32").reshape() * sums, None
+    low, high = _span(x, x_zero)
+    x = centred(x, x_zero).cast("int32")  # the sums have its type
     terms = _terms(weight, low, high)
     by_channel = numpy.moveaxis(terms, 2, 0).reshape(weight.shape[1], 2, weight.shape[0], -1).sum(axis=-1)
     groups, each = x.shape[1] // weight.shape[1], weight.shape[1]
@@ -198,25 +207,35 @@ def convolve(
         channels = [group * each + c for group in range(groups) for c in range(start, stop)]
         return compute(x.take(1, channels), weight.slice(1, start, stop))
 
-    return _split(call, by_channel, part)
+    parts, bound = _split(call, by_channel, part)
+    return (parts, bound) if shift is None else ([*parts, shift], bound)
 
 
 def multiply(
     call: Call, a: Tensor, a_zero: Tensor | None, b: Tensor, b_zero: Tensor | None
 ) -> tuple[list[Tensor], int]:
-    """The matrix product as partial sums, each over some columns of a and rows of b, and a bound of their total."""
+    """The matrix product as partial sums, each over some columns of a and rows of b, and a bound of their total.
+
+    A zero point of a that depends on the data is multiplied by the sums of b's columns: then a stays levels.
+    """
     if not a.rank or not b.rank:
         raise call.wrong("a scalar has no matrix product")
-    low, high = _span(a, a_zero)
-    a = centred(a, None if a_zero is None else _by_row(call, a_zero, a)).cast("int32")  # the sums have its type
+    by_row = None if a_zero is None else _by_row(call, a_zero, a)
     b = centred(b, None if b_zero is None else by_column(call, b_zero, b))
-    axis = max(b.rank - 2, 0)
-    by_row = numpy.moveaxis(_terms(b, low, high), axis + 1, 0).reshape(b.shape[axis], -1)
+    axis, shift = max(b.rank - 2, 0), None
+    given = by_row is not None and not by_row.is_constant and not by_row.rank
+    if by_row is not None and given and b.is_constant and min(a.rank, b.rank) > 1:
+        shift = -by_row.cast("int32") * b.cast("int32").sum((axis,), keepdims=True)
+        a_zero = by_row = None
+    low, high = _span(a, a_zero)
+    a = centred(a, by_row).cast("int32")  # the sums have its type
+    terms = numpy.moveaxis(_terms(b, low, high), axis + 1, 0).reshape(b.shape[axis], -1)
 
     def part(start: int, stop: int) -> Tensor:
         return a.slice(a.rank - 1, start, stop).matmul(b.slice(axis, start, stop))
 
-    return _split(call, by_row, part)
+    parts, bound = _split(call, terms, part)
+    return (parts, bound) if shift is None else ([*parts, shift], bound)
 
 
 def centred(x: Tensor, zero: Tensor | None) -> Tensor:
@@ -266,7 +285,7 @@ def _exact(call: Call, parts: list[Tensor], bound: int) -> Tensor:
     """The total as int32. Raises UnsupportedError if it may exceed 2**24."""
     if bound > EXACT:
         raise call.unsupported(f"sums that may reach {bound}; a device's floats hold integers up to 2**24")
-    return parts[0]
+    return _sum(parts)
 
 
 def total(parts: list[Tensor], bound: int, bias: Tensor | None) -> Tensor:

@@ -137,6 +137,43 @@ def test_a_network_of_dequantised_layers(dtype: str, zero: int, context: Context
         numpy.testing.assert_array_equal(found[name], expected)
 
 
+@pytest.mark.parametrize("kind", ["QLinearMatMul", "MatMul", "Gemm", "MatMulInteger", "ConvInteger"])
+def test_products_of_levels(kind: str, context: Context) -> None:
+    """A matrix of levels by a constant one. Results are integers / 1024; those of integers are dynamic."""
+    random = numpy.random.default_rng(2)
+    levels, w, zero = random.integers(0, 256, (30, 45)), random.integers(-128, 128, (45, 18)), 77
+    levels[0, :2] = 0, 255  # the range, by which DynamicQuantizeLinear makes these scales and zero points
+    constants = {
+        "xs": numpy.float32(1 / 16), "z": numpy.uint8(zero), "w": w.astype("i1"), "ws": numpy.float32(1 / 64),
+        "wz": numpy.int8(0), "ys": numpy.float32(4), "yz": numpy.uint8(128),
+    }
+    quantised, last = ["q", "xs", "z", "w", "ws", "wz", "ys", "yz"], node("DequantizeLinear", ["s", "ys", "yz"], ["y"])
+    read = [node("DequantizeLinear", ["q", "xs", "z"], ["d"]), node("DequantizeLinear", ["w", "ws", "wz"], ["v"])]
+    nodes = {
+        "QLinearMatMul": [node("QLinearMatMul", quantised, ["s"]), last],
+        "MatMul": [*read, node("MatMul", ["d", "v"], ["t"]), node("QuantizeLinear", ["t", "ys", "yz"], ["s"]), last],
+        "Gemm": [*read, node("Gemm", ["d", "v"], ["t"]), node("QuantizeLinear", ["t", "ys", "yz"], ["s"]), last],
+        "MatMulInteger": [node("MatMulInteger", ["q", "w", "dz"], ["s"]), node("Cast", ["s"], ["t"], to=1),
+                          node("Mul", ["t", "unit"], ["y"])],
+        "ConvInteger": [node("ConvInteger", ["q", "w", "dz"], ["s"]), node("Cast", ["s"], ["t"], to=1),
+                        node("Mul", ["t", "unit"], ["y"])],
+    }[kind]
+    first = node("QuantizeLinear", ["x", "xs", "z"], ["q"])
+    if kind.endswith("Integer"):
+        first, constants["unit"] = node("DynamicQuantizeLinear", ["x"], ["q", "ds", "dz"]), numpy.float32(1 / 1024)
+    feeds = {"x": ((levels - zero) / 16).astype("f")}
+    if kind == "ConvInteger":
+        feeds["x"], constants["w"] = feeds["x"].T.reshape(1, 45, 5, 6), constants["w"].T.reshape(18, 45, 1, 1)
+    model = make_model([first, *nodes], feeds, ["y"], 13, constants)
+    plan, found = run_graph(import_onnx(model), feeds, context, wanted=forced(context, (1, 2, 4)))
+    assert len(summing(plan)) == 1
+    sums = (levels - zero) @ w / 1024
+    expected = sums if kind.endswith("Integer") else (numpy.clip(numpy.rint(sums / 4) + 128, 0, 255) - 128) * 4
+    assert len(numpy.unique(expected)) > 50
+    made = found["y"] if kind != "ConvInteger" else found["y"].reshape(18, 30).T
+    numpy.testing.assert_array_equal(made, expected)
+
+
 def test_sums_past_2_24_are_exact(context: Context) -> None:
     """Sums that rise past 2**25 and fall back to a few units show every rounding on the way."""
     random = numpy.random.default_rng(0)
