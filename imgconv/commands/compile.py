@@ -139,7 +139,7 @@ def _write(
             raise ConfigError("--precision gives what --pictures measures: give one of them")
         if options.outputs:
             raise ConfigError("--pictures measures the whole model: with --outputs leave it out, or cut the ONNX file")
-        _, _, file = chosen_precision(options, BOUND, progress)
+        _, _, file, _ = chosen_precision(options, BOUND, progress)
         settings = replace(settings, precision=file, float16=None)
     config, precision = read_settings(settings)
     states = dict(options.state)

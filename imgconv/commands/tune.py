@@ -22,6 +22,7 @@ from imgconv.reports.table import Column, print_table
 from imgconv.loading.compiled import prepare_for
 from imgconv.loading.native_functions import native_functions_fit
 from imgconv.precision.choose import BOUND, PrecisionChoice, choose_precision
+from imgconv.precision.share import HalfShare, half_share_of
 from imgconv.loading.tuner import layers_of, ranked, tune
 from imgconv.loading.replanning import until_kernels_work
 from imgconv.stored.precision_file import PrecisionFile, fingerprint
@@ -50,14 +51,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pictures", metavar="PICTURE", nargs="*", help="any pictures that Pillow reads (--precision)")
     parser.add_argument("--precision", action="store_true", help="choose float or half for each layer")
     parser.add_argument(
-        "--tolerance", type=number, default=BOUND, metavar="ERROR",
+        "--tolerance", type=number, metavar="ERROR",
         help=f"largest error of the outputs, relative to their largest value (default: {BOUND:g})",
     )
     parser.add_argument(
-        "--budget", type=number, default=BUDGET, metavar="SECONDS", help=f"when to stop measuring (default: {BUDGET:g})"
+        "--budget", type=number, metavar="SECONDS", help=f"when to stop measuring (default: {BUDGET:g})"
     )
     parser.add_argument(
-        "--candidates", type=positive, default=MOST, metavar="N", help=f"candidates for one problem (default: {MOST})"
+        "--candidates", type=positive, metavar="N", help=f"candidates for one problem (default: {MOST})"
     )
     parser.add_argument("--all", action="store_true", help="every column of the table")
     parser.add_argument("--merge", metavar="FILE", action="append", default=[], help="another file of measurements")
@@ -68,6 +69,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> None:
     """Measures, writes the file and prints its content. Raises what imgconv.load raises, and InputError."""
     check_folder(options.output)
+    other = ("budget", "candidates", "merge") if options.precision else ("tolerance",)
+    for name in other:
+        if getattr(options, name) not in (None, []):
+            use = "without" if options.precision else "with"
+            raise ConfigError(f"--{name} is used {use} --precision only")
+    if options.budget is not None and not options.budget >= 0:
+        raise ConfigError(f"--budget {options.budget:g} has to be 0 or more")
     if options.precision:
         _tune_precision(options)
     else:
@@ -93,7 +101,8 @@ def _tune_kernels(options: argparse.Namespace) -> None:
         def rows_on(info: DeviceInfo) -> list[dict[str, Any]]:
             prepared = prepare_for(info, import_onnx(options.model, shapes), config, native_functions=native)
             layers = layers_of(prepared)
-            found = tune(prepared, context, database, options.budget, options.candidates, progress)
+            budget = BUDGET if options.budget is None else options.budget
+            found = tune(prepared, context, database, budget, options.candidates or MOST, progress)
             left[:] = [name for problem, names in layers.items() if problem not in found for name in names]
             return [_row(problem, measured, prepared.target, layers[problem]) for problem, measured in found.items()]
 
@@ -157,8 +166,8 @@ def _row(problem: Problem, measured: list[Measured], target: Target, layers: Seq
 
 def chosen_precision(
     options: argparse.Namespace, tolerance: float, progress: terminal.Progress
-) -> tuple[Config, PrecisionChoice, PrecisionFile]:
-    """The settings, what stays float by a search to its end on options.pictures, and the file with it.
+) -> tuple[Config, PrecisionChoice, PrecisionFile, HalfShare]:
+    """The settings, what stays float by a search to its end on options.pictures, the file with it, and the share.
 
     Raises what imgconv.load raises, and InputError.
     """
@@ -176,36 +185,41 @@ def chosen_precision(
         return prepared.graph, choose_precision(prepared, context, progress, cases, tolerance)
 
     graph, choice = until_kernels_work(device, chosen_on)
-    return config, choice, PrecisionFile(fingerprint(graph), config.float16, tolerance, choice.error, choice.precision)
+    file = PrecisionFile(fingerprint(graph), config.float16, tolerance, choice.error, choice.precision)
+    half_share = half_share_of(choice.session.plan, graph, replace(config, precision=choice.precision))
+    return config, choice, file, half_share
 
 
 def _tune_precision(options: argparse.Namespace) -> None:
-    if not options.tolerance > 0:
-        raise ConfigError(f"--tolerance {options.tolerance:g} has to be above 0")
+    tolerance = BOUND if options.tolerance is None else options.tolerance
+    if not tolerance > 0:
+        raise ConfigError(f"--tolerance {tolerance:g} has to be above 0")
     with terminal.Progress(f"reading {options.model}") as progress:
-        config, choice, file = chosen_precision(options, options.tolerance, progress)
+        config, choice, file, half_share = chosen_precision(options, tolerance, progress)
     path = Path(options.output) if options.output else precision_path(options.model)
     with written_whole(path) as written:
         written.write(file.to_json().encode())
-    summary = as_json(config, choice, str(path))
+    summary = as_json(config, choice, half_share, str(path))
     if options.json:
         terminal.print_json({"model": options.model, "device": choice.session.context.info.key, **summary})
         return
     console = terminal.console()
     for name in (name for name in choice.largest if name in choice.precision.storage):
         console.print(f"  fp32  {name}, largest value {choice.largest[name]:.4g}")
-    summed = f"; of the others {summary['float_arithmetic']} accumulate in fp32, {summary['short_runs']} in chunks"
-    summed = summed if config.float16 == 2 else ""
-    console.print(f"{summary['float_storage']} of {summary['values']} values stay fp32{summed}")
-    without = f"{choice.half_error:.2g} with every value in fp16 that is not near {HALF_MAX:.0f}"
-    console.print(f"error of the outputs: {choice.error:.2g}; {without}")
+    console.print(half_share.text)
+    if config.float16 == 2:
+        sums = f"{summary['float_arithmetic']} accumulate in fp32, {summary['short_runs']} in chunks of fp16"
+        console.print(f"of the layers in fp16, {sums}")
+    console.print(f"error of the outputs: {choice.error:.2g}, at most {tolerance:g}")
+    if choice.half_error > choice.error:
+        console.print(f"with fp16 for every value that is not near {HALF_MAX:.0f} it is {choice.half_error:.2g}")
     console.print(f"written to {path}")
 
 
-def as_json(config: Config, choice: PrecisionChoice, path: str) -> dict[str, Any]:
+def as_json(config: Config, choice: PrecisionChoice, half_share: HalfShare, path: str) -> dict[str, Any]:
     """The choice as plain data."""
     return {
-        "file": path, "float16": config.float16, "values": len(choice.largest), "error": choice.error,
-        "half_error": choice.half_error, "float_storage": len(choice.precision.storage & choice.largest.keys()),
+        "file": path, "float16": config.float16, "values": half_share.values, "error": choice.error,
+        "half_error": choice.half_error, "float_storage": half_share.values - half_share.half,
         "float_arithmetic": len(choice.precision.arithmetic), "short_runs": len(choice.precision.runs),
     }

@@ -32,13 +32,17 @@ class HalfShare:
     reasons: Mapping[str, str]
 
     def __str__(self) -> str:
-        half = f"{self.half} of {self.values} values are fp16, {self.share:.1%} of all elements"
-        line = f"FLOAT16={self.float16}: {half}"
+        return f"float16={self.float16}: {self.text}"
+
+    @property
+    def text(self) -> str:
+        """The share, and the number of values that stay float for each kind of reason."""
+        line = f"{self.half} of {self.values} values are fp16, {self.share:.1%} of all elements"
         if not self.reasons:
             return line
         kinds = Counter(reason.partition(":")[0] for reason in self.reasons.values())
         said = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-        return f"{line}; {len(self.reasons)} stay fp32: {said}"
+        return f"{line}; {len(self.reasons)} stay{'s' * (len(self.reasons) == 1)} fp32: {said}"
 
 
 def half_share_of(plan: Plan, graph: Graph, config: Config) -> HalfShare:

@@ -211,7 +211,7 @@ def test_inspect_says_what_is_half(imgconv: Command, device: DeviceInfo) -> None
     onnx.save(overflow_model(), "big.onnx")
     status, out, err = imgconv("inspect", "big.onnx", "--device", device.index, "--float16")
     assert status == 0, err
-    line, = (line for line in out.splitlines() if line.startswith("FLOAT16=1: "))
+    line, = (line for line in out.splitlines() if line.startswith("float16=1: "))
     assert "1 near 65504" in line
     marked, = (line for line in out.splitlines() if ", float: near 65504" in line)
     assert "big" in marked
@@ -399,8 +399,8 @@ def test_what_is_half_is_said_once(imgconv: Command, device: DeviceInfo) -> None
     """As a line of its own, without Python's file and line of a warning."""
     write_convolution()
     status, _, err = imgconv("inspect", "conv.onnx", "--float16", "--shape", "x=1,3,8,10", "--device", device.index)
-    told = [line for line in err.splitlines() if "FLOAT16=1" in line]
-    assert status == 0 and len(told) == 1 and re.match(r"imgconv: FLOAT16=1: \d of \d values are fp16", told[0]), err
+    told = [line for line in err.splitlines() if "float16=1" in line]
+    assert status == 0 and len(told) == 1 and re.match(r"imgconv: float16=1: \d of \d values are fp16", told[0]), err
 
 
 def test_warnings_are_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -304,7 +304,10 @@ def test_tune_keeps_the_overflow_in_float(command: Command, device: DeviceInfo) 
     assert status == 0, err
     content = json.loads(Path("planted.precision.json").read_text())
     assert content["float_storage"] == ["big"] and content["error"] <= 1e-2
-    assert "1 of 5 values stay fp32" in out and "planted.precision.json" in out
+    share = re.search(r"^(\d) of (\d) values are fp16, .* stays? fp32: .*\b1 near 65504", out, re.MULTILINE)
+    assert share and "planted.precision.json" in out
+    out = command("inspect", "planted.onnx", "--float16")[1]
+    assert f"float16=1: {share[1]} of {share[2]} values are fp16" in out, "both count the same"
     assert [path.name for path in Path().iterdir() if "precision" in path.name] == ["planted.precision.json"]
     status, _, err = command("verify", "planted.onnx", "--precision", "planted.precision.json")
     assert status == 0, err
@@ -344,6 +347,13 @@ def test_what_tune_refuses(command: Command) -> None:
     status, _, err = command("tune", "planted.onnx", "a.png")
     assert status == 1 and "pictures are for --precision" in err
     for arguments, part in (
+        (("--merge", "none.tuning"), "there is no tuning file"), (("--budget", "-5"), "--budget -5 has to be"),
+        (("--tolerance", "1"), "--tolerance is used with --precision only"),
+    ):
+        status, out, err = command("tune", "planted.onnx", *arguments)
+        assert status == 1 and out == "" and part in err, err
+    for arguments, part in (
+        (("--merge", "none.tuning"), "--merge is used without --precision only"), (("--budget", "9"), "--budget is"),
         (("--tolerance", "0"), "--tolerance 0"), (("--output", "no/p.json"), "cannot write"), (("no.png",), "no.png"),
     ):
         status, out, err = command("tune", "--precision", "planted.onnx", *arguments)
