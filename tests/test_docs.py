@@ -152,11 +152,19 @@ def test_other_commands_name_what_there_is(page: Path) -> None:
         assert (ROOT / path).exists(), path
 
 
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub and MkDocs give the page's headings."""
+    headings = re.findall(r"^#+ (.*)$", FENCED.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", heading.lower()).strip()) for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_links_lead_somewhere(page: Path) -> None:
     text = FENCED.sub("", page.read_text(encoding="utf-8"))  # a lambda of C++ looks like a link
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", text):
-        assert (page.parent / target).exists(), target
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
+        found = page.parent / target if target else page
+        assert found.exists(), target
+        assert not anchor or anchor in anchors(found), (target, anchor)
 
 
 def test_recipes_are_code_of_the_repository() -> None:
