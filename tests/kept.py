@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy
 
+from imgconv.arrays import Array
+
 KEPT = sorted((Path(__file__).parent / "stored" / "kept").glob("*.imgconv"))
 # For any phone; the first one takes images in buffers.
 GENERIC = [path for path in KEPT if path.stem != "0.1"]
@@ -22,12 +24,23 @@ CLOSE = {"0.1": 2e-5, "0.1-frames": 1e-6, "0.1-states": 4e-3}
 def runs_of(path: Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """The inputs and the outputs of each run, in order: states go from one to the next."""
     with numpy.load(path.with_suffix(".npz")) as arrays:
-        found = [(key.split(" ", 2), array) for key, array in arrays.items()]
+        found = [(key.split(" ", 2), array) for key, array in arrays.items() if key != "weights"]
     count = 1 + max(int(number) for (number, _, _), _ in found)
     each: list[tuple[dict[str, Any], dict[str, Any]]] = [({}, {}) for _ in range(count)]
     for (number, side, name), array in found:
         each[int(number)][side == "out"][name] = array
     return each
+
+
+def weighed(content: Array) -> float:
+    """A number that changes if elements do, or change places."""
+    return float((numpy.abs(content.astype(numpy.float64)).ravel() * (1 + numpy.arange(content.size) % 7)).sum())
+
+
+def weights_of(path: Path) -> Any:
+    """`weighed` of each constant of each plan, as they were when the file was written."""
+    with numpy.load(path.with_suffix(".npz")) as arrays:
+        return arrays["weights"]
 
 
 def assert_close(path: Path, found: dict[str, Any], expected: dict[str, Any]) -> None:

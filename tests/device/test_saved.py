@@ -18,7 +18,7 @@ import numpy
 import onnx
 import pytest
 from graphs import const
-from kept import KEPT, assert_close, runs_of
+from kept import KEPT, assert_close, runs_of, weighed, weights_of
 from support import damaged, make_input
 
 import imgconv
@@ -170,8 +170,10 @@ def test_a_file_of_an_earlier_format(path: Path, device: DeviceInfo) -> None:
     model = imgconv.load(path, device=device)
     for given, expected in runs_of(path):
         assert_close(path, model.run(given), expected)
-    for saved in compiled_file.SavedModel.open(path).sizes:
-        assert all(each.plan.launches for each in saved.read_plans())
+    plans = [each.plan for saved in compiled_file.SavedModel.open(path).sizes for each in saved.read_plans()]
+    assert all(plan.launches for plan in plans)
+    weights = [[weighed(content) for content in plan.content.values()] for plan in plans]
+    numpy.testing.assert_allclose(weights, weights_of(path), rtol=1e-12)
 
 
 def test_every_format_of_containers_is_kept() -> None:
