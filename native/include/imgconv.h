@@ -89,7 +89,7 @@ typedef struct imgconv_plane {
   const void *data;
   size_t bytes;         /* of its memory, which planes may share */
   size_t offset;        /* of the first pixel */
-  int32_t row_stride;   /* from a row to the next; 0: without gaps */
+  int32_t row_stride;   /* from a row to the next; 0: without gaps. Rows do not overlap */
   int32_t pixel_stride; /* from a pixel to the next in its row; 0: without gaps */
   void *memory;         /* if not NULL, an OpenCL buffer (a cl_mem of imgconv_opencl_context) in place of `data`, which
                            the device reads as it is. All planes of a frame have the same one */
@@ -115,7 +115,8 @@ typedef struct imgconv_video_frame {
 
 /* Where an input comes from or an output goes to: `data`, or, if `memory` is not NULL, an OpenCL buffer (a cl_mem of
  * imgconv_opencl_context) of `bytes` bytes, or, for an input, `video_frame`, if it is not NULL. A buffer must be of a
- * tensor that the device keeps in its own dtype: float32, float16, and the uint8 of pictures. */
+ * tensor that the device keeps in a buffer of its dtype: float32 or float16. A picture is mostly an image; its frames may
+ * be in buffers as planes of a video_frame. */
 typedef struct imgconv_array {
   void *data;
   size_t bytes;
@@ -215,14 +216,16 @@ IMGCONV_API const char *imgconv_description(const imgconv_model *model);
 
 /* Memory of input `number` that the device reads: `data` holds the bytes of imgconv_input, to be filled and given as
  * `data` to the next imgconv_run or imgconv_profile, which uploads nothing then if device and host share memory. It is
- * valid until that call. For inputs that the device keeps in their dtype; others are IMGCONV_ERROR_UNSUPPORTED. */
+ * valid until that call. For inputs that the device keeps in a buffer of their dtype; others, such as most pictures, are
+ * IMGCONV_ERROR_UNSUPPORTED. */
 IMGCONV_API imgconv_status imgconv_map_input(
     imgconv_model *model, size_t number, void **data, imgconv_error *error);
 
 /* A buffer of memory that a camera or another process fills, without a copy: `memory` is for imgconv_array and
  * imgconv_plane of this model, until imgconv_release_memory or imgconv_close. A run reads what is there when it is called,
  * so that the others must have ended, and begin again once the run, or imgconv_wait, is over. IMGCONV_ERROR_UNSUPPORTED
- * if the driver has no extension for it, which the message lists: then imgconv_map_input is the way.
+ * if the driver has no extension for it, which the message lists: then planes with `data` are uploaded, without a copy on
+ * the host.
  *
  * dma_buf: by a descriptor of Linux, such as V4L2's VIDIOC_EXPBUF gives, which stays the caller's and may be closed
  * afterwards; bytes: at most its size. By cl_khr_external_memory_dma_buf, cl_qcom_dmabuf_host_ptr, cl_qcom_ion_host_ptr

@@ -85,7 +85,7 @@ cl_mem ExternalMemory::import(const char *what, const std::vector<Way> &ways) {
   }
   if (refused) throw *refused;
   throw Error(IMGCONV_ERROR_UNSUPPORTED, context_.info.name, " cannot import ", what, "s: its driver has none of ",
-              names, ". Memory of imgconv_map_input is read without a copy too");
+              names, ". Give the frame as data of its planes: it is uploaded");
 }
 
 void ExternalMemory::release(cl_mem memory) {

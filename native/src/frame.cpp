@@ -48,7 +48,8 @@ BoundLaunch Frame::bind(const Launch &launch, const Programs &programs) const {
 void *Frame::map(const Input &input) {
   const Storage &storage = shared_.plan.storages[input.storage];
   if (input.converted || storage.is_image() || !storage.bytes) {
-    throw Error(IMGCONV_ERROR_UNSUPPORTED, "'", input.value.name, "' is no buffer of its dtype: give an array");
+    throw Error(IMGCONV_ERROR_UNSUPPORTED, "'", input.value.name, "' is kept in an image, or in another dtype, which ",
+                "cannot be mapped: give an array");
   }
   Port &port = ports_[input.storage];
   if (port.mapped) return port.mapped;

@@ -252,7 +252,10 @@ public final class Model implements AutoCloseable {
     return made;
   }
 
-  /** Memory of an input that the device reads, to be filled for the next {@link #run}, until which it is valid. */
+  /**
+   * Memory of an input that the device reads, to be filled for the next {@link #run}, until which it is valid. Most pictures
+   * are kept in images, which cannot be mapped: {@link Error#UNSUPPORTED}.
+   */
   public ByteBuffer mapInput(int number) {
     return map(number, inputs[number].bytes).order(ByteOrder.nativeOrder());
   }
