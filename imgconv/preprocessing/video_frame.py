@@ -174,7 +174,7 @@ class PackedFrame:
 
     @staticmethod
     def of(frame: VideoFrame, format: Format) -> PackedFrame:
-        """Raises InputError for a frame that has no such format, and for a plane that ends before its last pixel."""
+        """Raises InputError for another format's planes, and for a plane that is too small or whose rows overlap."""
         array_shape(format, frame.picture_size)  # raises for pixels that share no color
         layout = next((each for each in LAYOUTS[format] if len(each.pixel_strides) == len(frame.planes)), None)
         if layout is None:
@@ -240,6 +240,12 @@ class _Samples:
         pixel_stride = plane.pixel_stride or stride
         width = -(-frame.width // (shared_pixels(format)[0] if component.plane else 1))
         row_stride, own = plane.row_stride or width * pixel_stride, pixel_stride * component.pixels
+        least = (width - 1) * abs(pixel_stride) + stride
+        if abs(row_stride) < least:
+            raise InputError(
+                f"plane {component.plane} has a row stride of {row_stride} bytes; {width} pixels with a pixel "
+                f"stride of {pixel_stride} take {least}"
+            )
         across, down = shared_pixels(format) if number else (1, 1)
         left, top, width, height = frame.window
         columns = own * (left // across), own * ((left + width - 1) // across)

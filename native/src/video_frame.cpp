@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 
 #include "error.h"
@@ -76,7 +77,13 @@ Samples samples_of(const FrameInput &input, const FrameLayout &layout, const img
   const imgconv_plane &plane = frame.planes[component.plane];
   const int64_t pixel = plane.pixel_stride ? plane.pixel_stride : layout.pixel_strides[component.plane];
   const int64_t shared = component.plane ? input.shared_width : 1;
-  const int64_t row = plane.row_stride ? plane.row_stride : (frame.width + shared - 1) / shared * pixel;
+  const int64_t width = (frame.width + shared - 1) / shared;
+  const int64_t row = plane.row_stride ? plane.row_stride : width * pixel;
+  const int64_t least = (width - 1) * std::abs(pixel) + layout.pixel_strides[component.plane];
+  if (std::abs(row) < least) {
+    refuse("plane ", int(component.plane), " has a row stride of ", row, " bytes; ", width,
+           " pixels with a pixel stride of ", pixel, " take ", least);
+  }
   const int64_t across = number ? input.shared_width : 1, down = number ? input.shared_height : 1;
   const int64_t own = pixel * component.pixels, base = static_cast<int64_t>(plane.offset) + component.offset;
   const auto columns = std::minmax({own * (region.left / across), own * ((region.left + region.width - 1) / across)});

@@ -153,6 +153,8 @@ def nv12(width: int = SIZE[0], height: int = SIZE[1], **about: Any) -> VideoFram
         (lambda: nv12(region=(-2, 0, *SIZE)), "not inside"),
         (lambda: nv12(region=(0, 0, 47, 40)), "cannot be 47x40"),
         (lambda: VideoFrame([Plane(bytes(100))], *SIZE), "has 2 or 3 planes, not 1"),
+        (lambda: VideoFrame([Plane(bytes(1920), 47), Plane(bytes(960))], *SIZE), "row stride of 47 bytes; .* take 48"),
+        (lambda: VideoFrame([Plane(bytes(1920)), Plane(bytes(960), -47)], *SIZE), "plane 1 has a row stride of -47"),
         (lambda: VideoFrame([Plane(bytes(1920)), Plane(bytes(959))], *SIZE), "plane 1 has 959 bytes"),
         (lambda: VideoFrame([Plane(bytes(1920), 49), Plane(bytes(960))], *SIZE), "plane 0 has 1920 bytes"),
         (lambda: VideoFrame([Plane(bytes(1920), -48), Plane(bytes(960))], *SIZE), "in bytes -1872 to 48"),

@@ -148,6 +148,8 @@ REFUSED = {
     "not inside the frame of 48x40": "[(a, 0, 0, 0), (a, 0, 0, 0)], 48, 40, 0, 0, (2, 0, 48, 40)",
     "takes 48x40; the frame's region, after its rotation, is 40x48": "[(a, 0, 0, 0), (a, 0, 0, 0)], 48, 40, 90",
     "has 2 or 3 planes, not 1": "[(a, 0, 0, 0)], 48, 40",
+    "a row stride of 47 bytes; 48 pixels with a pixel stride of 1 take 48": "[(a, 0, 47, 0), (a, 0, 0, 0)], 48, 40",
+    "plane 1 has a row stride of -47 bytes; 24": "[(a, 0, 0, 0), (a, 0, -47, 0)], 48, 40",
     "plane 1 has 959 bytes": "[(a, 0, 0, 0), (a[:959], 0, 0, 0)], 48, 40",
     "plane 0 has 1920 bytes": "[(a, 0, 49, 0), (a, 0, 0, 0)], 48, 40",
     "in bytes -1872 to 48": "[(a, 0, -48, 0), (a, 0, 0, 0)], 48, 40",
