@@ -104,6 +104,15 @@ def test_the_java_compiles(package: Path, android_jar: Path, tmp_path: Path) -> 
     call(*old, "-bootclasspath", f"{android_jar}:{tmp_path}", *sources)
 
 
+def test_the_guide_names_the_versions_of_the_build() -> None:
+    build = (LIBRARY / "build.gradle").read_text()
+    wrapper = (ROOT / "android" / "gradle" / "wrapper" / "gradle-wrapper.properties").read_text()
+    guide = (ROOT / "docs" / "android.md").read_text()
+    for name, pattern in ("NDK", "ndkVersion '(.+?)'"), ("CMake", " version '(.+?)'"), ("Gradle", "gradle-(.+?)-bin"):
+        (version,) = re.findall(pattern, build + wrapper)
+        assert f"{name} {version}" in guide
+
+
 def test_gradle_finds_the_sources(tmp_path: Path) -> None:
     """The paths of the library's module, and its CMakeLists.txt with folders in place of what it fetches."""
     if shutil.which("cmake") is None or not Path("/usr/include/flatbuffers").exists():
