@@ -76,7 +76,7 @@ def demonstrate(path: str | Path, device: str | None, output: str) -> int:
         ("picture", f"{small.width}x{small.height} enlarged to {original.width}x{original.height}"),
         ("device", f"{info.name} ({info.kind}), {info.platform}"),
         ("driver", f"{info.driver_version}, {info.opencl_c_version}"),
-        ("network", f"{len(plan.compute_launches)} launches, {plan.multiply_adds / 1e6:.0f} M multiply-adds"),
+        ("network", f"{len(plan.launches)} launches, {plan.multiply_adds / 1e6:.0f} M multiply-adds"),
         ("time", f"{seconds * 1e3:.1f} ms a run, best of {RUNS}"),
         ("bicubic", f"{psnr(numpy.asarray(bicubic), truth):.2f} dB PSNR"),
         ("network", f"{psnr(numpy.asarray(enlarged), truth):.2f} dB PSNR"),

@@ -239,7 +239,7 @@ def _place(storage: Storage) -> str:
 def totals(plan: Plan) -> dict[str, int]:
     """The plan's sums: launches, bytes and multiply-adds."""
     return {
-        "launches": len(plan.compute_launches),
+        "launches": len(plan.launches),
         "copies": sum(launch.kind == "copy" for launch in plan.launches),
         "packing_launches": len(plan.launches) - len(plan.compute_launches),
         "multiply_adds": plan.multiply_adds,
@@ -255,11 +255,11 @@ def totals(plan: Plan) -> dict[str, int]:
 def totals_as_text(plan: Plan) -> list[str]:
     """`totals` in words."""
     of = totals(plan)
-    launches = f"{of['launches']} launches, {of['copies']} of them only copy"
+    packing = f"{of['packing_launches']} pack inputs and unpack outputs"
     activations = f"activations {of['activation_bytes'] / 1e6:.2f} in {plan.activation_places}"
     weights, buffers = f"weights {of['weight_bytes'] / 1e6:.2f}", f"host buffers {of['host_buffer_bytes'] / 1e6:.2f}"
     return [
-        f"{launches}; {of['packing_launches']} more pack inputs and unpack outputs",
+        f"{of['launches']} launches: {packing}, {of['copies']} only copy",
         f"{of['multiply_adds'] / 1e6:.1f} M multiply-adds",
         f"{of['bytes'] / 1e6:.2f} MB on the device: {weights}, {activations}, {buffers}",
         f"at least {plan.most_alive / 1e6:.2f} MB of activations are alive at once",

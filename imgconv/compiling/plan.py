@@ -228,8 +228,9 @@ class Plan:
         return tuple(launch for launch in self.launches if launch.kind not in ("pack", "unpack"))
 
     def __str__(self) -> str:
-        lines = [f"plan: {len(self.compute_launches)} launches, {self.multiply_adds / 1e6:.1f} M multiply-adds"]
-        lines[0] += f", {len(self.launches) - len(self.compute_launches)} to pack inputs and unpack outputs"
+        packing = len(self.launches) - len(self.compute_launches)
+        launches = f"{len(self.launches)} launches, {packing} of them to pack inputs and unpack outputs"
+        lines = [f"plan: {launches}, {self.multiply_adds / 1e6:.1f} M multiply-adds"]
         lines += [f"  {number:3} {launch}" for number, launch in enumerate(self.launches)]
         lines.append(
             f"  weights {self.weight_bytes / 1e6:.2f} MB, activations {self.activation_bytes / 1e6:.2f} MB in "

@@ -178,8 +178,8 @@ def test_a_launch_that_only_moves_says_why() -> None:
 def test_the_dump_lists_every_launch_and_the_bytes() -> None:
     plan = planned(y=image().conv2d(const(4, 8, 3, 3)).relu())
     lines = str(plan).splitlines()
-    assert lines[0] == "plan: 1 launches, 0.0 M multiply-adds, 2 to pack inputs and unpack outputs"
-    assert len(lines) == 2 + len(plan.launches)
+    assert lines[0] == "plan: 3 launches, 2 of them to pack inputs and unpack outputs, 0.0 M multiply-adds"
+    assert len(lines) == 2 + len(plan.launches) == 2 + 3
     for number, launch in enumerate(plan.launches):
         assert lines[1 + number].split()[:2] == [str(number), launch.kind] and launch.name in lines[1 + number]
     assert lines[-1].strip().startswith("weights ") and "images" in lines[-1]
