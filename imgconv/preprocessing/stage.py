@@ -61,7 +61,7 @@ def size_of_array(format: Format, shape: Sequence[int]) -> Size:
     size = width, rows // 3 * 2 if shared_pixels(format)[1] == 2 else rows
     if min(size) < 1 or size[0] % shared_pixels(format)[0] or array_shape(format, size) != tuple(shape):
         example = array_shape(format, (640, 480))
-        raise InputError(f"an array of {list(shape)} is not a {format} picture; one of 640x480 is {list(example)}")
+        raise InputError(f"an array of {list(shape)} is not a picture in {format}; one of 640x480 is {list(example)}")
     return size
 
 

@@ -168,11 +168,11 @@ def test_inputs_that_take_no_picture_and_arrays_that_are_none(device: DeviceInfo
         imgconv.load(build_graph({"y": Tensor.input("x", (1, 5, 8, 8)) + 1.0}), device).preprocess((8, 8))
     one = imgconv.load(passing(8, 8), device)
     for wrong in (array[..., 0], array[..., :2], array.transpose(2, 0, 1)):
-        with pytest.raises(imgconv.InputError, match=r"not a rgb picture; one of 640x480 is \[480, 640, 3\]"):
+        with pytest.raises(imgconv.InputError, match=r"not a picture in rgb; one of 640x480 is \[480, 640, 3\]"):
             one.preprocess().run({"picture": wrong})
     with pytest.raises(imgconv.InputError, match="dtype float32"):
         one.preprocess((8, 8))(array.astype(numpy.float32))
-    with pytest.raises(imgconv.InputError, match="no nv12 picture"):
+    with pytest.raises(imgconv.InputError, match="not a picture in nv12"):
         one.preprocess(format="nv12").run({"picture": numpy.zeros((10, 8), numpy.uint8)})
 
 
