@@ -33,10 +33,10 @@ no fault if the outputs are right. In a quantised network a number may round to 
 counts as right if onnxruntime's own results differ by as much when its inputs change by 1e-7, or with and without its
 graph optimisations.
 
-With --float16, FLOAT16 or --precision FILE, half is judged too: what imgconv run computes with these settings. Without
-them one line says how far off the outputs would be with everything in half. A relative error is a difference divided by
-the layer's largest value. Half rounds each value to 5e-4, so a network that amplifies no error stays below
-{HALF_BOUND:g}, and in float below {FLOAT_BOUND:g}.
+With --float16, FLOAT16 or --precision FILE, the fp16 results that imgconv run computes are judged too. Without them one
+line shows the error of the outputs with everything in fp16. A relative error is a difference divided by the layer's
+largest value. fp16 rounds each value to 5e-4, so the error of a network that amplifies none stays below {HALF_BOUND:g},
+and in fp32 below {FLOAT_BOUND:g}.
 
 Without a picture or a case the input is synthetic: values from 0 to 1 with the spectrum of pictures."""
 
