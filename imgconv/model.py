@@ -390,12 +390,12 @@ def prepares_pictures(model: Model, name: str) -> bool:
     return takes_pixels(model.plan, model._last.fallback, name)
 
 
-def pinned(model: Model, array: Array) -> Array:
-    """Pins the memory of an array of bytes, a whole mmap, for copies of Pixels; returns the array in it."""
+def pin_in_place(model: Model, array: Array) -> Array:
+    """Pins the memory of an array of bytes, a whole mmap, for copies of Pixels; returns an array of that memory."""
     from imgconv.cl import staging
 
     with shutdown_guard, model._source.context.lock:
-        return staging.pinned(model._source.context, array)
+        return staging.pin_in_place(model._source.context, array)
 
 
 def _described(model: Model) -> str:

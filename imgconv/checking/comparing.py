@@ -128,7 +128,7 @@ def expected_of(
     )
     tried = _of_value(sampled_positions(subject.output, 1, seed), subject, shape)
     sampled.node(subject.nodes[-1], tried, len(tried[0]) if tried else 1)
-    one = max(sampled.elements, 1)
+    one = max(sampled.elements_read, 1)
     last = subject.nodes[-1].operation
     more = CHOOSING if isinstance(last, Reduction) and last.kind in ("max", "min", "argmax") else 1
     most, expensive = max(FEWEST, more * min(limit, ELEMENTS // one)), FEWEST * one > MANY_ELEMENTS
@@ -137,7 +137,7 @@ def expected_of(
         reading = positions_of_each_operand(subject.nodes[-1], seed)[: most // 4]
         for axis, along in enumerate(at):
             along[most - len(reading) :] = reading[:, axis]  # in place of random ones
-    sampled.elements = 0
+    sampled.elements_read = 0
     return at, sampled.node(subject.nodes[-1], at, len(at[0]) if at else 1)
 
 

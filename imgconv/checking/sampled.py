@@ -34,14 +34,14 @@ class Sampled:
     """Evaluates nodes at positions. read: the elements of a stored value. nodes: those computed together, by output.
 
     output: the elements that the last node's launch wrote, for nodes whose results depend on each other.
-    elements: that were read so far, a measure of the time. made: results of `nodes`, by name and positions.
+    elements_read: their count so far, a measure of the time. made: results of `nodes`, by name and positions.
     """
 
     read: Callable[[str, Positions], Bounded]
     nodes: Mapping[str, Node]
     output: Callable[[Positions], Bounded]
     arithmetic: Arithmetic = FLOAT
-    elements: int = 0
+    elements_read: int = 0
     made: dict[tuple[str, bytes], Bounded] = field(default_factory=dict)
 
     def node(self, node: Node, position: Positions, count: int) -> Bounded:
@@ -62,8 +62,8 @@ class Sampled:
 
     def _load(self, operand: Operand, position: Positions, shape: Shape) -> Bounded:
         """The elements that an operand reads at some positions of its view."""
-        self.elements += prod(shape)
-        if self.elements > MOST_ELEMENTS:
+        self.elements_read += prod(shape)
+        if self.elements_read > MOST_ELEMENTS:
             raise NotCoveredError(f"an output depends on too many numbers: over {MOST_ELEMENTS}")
         view = operand.view
         values = {f"i{axis}": along for axis, along in enumerate(position)}
@@ -249,7 +249,7 @@ class Sampled:
             """A state before the step."""
             shape = numpy.broadcast_shapes(time.shape, units.shape)
             start = self._load(rest[number], (batch, direction, units), shape)
-            self.elements += prod(shape)
+            self.elements_read += prod(shape)
             at = (numpy.full_like(time, number), numpy.clip(before, 0, steps - 1), batch, direction, units)
             later = self.output([numpy.broadcast_to(p, shape) for p in at])
             return Bounded(

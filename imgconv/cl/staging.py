@@ -18,7 +18,7 @@ from imgconv.cl.loader import copy_function
 Events = Union[Sequence[Event], None]
 
 
-def pinned(context: Context, array: Array) -> Array:
+def pin_in_place(context: Context, array: Array) -> Array:
     """The same memory as an array from which the device copies without the host's help, if it has memory of its own.
 
     array: contiguous; from the start of a page on. If the driver refuses, it is the array itself.
@@ -33,7 +33,7 @@ def pinned(context: Context, array: Array) -> Array:
 
 
 class _Pinned:
-    """The base of an array of `pinned`. A buffer pins the memory that it was made with, as long as it exists.
+    """The base of an array of `pin_in_place`. A buffer pins the memory that it was made with, as long as it exists.
 
     The buffer itself is not used: copies take the address of the array.
     """

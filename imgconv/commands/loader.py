@@ -34,7 +34,7 @@ from imgconv.commands.shared_samples import SampleLayout, allocate, mapped
 from imgconv.commands.worker import Reply, exit_reason, without_interrupts
 from imgconv.errors import Error
 from imgconv.loading.compiled import DEPTH
-from imgconv.model import Model, pinned
+from imgconv.model import Model, pin_in_place
 from imgconv.pictures.video import VideoWriter, rate_of
 from imgconv.preprocessing.pixels import LARGEST, Pixels
 from imgconv.preprocessing.preparation import Size
@@ -207,7 +207,7 @@ class Loader:
         context = multiprocessing.get_context("forkserver")
         with suppress(EOFError, OSError):  # the server was ended, or the system has no memory: there are fewer workers
             file = allocate(count * layout.bytes)
-            memory = pinned(self._model, mapped(os.dup(file), count * layout.bytes))
+            memory = pin_in_place(self._model, mapped(os.dup(file), count * layout.bytes))
             self._buffers = [layout.buffers(memory, number) for number in range(count)]
             try:
                 for _ in range(most):

@@ -142,7 +142,7 @@ def _cells(number: int, each: LaunchProfile) -> tuple[str, ...]:
     computes = launch.multiply_adds > 0
     return (
         str(number), launch.name, f"{each.seconds * 1e3:.3f}", f"{each.share:.1%}",
-        percent(each.of_peak, each.spread), each.bound, launch.description,
+        percent(each.of_peak, each.peak_range), each.bound, launch.description,
         f"{launch.multiply_adds / 1e6:.2f}" if computes else "", f"{launch.moved_bytes / 1e3:.1f}",
         f"{each.flops / 1e9:.2f}" if computes else "", f"{each.bandwidth / 1e9:.2f}", ", ".join(launch.origin),
     )
@@ -155,7 +155,7 @@ def totals_as_text(profile: Profile) -> list[str]:
     return [
         f"{of['launches']} launches take {of['seconds'] * 1e3:.3f} ms: {of['multiply_adds'] / 1e6:.1f} M multiply-adds "
         f"at {2 * of['multiply_adds'] / seconds / 1e9:.2f} GFLOP/s, {of['bytes'] / 1e6:.2f} MB at "
-        f"{of['bytes'] / seconds / 1e9:.2f} GB/s, {percent(profile.of_peak, profile.spread)} of peak",
+        f"{of['bytes'] / seconds / 1e9:.2f} GB/s, {percent(profile.of_peak, profile.peak_range)} of peak",
         f"a run takes {of['timeline_seconds'] * 1e3:.3f} ms from the first launch to the last with events, "
         f"{of['wall_seconds'] * 1e3:.3f} ms from arrays to arrays without",
         f"peaks measured: {peaks.operations / 1e9:.1f} GFLOP/s, {peaks.bytes / 1e9:.2f} GB/s",

@@ -14,7 +14,7 @@ from imgconv.compiling.textures import Textures, default_layout, host_buffer
 from imgconv.config import Config
 from imgconv.dtype import UINT8
 from imgconv.graph.nodes import Concatenation, Gather, Graph, Load, Node, Operand, Reduction, Value, plain
-from imgconv.graph.quantization import holds_fill
+from imgconv.graph.quantization import fills_with_zero
 from imgconv.graph.view import reshape
 from imgconv.kernels.codegen.generated import launch_of
 from imgconv.kernels.layout import HostBuffer, ImageLimits, Layout, Placement, Texture, byte_texture
@@ -182,7 +182,7 @@ class _Placer(Textures):
         key = (operand, layout)
         if key not in self.copies:
             source = self.graph.values[operand.value]
-            levels = self.quantizations.get(operand.value) if holds_fill(operand) else None
+            levels = self.quantizations.get(operand.value) if fills_with_zero(operand) else None
             name = f"{operand.value}.copy{self.copied}"
             value = self.between(name, operand.view.shape, layout, operand.value, levels)
             self.copied += 1

@@ -256,7 +256,7 @@ class Textures:
     def kept_in_float(self) -> frozenset[str]:
         """The values in float textures that would be half but for the settings' precision.
 
-        None if all textures are float: the plan gives what a float plan gives.
+        Empty if all textures are float: the plan gives what a float plan gives.
         """
         places = {name: place.storage for name, place in self.placements.items() if name in self.alike}
         if all(storage.dtype != FLOAT16 for storage in places.values()):

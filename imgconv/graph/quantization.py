@@ -102,7 +102,7 @@ def _less(expression: Expression | None, operation: str, by: float) -> Expressio
     return first if isinstance(second, Literal) and numpy.float32(second.value) == numpy.float32(by) else None
 
 
-def holds_fill(operand: Operand) -> bool:
+def fills_with_zero(operand: Operand) -> bool:
     """Returns whether the elements that a view adds are zeros, which every Quantization has."""
     return operand.fill == 0 or not operand.view.bounds
 
@@ -116,7 +116,7 @@ def _inherited(node: Node, found: Mapping[str, Quantization]) -> Quantization | 
     elif not isinstance(operation, (Load, Concatenation)):
         return None
     first, *others = {found.get(operand.value) for operand in operands}
-    return None if others or not all(map(holds_fill, operands)) else first
+    return None if others or not all(map(fills_with_zero, operands)) else first
 
 
 def _written(node: Node, found: Mapping[str, Quantization]) -> Quantization | None:
@@ -138,7 +138,7 @@ def _written(node: Node, found: Mapping[str, Quantization]) -> Quantization | No
 
 def _levels(operand: Operand | None, found: Mapping[str, Quantization]) -> Range | None:
     """The range of the integers that an operand reads. None if it may read other numbers."""
-    made = found.get(operand.value) if operand is not None and holds_fill(operand) else None
+    made = found.get(operand.value) if operand is not None and fills_with_zero(operand) else None
     return (made.low, made.high) if made is not None and made.scale == 1 else None
 
 

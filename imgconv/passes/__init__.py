@@ -26,7 +26,7 @@ from imgconv.passes.nesting import nest_concatenations
 from imgconv.passes.padding import fold_padding
 from imgconv.passes.parallel import join_parallel
 from imgconv.passes.parts import split_elementwise
-from imgconv.passes.products import scale_products
+from imgconv.passes.products import sink_product_scales
 from imgconv.passes.reductions import split_reductions
 from imgconv.passes.repeated import share_repeated
 from imgconv.passes.scales import fold_scales
@@ -64,7 +64,7 @@ PHASES: Mapping[str, tuple[Pass, ...]] = {
         remove_dead_code,
     ),
     "fuse": (
-        scale_products,  # makes an epilogue of what would be a load before the product
+        sink_product_scales,  # makes an epilogue of what would be a load before the product
         join_parallel,  # before the addition becomes an epilogue
         merge_elementwise,
         split_elementwise,  # of merged work, so that each part has one load

@@ -12,7 +12,7 @@ from imgconv.passes.views import read_through
 LARGEST_FACTOR = 1024.0
 
 
-def scale_products(graph: Graph) -> Graph:
+def sink_product_scales(graph: Graph) -> Graph:
     """Move a number that an operand is multiplied or divided by from before a product to after it.
 
     In attention this is the root of the width, by which both operands of the first product are divided. Behind the

@@ -21,7 +21,7 @@ STANDARD_INPUT = "-"
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedPicture:
     """A picture to read. name: its path, with #NUMBER for a frame of a video, from 0; read: raises InputError."""
 
     name: str
@@ -57,20 +57,20 @@ def _is_shown(path: Path) -> bool:
     return known and path.is_file() and not path.name.startswith(".")
 
 
-def pictures(paths: Sequence[str], every: int = 1) -> Iterator[Named]:
+def pictures(paths: Sequence[str], every: int = 1) -> Iterator[NamedPicture]:
     """Yields every picture, and every frame of a video or camera. paths: as `expanded` gives them.
 
     every: 3 for frames 0, 3, 6 and so on of a video. Raises InputError.
     """
     for path in paths:
         if path == STANDARD_INPUT:
-            yield Named(path, _from_standard_input)
+            yield NamedPicture(path, _from_standard_input)
         elif is_video(path):
             for number, read in frames(path):
                 if number % every == 0:
-                    yield Named(f"{path}#{number}", read)
+                    yield NamedPicture(f"{path}#{number}", read)
         else:
-            yield Named(path, partial(read_picture, path))
+            yield NamedPicture(path, partial(read_picture, path))
 
 
 def _from_standard_input() -> Image.Image:

@@ -31,7 +31,8 @@ class Pixels:
     """A picture that a device makes a model's input of. Model.submit takes it in place of the input's array.
 
     shape: of the input; size: its width and height. parts: bytes, one after another what runtime/picture.cl reads.
-    stays: whether they are one array, best of `imgconv.model.pinned`, that stays as it is until the frame is done.
+    stays: whether they are one array, best of `imgconv.model.pin_in_place`, which does not change until the frame is
+        done.
 
         pixels = Pixels.of(picture, target, Preparation("crop"))
         model.submit({target.name: pixels}).result()

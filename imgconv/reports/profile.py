@@ -49,7 +49,7 @@ class LaunchProfile:
     steady: float = 1.0
 
     @property
-    def spread(self) -> tuple[float, float]:
+    def peak_range(self) -> tuple[float, float]:
         """Range of the fraction of peak reached, of the middle half of the runs and both measurements of the peak."""
         fast, slow = self.middle
         least = self.least[self.bound]
@@ -86,7 +86,7 @@ class LaunchProfile:
             "description": launch.description, "specialisation": launch.specialisation, "reason": launch.reason,
             "nodes": launch.origin, "multiply_adds": launch.multiply_adds, "bytes": launch.moved_bytes,
             "seconds": self.seconds, "share": self.share, "flops": self.flops, "bytes_per_second": self.bandwidth,
-            "of_peak": self.of_peak, "of_peak_range": self.spread, "bound": self.bound,
+            "of_peak": self.of_peak, "of_peak_range": self.peak_range, "bound": self.bound,
             "start": self.span[0], "end": self.span[1],
         }
 
@@ -153,8 +153,8 @@ class Profile:
         return _rate(sum(launch.least[launch.bound] for launch in self.launches), self.seconds)
 
     @property
-    def spread(self) -> tuple[float, float]:
-        """Range of the fraction of peak reached, as LaunchProfile.spread."""
+    def peak_range(self) -> tuple[float, float]:
+        """Range of the fraction of peak reached, as LaunchProfile.peak_range."""
         least = [each.least[each.bound] for each in self.launches]
         slow, fast = (sum(each.middle[n] for each in self.launches) for n in (1, 0))
         return _rate(sum(s * each.steady for s, each in zip(least, self.launches)), slow), _rate(sum(least), fast)
@@ -253,7 +253,8 @@ class Profile:
         first, last = (self.shown.launches[0], self.shown.launches[-1]) if plan.launches else ((0.0, 0.0),) * 2
         return {
             "headline": headline(self), "launches": len(plan.launches), "seconds": self.seconds,
-            "of_peak": self.of_peak, "of_peak_range": self.spread, "bound": self.bound[0], "bound_share": self.bound[1],
+            "of_peak": self.of_peak, "of_peak_range": self.peak_range,
+            "bound": self.bound[0], "bound_share": self.bound[1],
             "timeline_seconds": last[1] - first[0], "wall_seconds": self.wall.median,
             "multiply_adds": plan.multiply_adds, "bytes": sum(each.launch.moved_bytes for each in self.launches),
             "weight_bytes": plan.weight_bytes, "activation_bytes": plan.activation_bytes,
@@ -326,14 +327,14 @@ def headline(profile: Profile) -> str:
 MOST_OF_PEAK = 1.1  # of a peak that is measured within a tenth
 
 
-def percent(middle: float, spread: tuple[float, float]) -> str:
+def percent(middle: float, peak_range: tuple[float, float]) -> str:
     """A part as a percentage, "52%", or as a range if that is wider than a tenth of it: "44-57%".
 
     Over MOST_OF_PEAK, a cache held what the launch read, or Winograd's filtering did fewer multiply-adds.
     """
     if middle > MOST_OF_PEAK:
         return f">{MOST_OF_PEAK:.0%}"
-    low, high = spread
+    low, high = peak_range
     return f"{middle:.0%}" if high - low <= 0.1 * middle else f"{100 * low:.0f}-{100 * high:.0f}%"
 
 

@@ -69,7 +69,7 @@ class Database:
         there = self.path.exists()
         with self._open() as connection:
             if not there or not self.path.stat().st_size:
-                self._create(connection, remove=not there)
+                self._create(connection, remove_on_failure=not there)
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if version != VERSION:
                 raise ConfigError(
@@ -77,12 +77,12 @@ class Database:
                     "delete it and tune again"
                 )
 
-    def _create(self, connection: sqlite3.Connection, remove: bool) -> None:
-        """Makes the table. remove: take the file away if that fails, for example on a full disk."""
+    def _create(self, connection: sqlite3.Connection, remove_on_failure: bool) -> None:
+        """Makes the table. remove_on_failure: remove the file if that fails, for example on a full disk."""
         try:
             connection.executescript(SCHEMA)
         except sqlite3.Error:
-            if remove and not self.path.stat().st_size:
+            if remove_on_failure and not self.path.stat().st_size:
                 self.path.unlink()
             raise
 

@@ -16,7 +16,7 @@ import imgconv
 from imgconv.cl.device import DeviceInfo
 from imgconv.errors import InputError
 from imgconv.graph.nodes import Graph
-from imgconv.model import pinned
+from imgconv.model import pin_in_place
 from imgconv.preprocessing import pixels as module
 from imgconv.preprocessing.pixels import Pixels
 from imgconv.preprocessing.preparation import PictureInput
@@ -92,7 +92,7 @@ def test_each_way_to_the_device(device: DeviceInfo, way: str, monkeypatch: pytes
         monkeypatch.setattr(pipeline, "BEHIND", -1.0)
     model = imgconv.load(passing(17, 21), replace(device, shares_memory=way == "shared"))
     target, how = target_of((17, 21), 3, False), Preparation("letterbox")
-    memory = pinned(model, numpy.frombuffer(mmap(-1, 1 << 22), numpy.uint8))
+    memory = pin_in_place(model, numpy.frombuffer(mmap(-1, 1 << 22), numpy.uint8))
     for number in range(9):
         # Some are larger than the memory that was made for those before.
         array = draw("rgb", (30 + number, 40 - number) if number < 5 else (500, 200 * number))

@@ -55,7 +55,7 @@ NAMES = ("count", "mean", "squares")
 
 
 @dataclass(frozen=True)
-class Moments:
+class MomentsMatch:
     """Rows whose reductions are a mean and a sum of squared differences from it. The last node applies them."""
 
     rows: Rows
@@ -71,7 +71,7 @@ class Parts:
     holds the parts. apply: whether the launch applies the moments; else it writes those of the parts.
     """
 
-    moments: Moments
+    moments: MomentsMatch
     lanes: Variable
     name: str
     count: int
@@ -92,7 +92,7 @@ class Parts:
         return self.count, self.parts * TEXELS_OF_A_PART, LANES
 
 
-def moments_of(rows: Rows) -> Moments | None:
+def moments_of(rows: Rows) -> MomentsMatch | None:
     """The mean and the squared differences of rows; None if the rows are made from other reductions."""
     if len(rows.reductions) != 2 or not isinstance(rows.last.operation, Load):
         return None
@@ -110,7 +110,7 @@ def moments_of(rows: Rows) -> Moments | None:
         return None
     difference = apply("subtract", substitute(summed.body, numbers), Argument(averages[0]))
     found = squared.body == apply("multiply", difference, difference)
-    return Moments(rows, mean, squares) if found else None
+    return MomentsMatch(rows, mean, squares) if found else None
 
 
 def _divides(epilogue: Expression, count: int) -> bool:
@@ -144,7 +144,7 @@ def _has_lanes(rows: Rows) -> bool:
     return lanes_of(rows, layouts) is not None
 
 
-def find_parts(moments: Moments, placed: PlacedRows, target: Target, name: str) -> Parts | None:
+def find_parts(moments: MomentsMatch, placed: PlacedRows, target: Target, name: str) -> Parts | None:
     """Returns how work groups share the rows; None if one launch is as fast, or if the kernels are impossible."""
     maker = moments_maker(moments, placed.lanes, placed.output, placed.places, "exact", target)
     if not maker.stores_texels():
@@ -163,7 +163,7 @@ def find_parts(moments: Moments, placed: PlacedRows, target: Target, name: str) 
 
 
 def moments_maker(
-    moments: Moments, lanes: Variable, output: Placement, placements: Mapping[str, Placement], math_mode: MathMode,
+    moments: MomentsMatch, lanes: Variable, output: Placement, placements: Mapping[str, Placement], math_mode: MathMode,
     target: Target,
 ) -> RowsMaker:
     """Returns the maker of statements for the rows."""
