@@ -183,8 +183,8 @@ JNIEXPORT jlong JNICALL Java_imgconv_Model_open(
     JNIEnv *java, jclass self, jbyteArray path, jobject file, jbyteArray device, jbyteArray cache_folder,
     jbyteArray shapes, jintArray numbers, jobject progress) {
   const Text path_text(java, path), device_text(java, device), cache_text(java, cache_folder), shapes_text(java, shapes);
-  jint given[4];
-  java->GetIntArrayRegion(numbers, 0, 4, given);
+  jint given[5];
+  java->GetIntArrayRegion(numbers, 0, 5, given);
   Listener listener{java, self, java->GetStaticMethodID(self, "goesOn", "(Limgconv/Model$Progress;IJJ)Z"), progress};
   imgconv_options options{};
   options.device = device_text.get();
@@ -194,6 +194,7 @@ JNIEXPORT jlong JNICALL Java_imgconv_Model_open(
   options.timeout_ms = static_cast<uint32_t>(std::max(given[1], 0));
   options.tune_ms = static_cast<uint32_t>(std::max(given[2], 0));
   options.priority = static_cast<imgconv_priority>(given[3]);
+  options.check = given[4] ? IMGCONV_CHECK_ONCE : IMGCONV_CHECK_OFF;
   options.progress = progress ? tell : nullptr;
   options.progress_data = &listener;
   imgconv_model *model = nullptr;

@@ -30,6 +30,7 @@ public final class Check {
       require(java.util.Arrays.equals(result, content(outputs -> mapped.run(new ByteBuffer[] {memory}, outputs), mapped)));
       require(model.description().equals("{\"head\": \"scores\", \"labels\": [\"\uD83E\uDD89\"]}"));
       model.reset();
+      require(refused(1, () -> mapped.mapInput(9)).equals("no input 9"));
       refused(1, () -> model.await(99, Model.buffers(model.outputs)));
       refused(1, () -> model.run(new ByteBuffer[0], Model.buffers(model.outputs)));
       refused(1, () -> model.run(new ByteBuffer[] {ByteBuffer.allocate(input.length)}, Model.buffers(model.outputs)));
@@ -76,6 +77,7 @@ public final class Check {
     Model.Options options = new Model.Options();
     options.device = device;
     options.tuneMs = 1000;
+    options.check = false;
     options.priority = Model.Priority.LOW;
     options.timeoutMs = 300_000;
     options.progress = progress;

@@ -33,6 +33,13 @@ def test_its_version_is_the_packages(built: Path) -> None:
     assert f"Version: {VERSION}\n" in (built / "imgconv.pc").read_text()
 
 
+def test_java_names_each_status() -> None:
+    statuses = re.findall(r"IMGCONV_ERROR_(\w+) = (\d+)", HEADER.read_text())
+    java = (HEADER.parent.parent / "java" / "imgconv" / "Model.java").read_text()
+    (constants,) = re.findall("public static final int (ARGUMENT = .*?);", java, re.DOTALL)
+    assert re.findall(r"(\w+) = (\d+)", constants) == statuses and len(statuses) > 12
+
+
 def test_it_is_small(built: Path, tmp_path: Path) -> None:
     needed = subprocess.run(["readelf", "--dynamic", built / "libimgconv.so"], capture_output=True, text=True).stdout
     subprocess.run(["strip", "-o", tmp_path / "stripped.so", built / "libimgconv.so"], check=True)

@@ -19,7 +19,8 @@ import java.nio.ByteOrder;
  *
  * Arrays are direct buffers in the native byte order, row-major, of the dtypes and shapes of {@link #inputs} and
  * {@link #outputs}; all of a buffer is taken, whatever its position. A null in `outputs` leaves an output out. Threads
- * may share a model; only {@link #close} must be the last call. Everything throws {@link Error}.
+ * may share a model; only {@link #close} must be the last call. A call that fails throws {@link Error}, and {@link NullPointerException} for
+ * a null that has no meaning.
  */
 public final class Model implements AutoCloseable {
   /**
@@ -27,7 +28,8 @@ public final class Model implements AutoCloseable {
    * {@link Options#timeoutMs}, the model is of no use, and everything throws this at once; {@link #close} does not wait.
    */
   public static final class Error extends RuntimeException {
-    public static final int ARGUMENT = 1, TIMEOUT = 10, CRASH = 11, WRONG = 12, CANCELLED = 13;
+    public static final int ARGUMENT = 1, FILE = 2, DEVICE = 3, UNFIT = 4, MEMORY = 5, BUILD = 6, RANGE = 7, BUSY = 8,
+        UNSUPPORTED = 9, TIMEOUT = 10, CRASH = 11, WRONG = 12, CANCELLED = 13;
 
     public final int status;
 
@@ -52,11 +54,15 @@ public final class Model implements AutoCloseable {
     boolean goOn(Phase phase, long done, long total);
   }
 
-  /** How a model is opened: imgconv_options of imgconv.h, where a field that is not set is the default. */
+  /**
+   * How a model is opened: imgconv_options of imgconv.h, where a field that is not set is the default. check: false for
+   * IMGCONV_CHECK_OFF.
+   */
   public static final class Options {
     public String device, cacheFolder, shapes;
     public int frames, timeoutMs, tuneMs;
     public Priority priority = Priority.DEFAULT;
+    public boolean check = true;
     public Progress progress;
   }
 
@@ -257,7 +263,8 @@ public final class Model implements AutoCloseable {
    * are kept in images, which cannot be mapped: {@link Error#UNSUPPORTED}.
    */
   public ByteBuffer mapInput(int number) {
-    return map(number, inputs[number].bytes).order(ByteOrder.nativeOrder());
+    boolean isThere = number >= 0 && number < inputs.length;
+    return map(number, isThere ? inputs[number].bytes : 0).order(ByteOrder.nativeOrder());
   }
 
   /** One run. Buffers are direct and in the native byte order, as {@link #buffers} makes them. */
@@ -365,7 +372,9 @@ public final class Model implements AutoCloseable {
   /** The handle of a model. */
   private static long open(byte[] path, ByteBuffer file, Options given) {
     // In the order that jni.cpp reads.
-    int[] numbers = {given.frames, given.timeoutMs, given.tuneMs, given.priority.ordinal()};
+    int[] numbers = {
+      given.frames, given.timeoutMs, given.tuneMs, given.priority.ordinal(), given.check ? 1 : 0
+    };
     return open(
         path, file, bytes(given.device), bytes(given.cacheFolder), bytes(given.shapes), numbers, given.progress);
   }
