@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,16 +94,21 @@ def expected_boxes(model: imgconv.Model, frames: Frames) -> Any:
     """Python's: frame, class, score and corners of each box."""
     rows = []
     for number in range(len(frames.memory)):
-        found = model.run({"picture": frames.upright(number)})
-        count = int(found["count"][0])
-        assert 0 < count < len(found["scores"])
-        answers = zip(found["classes"][:count], found["scores"], found["boxes"], strict=False)
-        rows += [(number, kind, score, *box) for kind, score, box in answers]
+        rows += expected_rows(number, model.run({"picture": frames.upright(number)}))
     return numpy.array(rows)
 
 
-def check_printed(text: str, expected: Any) -> None:
+def expected_rows(number: int, found: Mapping[str, Any]) -> list[tuple[float, ...]]:
+    """Returns number, class, score and corners of each box in these outputs."""
+    count = int(found["count"][0])
+    assert 0 < count < len(found["scores"])
+    answers = zip(found["classes"][:count], found["scores"], found["boxes"], strict=False)
+    return [(number, kind, score, *box) for kind, score, box in answers]
+
+
+def check_printed(text: str, rows: Any) -> None:
     """A program has printed these boxes."""
+    expected = numpy.array(rows)
     found = numpy.array([list(map(float, line.split())) for line in text.splitlines()])
     numpy.testing.assert_array_equal(found[:, :2], expected[:, :2])
     numpy.testing.assert_allclose(found[:, 2], expected[:, 2], rtol=0, atol=SCORE)

@@ -146,7 +146,8 @@ typedef enum imgconv_phase {
   IMGCONV_PHASE_BUILD, /* of kernels, in programs of several, unless they are kept. Most of the time of a first open */
   IMGCONV_PHASE_CHECK, /* of launches, see options.check */
   IMGCONV_PHASE_TUNE,  /* of launches, see options.tune_ms */
-  IMGCONV_PHASE_RUN    /* of each launch for the first time, at which some drivers compile */
+  IMGCONV_PHASE_RUN    /* of each launch for the first time, at which some drivers compile. At the end, with `done` equal to
+                          `total`, compiled programs are read for options.cache_folder, for which PoCL compiles again */
 } imgconv_phase;
 
 /* Called while a model is opened, about ten times a second, by the thread that opens it: `done` of `total` are over. If it

@@ -12,7 +12,7 @@ namespace {
 
 constexpr char TEXT[] =
     "%zu frames, %.1f a second: %.1f in the first quarter, %.1f in the last; ms: least %.3f, p50 %.3f, p90 %.3f, "
-    "p99 %.3f, most %.3f %s";
+    "p99 %.3f, most %.3f%s";
 constexpr char JSON[] =
     "{\"frames\": %zu, \"frames_per_second\": %.6g, \"first_quarter\": %.6g, \"last_quarter\": %.6g, "
     "\"milliseconds\": {\"least\": %.6g, \"p50\": %.6g, \"p90\": %.6g, \"p99\": %.6g, \"most\": %.6g}, "
@@ -62,9 +62,10 @@ std::string figures(const Frames &frames, const std::string &replay, bool as_jso
     const auto count = std::count_if(frames.ended.begin(), frames.ended.end(), within);
     return static_cast<double>(count) / ((to - from) * total);
   };
+  const std::string by = as_json ? replay : replay.empty() ? "" : "; launches replayed by " + replay;
   const auto print = [&](char *text, size_t size) {
     return std::snprintf(text, size, as_json ? JSON : TEXT, sorted.size(), rate(0, 1), rate(0, 0.25), rate(0.75, 1),
-                         at(0), at(0.5), at(0.9), at(0.99), at(1), replay.c_str());
+                         at(0), at(0.5), at(0.9), at(0.99), at(1), by.c_str());
   };
   std::string made(static_cast<size_t>(print(nullptr, 0)) + 1, '\0');
   print(&made[0], made.size());

@@ -59,9 +59,14 @@ void Camera::set_region(const std::string &text) {
   frame.region_height = found[3];
 }
 
-void Camera::set_rotation(const std::string &text) { frame.rotation = sizes_of("--rotate", text, ',', 1)[0]; }
+void Camera::set_rotation(const std::string &text) {
+  frame.rotation = sizes_of("--rotate", text, ',', 1)[0];
+  if (frame.rotation % 90) throw std::runtime_error("--rotate " + text + " is not a multiple of 90");
+}
 
 void Camera::read() {
+  if (!frame.width || !frame.height) throw std::runtime_error("--frame needs --size WIDTHxHEIGHT");
+  if (!frame.plane_count) throw std::runtime_error("--frame needs a --plane for each plane");
   std::ifstream file(path, std::ios::binary);
   if (!file) throw std::runtime_error("cannot read '" + path + "'");
   content.assign(std::istreambuf_iterator<char>(file), {});

@@ -20,6 +20,6 @@ struct Camera {
   // "LEFT,TOP,WIDTH,HEIGHT".
   void set_region(const std::string &text);
   void set_rotation(const std::string &text);
-  // Reads the file. All of these throw std::runtime_error.
+  // Reads the file. All of these throw std::runtime_error; this one also if size or planes are not given.
   void read();
 };

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -29,8 +31,9 @@ const char *const USAGE =
     "imgconv-run MODEL --check [--device DEVICE] [--cache FOLDER]\n"
     "imgconv-run --devices\n"
     "imgconv-run --help\n\n"
-    "FILE: .npy, or the raw content, row-major. Inputs that are not given are zeros. MODEL alone: prints what it takes and\n"
-    "gives. --reference: compares an output;\n"
+    "FILE: .npy, or the raw content, row-major. Inputs that are not given are zeros. MODEL alone: opens the model, runs it\n"
+    "once, and prints its inputs and outputs. Of a detector with answers, class, score, left, top, right and bottom of\n"
+    "each box are printed. --reference: compares an output;\n"
     "exit status 1 if its bits differ, or, with --tolerance, if a number differs by more than T times the largest of\n"
     "the reference. --bench: runs for N seconds (default 3), after a tenth of them. --profile: the time of each launch.\n"
     "--device: an index, or a part of the name. --cache: a folder for compiled programs. --timeout: gives up if opening,\n"
@@ -41,7 +44,8 @@ const char *const USAGE =
     "to other programs, if the driver takes it.\n"
     "--frame: a camera's frame as it is in memory, for an input of imgconv compile --picture; FILE is raw. --plane:\n"
     "where in FILE each plane begins, and its strides in bytes; a stride of 0: without gaps. The frame, or a region of it,\n"
-    "is rotated clockwise and then mirrored. --devices: prints a JSON description of all devices, for `imgconv compile --target`.\n";
+    "is rotated clockwise and then mirrored. --devices: prints a JSON description of all devices, for `imgconv compile --target`.\n"
+    "Exit status 2: an argument, a file, the driver or a call failed.\n";
 
 using Files = std::map<std::string, std::string>;
 
@@ -125,6 +129,8 @@ struct Arrays {
   std::vector<std::vector<char>> contents;
   std::vector<imgconv_array> arrays;
 
+  const char *kind;
+
   void add(const imgconv_tensor &tensor) {
     tensors.push_back(tensor);
     contents.emplace_back(tensor.bytes);
@@ -135,7 +141,9 @@ struct Arrays {
     for (size_t i = 0; i < tensors.size(); ++i) {
       if (name == tensors[i].name) return i;
     }
-    throw std::runtime_error("the model has no '" + name + "' there");
+    std::string names;
+    for (const imgconv_tensor &each : tensors) names += std::string(names.empty() ? "" : ", ") + each.name;
+    throw std::runtime_error(std::string("the model has no ") + kind + " '" + name + "'; it has " + names);
   }
 };
 
@@ -161,9 +169,23 @@ bool compare(const Arguments &arguments, const Arrays &outputs) {
   return equal;
 }
 
+// Throws std::runtime_error for files that cannot be read or written, which the opening of a model would only delay.
+void check_files(const Arguments &arguments) {
+  for (const Files *files : {&arguments.inputs, &arguments.references}) {
+    for (const auto &[name, path] : *files) {
+      if (access(path.c_str(), R_OK)) throw std::runtime_error("cannot read " + path);
+    }
+  }
+  for (const auto &[name, path] : arguments.outputs) {
+    const size_t slash = path.rfind('/');
+    const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+    if (access(folder.c_str(), W_OK)) throw std::runtime_error("cannot write " + path);
+  }
+}
+
 // Whether only a model was named, and perhaps where it runs.
 bool is_only_named(const Arguments &given) {
-  return given.inputs.empty() && given.references.empty() && given.outputs.empty() && !given.bench && !given.profile;
+  return given.inputs.empty() && !given.camera.is_given() && given.references.empty() && given.outputs.empty() && !given.bench && !given.profile;
 }
 
 // "input   x: float32 1x3x8x8" for each.
@@ -174,6 +196,21 @@ void print_tensors(const char *kind, const std::vector<imgconv_tensor> &tensors)
       std::printf("%s%lld", axis ? "x" : "", static_cast<long long>(each.shape[axis]));
     }
     std::puts(each.rank ? "" : "scalar");
+  }
+}
+
+// Class, score, left, top, right and bottom of each box, if the outputs are those of a detector with answers.
+void print_boxes(const Arrays &outputs) {
+  const char *const names[] = {"boxes", "scores", "classes", "count"};
+  for (size_t i = 0; i < 4; ++i) {
+    if (i >= outputs.tensors.size() || std::strcmp(outputs.tensors[i].name, names[i])) return;
+  }
+  const float *box = reinterpret_cast<const float *>(outputs.contents[0].data());
+  const float *score = reinterpret_cast<const float *>(outputs.contents[1].data());
+  const int32_t *kind = reinterpret_cast<const int32_t *>(outputs.contents[2].data());
+  const int32_t count = *reinterpret_cast<const int32_t *>(outputs.contents[3].data());
+  for (int32_t i = 0; i < count; ++i, box += 4) {
+    std::printf("%d %.4f %.2f %.2f %.2f %.2f\n", kind[i], score[i], box[0], box[1], box[2], box[3]);
   }
 }
 
@@ -254,12 +291,15 @@ int run(const Arguments &arguments) {
     print_devices();
     return 0;
   }
+  check_files(arguments);
+  Camera camera = arguments.camera;
+  if (camera.is_given()) camera.read();
   const Clock::time_point start = Clock::now();
   imgconv_model *const model = open(arguments);
   const std::unique_ptr<imgconv_model, decltype(&imgconv_close)> closed_at_the_end(model, imgconv_close);
   const double opened = seconds_since(start);
   if (arguments.check) return print_check(model);
-  Arrays inputs, outputs;
+  Arrays inputs{{}, {}, {}, "input"}, outputs{{}, {}, {}, "output"};
   imgconv_tensor tensor;
   for (size_t i = 0; imgconv_input(model, i, &tensor) == IMGCONV_OK; ++i) inputs.add(tensor);
   for (size_t i = 0; imgconv_output(model, i, &tensor) == IMGCONV_OK; ++i) outputs.add(tensor);
@@ -272,10 +312,9 @@ int run(const Arguments &arguments) {
     const std::vector<char> content = read_array(path, inputs.tensors[number]);
     std::copy(content.begin(), content.end(), inputs.contents[number].begin());
   }
-  Camera camera = arguments.camera;
-  if (camera.is_given()) {
-    camera.read();
-    inputs.arrays[inputs.find(arguments.frame_input)] = {nullptr, 0, nullptr, &camera.frame};
+  if (camera.is_given()) inputs.arrays[inputs.find(arguments.frame_input)] = {nullptr, 0, nullptr, &camera.frame};
+  for (const Files *files : {&arguments.outputs, &arguments.references}) {
+    for (const auto &[name, path] : *files) outputs.find(name);
   }
   call(imgconv_run, model, inputs.arrays.data(), inputs.arrays.size(), outputs.arrays.data(), outputs.arrays.size());
   std::fprintf(stderr, "opened in %.4f s, first result after %.4f s\n", opened, seconds_since(start));
@@ -284,6 +323,8 @@ int run(const Arguments &arguments) {
     write_array(path, outputs.tensors[number], outputs.contents[number]);
   }
   const bool equal = compare(arguments, outputs);
+  const bool is_of_an_input = !arguments.inputs.empty() || camera.is_given();
+  if (is_of_an_input && !arguments.bench && !arguments.profile) print_boxes(outputs);
   if (arguments.profile) print_profile(model, inputs);
   if (arguments.bench) bench(model, arguments, inputs, outputs);
   return equal ? 0 : 1;

@@ -178,6 +178,7 @@ void Model::prepare(const Settings &settings) {
   for (size_t number = 0; number < settings.frames; ++number) flights_[number].frame = new_frame();
   if (programs_->have_new()) {
     if (!has_run_) run_each();
+    activity_.advance(IMGCONV_PHASE_RUN, first_->launches().size(), first_->launches().size());
     programs_->keep();
   }
   programs_->forget_sources();

@@ -691,7 +691,8 @@ Plan PlanChoice::next() {
   }
   if (rejected_ && noted_ == 1) throw *rejected_;
   throw Error(rejected_ ? rejected_->status() : IMGCONV_ERROR_UNFIT, "no plan of the file fits ", info_.key(), ":",
-              problems_, "\ncompile it for this device: `imgconv compile --target FILE.json`");
+              problems_, "\ncompile it for this device: `imgconv compile --target FILE.json`, a file that `imgconv-run ",
+              "--devices` or Model.devices() in Java prints");
 }
 
 void PlanChoice::reject(const Error &problem) {

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy
 import pytest
+from camera_frames import check_printed, expected_rows
 from played import Play, assert_same_bits
 
 import imgconv
@@ -79,5 +80,6 @@ def test_the_command_gives_boxes(
     words = [built / "imgconv-run", "m", "--device", str(device.index), "--input", "picture=frame.npy", *outputs]
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    check_printed("".join(f"0 {line}\n" for line in done.stdout.splitlines()), expected_rows(0, wanted))
     for name, array in wanted.items():
         assert numpy.load(tmp_path / f"{name}.npy").tobytes() == array.tobytes()

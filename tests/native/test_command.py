@@ -56,6 +56,18 @@ def test_the_command(device: DeviceInfo, environment: dict[str, str], built: Pat
     for arguments in wrong:
         refused = run(*arguments)
         assert refused.returncode == 2 and refused.stderr.startswith("imgconv-run: "), (arguments, refused.stderr)
+    assert "the model has no output 'box'; it has y, kept" in run("--output", "box=box.npy").stderr
+    X.tofile(tmp_path / "frame")
+    # Problems that are reported before a model is opened, even of one that cannot be opened.
+    early = (
+        ("--input x=none", "cannot read none"), ("--output y=no/y.npy", "cannot write no/y.npy"),
+        ("--frame x=frame --plane 0,9", "needs --size"), ("--frame x=frame --size 3x3", "needs a --plane"),
+        ("--rotate 45", "--rotate 45 is not a multiple of 90"),
+    )
+    for words, text in early:
+        command = [built / "imgconv-run", "/dev/null", *words.split()]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 2 and text in done.stderr, (words, done.stderr)
 
 
 def test_references_of_another_machine(
