@@ -223,7 +223,7 @@ def frames_text(saved: SavedModel, description: Description) -> str:
         return ""
     how, size = Preparation(**description.preparation), description.picture["size"]
     dtype, shape = saved.inputs[PICTURE]
-    frame = f"{how.format} {size[0]}x{size[1]}, passed as {dtype} {shape}"
+    frame = f"{how.format} {size[0]}x{size[1]} as {dtype} {shape}"
     return f"input {PICTURE}: {frame}; converted to {as_text(how, description.picture['model'])}"
 
 

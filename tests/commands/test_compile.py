@@ -268,7 +268,7 @@ def test_a_frame_is_an_array_of_its_bytes(imgconv: Command, device: DeviceInfo) 
     )
     assert status == 0, err
     passed, becomes = out.splitlines()[1].split("; ")
-    assert passed == "input picture: nv12 40x48, passed as uint8 [72, 40]"
+    assert passed == "input picture: nv12 40x48 as uint8 [72, 40]"
     assert becomes == "converted to rgb, letterboxed in 32x24, x = pixel * 0.003922"
     frame = numpy.random.default_rng(0).integers(0, 256, (72, 40), numpy.uint8)
     found = engine.load("red.imgconv", device)(frame)
