@@ -1,4 +1,4 @@
-"""imgconv verify: compare every layer with onnxruntime, in float and in half."""
+"""imgconv verify: compare every layer with onnxruntime, in fp32 and in fp16."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_picture_arguments(parser)
     parser.add_argument(
         "--bound", type=number, default=HALF_BOUND, metavar="ERROR",
-        help=f"largest relative error in half (default: {HALF_BOUND:g}); in float a tenth of it",
+        help=f"largest relative error of fp16 results (default: {HALF_BOUND:g}); of fp32 results a tenth of it",
     )
     parser.add_argument("--all", action="store_true", help="every layer, and every column")
     parser.add_argument("--html", metavar="FILE", help="also write a page with a bar for each layer")
@@ -118,12 +118,12 @@ def measure(options: argparse.Namespace, progress: terminal.Progress) -> tuple[D
 
 
 OUTPUTS = (
-    Column("output", text=True), Column("shape", 3, text=True), Column("float", 1), Column("half", 2),
+    Column("output", text=True), Column("shape", 3, text=True), Column("fp32", 1), Column("fp16", 2),
     Column("verdict", text=True),
 )
 LAYERS = (
-    Column("#"), Column("layer", text=True), Column("operation", 5, text=True), Column("float: difference", 8),
-    Column("float: relative", 2), Column("half: difference", 8), Column("half: relative", 1), Column("rounding", 9),
+    Column("#"), Column("layer", text=True), Column("operation", 5, text=True), Column("fp32: difference", 8),
+    Column("fp32: relative", 2), Column("fp16: difference", 8), Column("fp16: relative", 1), Column("rounding", 9),
     Column("largest", 4), Column("problem", 3, text=True), Column("stored", 6, text=True), Column("sums", 7, text=True),
 )
 WORST = 10
@@ -134,7 +134,7 @@ def print_layers(
 ) -> None:
     """Prints the outputs with their verdict, then the WORST layers in order.
 
-    everything: all layers and columns; with_half: whether half is judged.
+    everything: all layers and columns; with_half: whether fp16 is judged.
     """
     if not with_half and not everything:
         layers = [replace(each, half_difference=None, half_error=None, stored="", sums="") for each in layers]
@@ -156,13 +156,13 @@ def print_layers(
 
 
 def conditional(problem: str) -> str:
-    """A problem of half, see `problem_of`, as one that would be: "is off by 0.1" becomes "would be off by 0.1"."""
-    said = problem.partition(" in half")[0].partition(":")[0]
+    """A problem of fp16, see `problem_of`, as one that would be: "is off by 0.1" becomes "would be off by 0.1"."""
+    said = problem.partition(" in fp16")[0].partition(":")[0]
     for now, then in (("is not ", "would not be "), ("is ", "would be "), ("overflows", "would overflow")):
         if said.startswith(now):
             said = then + said.removeprefix(now)
             break
-    return said if said.endswith(" half") else f"{said} in half"
+    return said if said.endswith(" fp16") else f"{said} in fp16"
 
 
 def _verdict(layer: Layer) -> tuple[str, ...]:

@@ -261,14 +261,14 @@ def _layer(launch: Launch, found: Array, expected: Array | None) -> Layer:
 def problem_of(layer: Layer, half_bound: float, float_bound: float) -> str:
     """Returns a few words on what is wrong with a layer; "" if nothing is."""
     if layer.float_error is not None and not layer.float_error <= float_bound:
-        return f"differs from onnxruntime by {layer.float_error:.2g} in float, over {float_bound:.2g}"
+        return f"differs from onnxruntime by {layer.float_error:.2g} in fp32, over {float_bound:.2g}"
     if layer.half_error is None:
         return ""
     if layer.stored == "float16" and HALF_MAX < layer.largest < float("inf"):
-        return f"overflows half: {layer.largest:.4g} is over {HALF_MAX:.0f}"
+        return f"overflows fp16: {layer.largest:.4g} is over {HALF_MAX:.0f}"
     if not layer.half_error <= half_bound:
         what = "is not finite" if layer.half_error == float("inf") else f"is off by {layer.half_error:.2g}"
-        return f"{what} in half, over {half_bound:.2g}" if "off" in what else f"{what} in half"
+        return f"{what} in fp16, over {half_bound:.2g}" if "off" in what else f"{what} in fp16"
     return ""
 
 

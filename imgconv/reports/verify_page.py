@@ -57,7 +57,7 @@ td.operation, .note { color: var(--quiet); }
   td:empty { display: none; }
 }
 """
-TITLES = ("float, from onnxruntime", "half, from float", "largest value", "stored", "sums", "problem")
+TITLES = ("fp32, from onnxruntime", "fp16, from fp32", "largest value", "stored", "sums", "problem")
 
 
 def page(title: str, about: str, layers: Sequence[Layer], bound: float) -> str:
@@ -79,8 +79,8 @@ def page(title: str, about: str, layers: Sequence[Layer], bound: float) -> str:
 <p>{over} of {len(layers)} are over a bound. They show where a difference begins; a layer over a bound is no fault by
 itself, if the outputs are right.</p>
 <p class="note">Bars are logarithmic: errors from 1e{ERRORS[0]:.0f} to 1e{ERRORS[1]:.0f} of a layer's largest value,
-largest values from 1e{VALUES[0]:.0f} to 1e{VALUES[1]:.0f}. Marks are the bounds, {bound / 10:g} in float and {bound:g}
-in half, and where half ends, at {HALF_MAX:.0f}.</p>
+largest values from 1e{VALUES[0]:.0f} to 1e{VALUES[1]:.0f}. Marks are the bounds, {bound / 10:g} in fp32 and {bound:g}
+in fp16, and the largest fp16 value, {HALF_MAX:.0f}.</p>
 {_table("layer", layers, bound)}
 </section>
 </body>
@@ -92,7 +92,7 @@ def _judgement(layers: Sequence[Layer]) -> str:
     wrong, first = wrong_outputs(layers), first_problem(layers)
     if not wrong:
         half = next((layer for layer in layers if layer.in_half), None)
-        rest = f"; with all in half {escape(half.name)} {escape(half.in_half)}" if half else ""
+        rest = f"; with all in fp16 {escape(half.name)} {escape(half.in_half)}" if half else ""
         return f'<p class="right">Every output is within its bound{rest}.</p>'
     begin = "" if first is None or first is wrong[0] else f"; first, {escape(first.name)} {escape(first.problem)}"
     return f'<p class="problem">Output {escape(wrong[0].name)} {escape(wrong[0].fault)}{begin}</p>'

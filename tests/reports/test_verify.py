@@ -60,8 +60,8 @@ def test_a_planted_overflow_is_named(command: Command) -> None:
     status, out, err = command("verify", "planted.onnx", "--precision", half)
     assert status == 1
     assert re.search(
-        r"planted\.onnx: output 'y' is not finite in half; "
-        r"the first layer with a problem is 'big' \(conv_big\): it overflows half", err
+        r"planted\.onnx: output 'y' is not finite in fp16; "
+        r"the first layer with a problem is 'big' \(conv_big\): it overflows fp16", err
     )
     lines = [line.split() for line in out.splitlines() if re.match(r"\s*\d+ ", line)]
     assert [line[1] for line in lines] == ["x", *LAYERS]
@@ -74,11 +74,11 @@ def test_a_planted_overflow_is_named(command: Command) -> None:
     assert layers["big"]["largest"] > 65504 and layers["big"]["rounding"] is None
     assert all(layer["float_error"] < 1e-5 for layer in layers.values())
     status, out, _ = command("verify", "planted.onnx")
-    assert status == 0 and "y would not be finite in half: --float16" in out and "overflows half" not in out
-    assert "all layers; 0 of 5 over a bound" in out and "half: relative" not in out and "float: relative" in out
+    assert status == 0 and "y would not be finite in fp16: --float16" in out and "overflows fp16" not in out
+    assert "all layers; 0 of 5 over a bound" in out and "fp16: relative" not in out and "fp32: relative" in out
     command("verify", "planted.onnx", "--html", "float.html")
     text = Path("float.html").read_text()
-    assert "FLOAT16" not in text and "with all in half y is not finite" in text
+    assert "FLOAT16" not in text and "with all in fp16 y is not finite" in text
     status, out, _ = command("verify", "planted.onnx", "--float16", "--json")
     assert status == 0 and layers_of(out)["big"]["stored"] == "float32"
 
@@ -157,9 +157,9 @@ def test_an_output_that_differs_as_onnxruntime_does_from_itself(
 @pytest.mark.parametrize(
     ("problem", "said"),
     [
-        ("is off by 0.14 in half, over 0.01", "would be off by 0.14 in half"),
-        ("is not finite in half", "would not be finite in half"),
-        ("overflows half: 7e+04 is over 65504", "would overflow half"),
+        ("is off by 0.14 in fp16, over 0.01", "would be off by 0.14 in fp16"),
+        ("is not finite in fp16", "would not be finite in fp16"),
+        ("overflows fp16: 7e+04 is over 65504", "would overflow fp16"),
     ],
 )
 def test_half_that_is_not_judged_is_said_in_a_line(problem: str, said: str) -> None:
@@ -189,10 +189,10 @@ def test_a_fault_in_float_is_found(command: Command, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(verify, "reference", wrong)
     status, out, err = command("verify", "plain.onnx")
     assert status == 0 and "1 of 5 over a bound" in out, "the outputs are right"
-    assert "differs from onnxruntime by 0.0099 in float, over 0.001" in out
+    assert "differs from onnxruntime by 0.0099 in fp32, over 0.001" in out
     monkeypatch.setattr(verify, "reference", wrong_at_the_end)
     status, _, err = command("verify", "plain.onnx")
-    assert status == 1 and "output 'y' differs from onnxruntime by 0.02 in float" in err
+    assert status == 1 and "output 'y' differs from onnxruntime by 0.02 in fp32" in err
     assert "first layer with a problem is 'back'" in err
 
 
@@ -269,7 +269,7 @@ def test_page_is_self_contained(command: Command) -> None:
     rows = re.findall(r"<tr title.*?</tr>", text, re.DOTALL)
     assert len(rows) == 6 and all(row.count('class="scale"') == 3 for row in rows), "an output and five layers"
     assert ['class="problem"' in row for row in rows] == [True, False, False, True, True, True]
-    assert "overflows half" in text and command("verify", "planted.onnx", "--html", "no/out.html")[0] == 1
+    assert "overflows fp16" in text and command("verify", "planted.onnx", "--html", "no/out.html")[0] == 1
 
 
 def test_bars_are_as_long_as_their_numbers() -> None:
@@ -286,8 +286,8 @@ def test_problems() -> None:
     fine = Layer("a", (1,), "", (), 1.0, 1e-4, 1e-6, 1e-6, "float16", 1e-4, 1e-4)
     assert problem_of(fine, 1e-2, 1e-3) == ""
     for change, problem in (
-        ({"float_error": 2e-3}, "in float"), ({"float_error": float("nan")}, "in float"),
-        ({"largest": 7e4}, "overflows half"), ({"half_error": 2e-2}, "off by 0.02"),
+        ({"float_error": 2e-3}, "in fp32"), ({"float_error": float("nan")}, "in fp32"),
+        ({"largest": 7e4}, "overflows fp16"), ({"half_error": 2e-2}, "off by 0.02"),
         ({"half_error": float("inf")}, "not finite"),
     ):
         assert problem in problem_of(Layer(**{**vars(fine), **change}), 1e-2, 1e-3)
