@@ -56,6 +56,7 @@ from imgconv.commands.arguments import positive
 from imgconv.compiling.compiler import prepare
 from imgconv.compiling.plan import Launch, Plan
 from imgconv.config import read_config
+from imgconv.dtype import DotProduct
 from imgconv.errors import InputError
 from imgconv.kernels.device_model.adreno import A630, GPUS, Gpu
 from imgconv.kernels.layout import Alignment, ImageLimits
@@ -64,6 +65,8 @@ from imgconv.kernels.target import Target
 LIMITS = ImageLimits(16384, 16384, 2048)
 # Adreno makes images from parts of buffers; their rows have multiples of 64 texels.
 ALIGNMENT = Alignment(64, 64, 1 << 30)
+# Adrenos with an instruction for products of bytes: dp4acc of Mesa's ir3.
+WITH_DOT_PRODUCTS = (660, 740)
 # The convolution of the 2023 engine, compiled by the same Mesa for a630: problem, issue/MAC, MAC/read, regs, waves.
 KERNEL_OF_2023 = (("1x1, 256 to 256 channels", 1.67, 8.0, 16, 6), ("3x3, 64 to 64 channels", 1.46, 10.7, 24, 6))
 
@@ -77,7 +80,8 @@ def plan_for(network: Network, gpu: Gpu, options: argparse.Namespace) -> Plan:
 
 def target_for(gpu: Gpu) -> Target:
     """A phone's GPU as a Target."""
-    return Target(LIMITS, "gpu", gpu.compute_units, images_in_buffers=ALIGNMENT)
+    dot_product: DotProduct = "qcom" if gpu.number in WITH_DOT_PRODUCTS else ""
+    return Target(LIMITS, "gpu", gpu.compute_units, images_in_buffers=ALIGNMENT, dot_product=dot_product)
 
 
 def gpu_of(number: int, units: int | None, compute_units: int | None = None) -> Gpu:

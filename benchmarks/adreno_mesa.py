@@ -22,6 +22,12 @@ from imgconv.kernels.source import COMMON
 from imgconv.reports import terminal
 
 DEFAULT_FOLDER = "~/.cache/adreno-mesa"
+# This Mesa links no function for products of bytes. A multiply-add of floats stands for the instruction in the text,
+# and is replaced by it in the code: both have three operands and one result.
+DOT_PRODUCT, STAND_IN = "#define DOT_PRODUCT 2\n", """\
+#define cl_qcom_dot_product8 1
+#define qcom_dot8_acc(w, x, sum) as_int(mad(as_float(w), as_float(x), as_float(sum)))
+"""
 INTEGER_COORDINATES = "VTN_CL_INT_COORD_FETCH"
 PROCESSES = 2
 HOW_TO = """\
@@ -127,7 +133,9 @@ class Mesa:
             made = [v for v in variants if v["kernel"] in (f"k{number}", f"__wrapped_k{number}") and not v["internal"]]
             if answer == "built" and made:
                 statistics = made[:2][-1]
-                found[text] = Kernel(statistics, listings[statistics["sha1"]])
+                listing = listings[statistics["sha1"]]
+                listing = listing.replace("mad.f32", "dp4acc.mixed") if DOT_PRODUCT in text else listing
+                found[text] = Kernel(statistics, listing)
             else:
                 found[text] = Kernel(error=answer.removeprefix("failed "))
             _write(self._cache_file(text, gpu), json.dumps(vars(found[text])))
@@ -168,4 +176,5 @@ def _write(file: Path, content: str) -> None:
 
 
 def _whole(text: str, name: str) -> str:
-    return f"{COMMON.read_text(encoding='utf-8')}#define NAME {name}\n{text}"
+    stand_in = STAND_IN if DOT_PRODUCT in text else ""
+    return f"{COMMON.read_text(encoding='utf-8')}{stand_in}#define NAME {name}\n{text}"

@@ -1,19 +1,18 @@
 """Convolutions that sum integers, as Mesa's code for Adreno GPUs in the simulator, where Mesa was built.
 
-This Mesa links no function for products of bytes. A multiply-add of floats stands for the instruction in the text, and
-is taken for it in the code: both have three operands and one result. The layers have sums that start with a constant of
-the channel, for compilers turn a multiply-add with zero into a product.
+The layers have sums that start with a constant of the channel: a multiply-add stands for the instruction in the text,
+and compilers turn one with zero into a product.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from test_integer_sums import LAYERS, MOST_ITEMS, Layer, of_integers, summing
 
 from benchmarks.adreno import gpu_of, target_for
-from benchmarks.adreno_mesa import Kernel, Mesa, find_mesa
+from benchmarks.adreno_mesa import Mesa, find_mesa
 from benchmarks.adreno_simulator.checked import check
 from graphs import Taking
 from imgconv.compiling.compiler import Prepared
@@ -22,30 +21,12 @@ from imgconv.errors import Error
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 
-STAND_IN = """#define cl_qcom_dot_product8 1
-#define qcom_dot8_acc(w, x, sum) as_int(mad(as_float(w), as_float(x), as_float(sum)))
-"""
-
-
-@dataclass(frozen=True)
-class WithDotProducts(Mesa):
-    """A compiler that has cl_qcom_dot_product8."""
-
-    def kernel(self, text: str, gpu: int) -> Kernel:
-        if "define DOT_PRODUCT 2" not in text:
-            return super().kernel(text, gpu)
-        made = super().kernel(STAND_IN + text, gpu)
-        assert "mad.f32" in made.listing
-        return replace(made, listing=made.listing.replace("mad.f32", "dp4acc.mixed"))
-
-
 @pytest.fixture(scope="module")
 def mesa() -> Mesa:
     try:
-        found = find_mesa(integer_coordinates=True)
+        return find_mesa(integer_coordinates=True)
     except Error:
         pytest.skip("Mesa's compiler for Adreno was not built here")
-    return WithDotProducts(found.folder, found.integer_coordinates)
 
 
 @pytest.mark.models
