@@ -98,6 +98,8 @@ def execute(options: argparse.Namespace) -> None:
     """Compiles the model and writes the file. Raises what imgconv.load and Model.save raise."""
     path = options.output or str(Path(options.model).with_suffix(SUFFIX))
     check_folder(path)
+    if options.picture:
+        read_size(options.picture[1])
     description_of(options.model)  # raises for what would be kept and refused later
     devices = [read_device(each) for each in options.target]
     with terminal.Progress(f"compiling {options.model}") as progress:
@@ -109,7 +111,10 @@ def execute(options: argparse.Namespace) -> None:
         found = {"file": path, "bytes": size, "device": keys[0], "devices": keys, "frames": frames or None}
         terminal.print_json({**found, "refused_by_player": refused or None})
         return
-    names = ", ".join(options.target) or own  # an Adreno's name may lack its number
+    names = ", ".join(options.target) or str(own)  # an Adreno's name may lack its number
+    others = set(saved.devices) - {info.key for info in devices or [own]}
+    if read_device("generic").key in others:
+        names += ", and any other device"
     terminal.console().print(f"{path}: {size / 1e6:.1f} MB for {names}", soft_wrap=True)
     if frames:
         terminal.console().print(frames, soft_wrap=True)
@@ -231,5 +236,5 @@ def read_size(text: str) -> Size:
     """Width and height of WIDTHxHEIGHT. Raises InputError."""
     width, _, height = text.partition("x")
     if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
-        raise InputError(f"--picture {text}: a frame's size is WIDTHxHEIGHT, such as 640x480")
+        raise InputError(f"--picture {text}: a frame's size is one word, WIDTHxHEIGHT, such as 480x640")
     return int(width), int(height)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -32,6 +33,8 @@ PLANS = (
     Column("weights", 2), Column("activations", 2), Column("states", 3), Column("half", 1), Column("predicted ms"),
     Column("programs", 5, text=True),
 )
+
+SHOWN_LABELS = 3
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,17 @@ def values_of(name: str, values: Sequence[Value]) -> str:
     return f"{name:8} {', '.join(map(str, values)) or 'none'}"
 
 
+def meaning_of(description: str) -> str:
+    """Returns a file's description in a line, with the first labels only."""
+    if not description:
+        return "not described"
+    said = json.loads(description)
+    labels = said.get("labels", [])
+    if len(labels) > SHOWN_LABELS:
+        said["labels"] = [*labels[:SHOWN_LABELS], f"... {len(labels)} in all"]
+    return json.dumps(said, ensure_ascii=False)
+
+
 def print_plans(model: str, found: Plans) -> None:
     """Prints what a model takes and gives, and a line for each plan."""
     states = ", ".join(f"{made} feeds {fed}" for made, fed in found.states.items())
@@ -126,7 +140,7 @@ def print_plans(model: str, found: Plans) -> None:
     about = f": {file['bytes'] / 1e6:.1f} MB, by imgconv {file['written_by']}" if file else ""
     lines = [
         f"{model}{about}", values_of("inputs", found.inputs), values_of("outputs", found.outputs),
-        f"{'states':8} {states or 'none'}", f"{'meaning':8} {found.description or 'not described'}",
+        f"{'states':8} {states or 'none'}", f"{'meaning':8} {meaning_of(found.description)}",
     ]
     if partition:
         lines.append(f"{'host':8} {len(partition.graph.nodes)} nodes, from {partition.node!r} on: {partition.reason}")

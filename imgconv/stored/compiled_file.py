@@ -235,6 +235,11 @@ class SavedModel:
         """The meaning of the outputs as JSON; "" if nobody said it."""
         return self._read(lambda: str(self.root.description or ""))
 
+    @property
+    def devices(self) -> list[str]:
+        """DeviceInfo.key of each plan's device."""
+        return self._read(lambda: [str(plan.device) for plan in self.table.plans])
+
     @cached_property
     def format(self) -> Format | None:
         """The format of the picture; None if the model takes none."""

@@ -89,6 +89,7 @@ ERRORS = [
     ("inspect conv.onnx --shape h=99999 --max-image 8", ["tensor", "99999", "8x8"]),
     ("inspect none.onnx", ["none.onnx", "No such file"]),
     ("compile means.onnx -o none/m.imgconv", ["none/m.imgconv", "no folder 'none'"]),
+    ("compile means.onnx --picture nv12 8 8", ["--picture 8", "WIDTHxHEIGHT"]),
     ("compile means.onnx -o means.onnx/m", ["means.onnx/m", "no folder 'means.onnx'"]),
     ("verify means.onnx --html none/m.html", ["none/m.html", "no folder 'none'"]),
     ("tune means.onnx --output none/m.tuning", ["none/m.tuning", "no folder 'none'"]),
