@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-
-from rich.console import Console
 
 from imgconv.cl.device import DeviceInfo, list_devices, select
 from imgconv.cl.priority import PRIORITY_EXTENSIONS
@@ -54,7 +51,7 @@ def print_device(device: DeviceInfo, is_default: bool) -> None:
     console = terminal.console()
     console.print(f"{'*' if is_default else ' '} [{device.index}] {device.name}", style="bold" if is_default else None)
     for name, value in describe(device):
-        print_at(console, 6, f"{name:18} {value}", under=25)
+        terminal.print_at(console, 6, f"{name:18} {value}", under=25)
 
 
 def print_drivers(drivers: Sequence[Driver]) -> None:
@@ -66,15 +63,8 @@ def print_drivers(drivers: Sequence[Driver]) -> None:
         found = "; ".join(filter(None, (", ".join(driver.platforms), driver.problem)))
         style = "red" if driver.problem and not driver.platforms else None
         named = driver.library if driver.problem else Path(driver.library).name
-        print_at(console, 6, f"{named}: {found}", style, under=10)
-        print_at(console, 8, f"from {driver.named_by}", under=10)
-
-
-def print_at(console: Console, column: int, text: str, style: str | None = None, under: int = 0) -> None:
-    """Prints text at a column. If the terminal is too narrow for it, its further lines begin at column `under`."""
-    first, rest = " " * column, " " * under
-    filled = textwrap.fill(text, console.width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
-    console.print(filled, style=style)
+        terminal.print_at(console, 6, f"{named}: {found}", style, under=10)
+        terminal.print_at(console, 8, f"from {driver.named_by}", under=10)
 
 
 def describe(device: DeviceInfo) -> list[tuple[str, object]]:

@@ -151,10 +151,10 @@ def print_reasons(reasons: Mapping[str, str], choices: Mapping[str, str]) -> Non
     console = terminal.console()
     console.print(f"\nrecomputed or kept, where a launch counts as {LAUNCH} texel reads")
     for value, reason in reasons.items():
-        console.print(f"  {value}: {reason}")
+        terminal.print_at(console, 2, f"{value}: {reason}", under=6)
     console.print("\nspecialisations")
     for value, choice in choices.items():
-        console.print(f"  {value}: {choice}")
+        terminal.print_at(console, 2, f"{value}: {choice}", under=6)
 
 
 LAUNCHES = (
@@ -163,7 +163,6 @@ LAUNCHES = (
     Column("M multiply-adds", 2), Column("kB", 3),
     Column("texture", 4, text=True), Column("from ONNX nodes", 5, text=True), Column("kernel", 1, text=True),
 )
-WIDEST = 200  # columns of a table in a file or a pipe
 
 
 def lines_of_graph(graph: Graph, options: argparse.Namespace) -> list[str]:
@@ -192,7 +191,7 @@ def print_plan(
         (str(number), *_cells(launch, reasons.get(launch.name, ""), sums.get(launch.name, "")))
         for number, launch in enumerate(plan.launches)
     ]
-    print_table(console, LAUNCHES, rows, everything, hint="--all", widest=WIDEST)
+    print_table(console, LAUNCHES, rows, everything, hint="--all")
     console.print()
     for line in (*totals_as_text(plan), *([str(half_share)] if half_share else [])):
         console.print(line)

@@ -119,7 +119,7 @@ def measure(options: argparse.Namespace, progress: terminal.Progress) -> tuple[D
 
 OUTPUTS = (
     Column("output", text=True), Column("shape", 3, text=True), Column("fp32", 1), Column("fp16", 2),
-    Column("verdict", text=True),
+    Column("verdict", text=True, wraps=True),
 )
 LAYERS = (
     Column("#"), Column("layer", text=True), Column("operation", 5, text=True), Column("fp32: difference", 8),

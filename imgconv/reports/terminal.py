@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Sequence
@@ -41,6 +42,13 @@ def say_all(lines: Sequence[tuple[str, str]]) -> None:
             say(text, style)
     elif lines:
         print("\n".join(text for text, _ in lines))
+
+
+def print_at(console: Console, column: int, text: str, style: str | None = None, under: int = 0) -> None:
+    """Prints text at a column. If the terminal is too narrow for it, its further lines begin at column `under`."""
+    first, rest = " " * column, " " * under
+    filled = textwrap.fill(text, console.width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    console.print(filled, style=style)
 
 
 def print_json(content: object) -> None:

@@ -25,7 +25,7 @@ from imgconv.commands import profile
 from imgconv.commands.devices import describe
 from imgconv.reports import terminal
 from imgconv.reports.counting import Counting
-from imgconv.reports.table import Column, fitting
+from imgconv.reports.table import Column, fitting, print_table
 from imgconv.tensor import Tensor
 
 COLUMNS = (Column("name", text=True), Column("ms"), Column("share", 1), Column("origin", 2, text=True))
@@ -74,10 +74,28 @@ def test_every_table_is_as_wide_as_the_terminal(
         assert len(lines) < 50 and ": --all" in out, words
 
 
-def test_inspect_is_not_too_wide_in_a_file(imgconv: Command, device: DeviceInfo) -> None:
+def test_tables_in_a_file_have_an_end(imgconv: Command, device: DeviceInfo) -> None:
+    """Also tune's, whose problems take 400 characters; no line ends in blanks."""
     write_chain(14)
-    _, out, _ = imgconv("inspect", "chain.onnx", "--device", device.index)
-    assert max(map(cell_len, out.splitlines())) <= 200 and "block" in out
+    for command, shown in (("inspect", "block"), ("tune", "GFLOP/s")):
+        _, out, _ = imgconv(command, "chain.onnx", "--device", device.index, *["--budget", 0.2] * (command == "tune"))
+        lines = out.splitlines()
+        assert max(map(cell_len, lines)) <= 200 and shown in out and lines == [line.rstrip() for line in lines]
+
+
+def test_everything_in_a_narrow_terminal_is_a_list(capsys: pytest.CaptureFixture[str]) -> None:
+    """A table would break words into columns of a few letters."""
+    for width, lines in ((200, 2 + 2), (45, 2 + 3 + 2 + 3)):
+        print_table(Console(width=width), COLUMNS, [(*row[:3], "two words " * 6) for row in ROWS], everything=True)
+        out = capsys.readouterr().out
+        assert len(out.splitlines()) >= lines and max(map(cell_len, out.splitlines())) <= width
+        assert ("  origin: two words two words two words two\n      words two words" in out) is (width == 45)
+
+
+def test_a_text_that_wraps_is_not_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    verdict = "differs from onnxruntime by 0.03 in float"
+    print_table(Console(width=24), [Column("y"), Column("verdict", text=True, wraps=True)], [("1", verdict)])
+    assert " ".join(capsys.readouterr().out.split()[3:]) == f"1 {verdict}"
 
 
 @pytest.mark.parametrize("width", [80, 45])
