@@ -95,7 +95,7 @@ def test_the_file_says_what_its_outputs_are(imgconv: Command, device: DeviceInfo
     [
         (("--head", "dbnet"), "126 maps; this head takes one"),
         (("--most", "9"), "--most is for the answers"),
-        (("--head", "fcos"), "none of head 'fcos'"), (("--head", "ovals"), "invalid choice"),
+        (("--head", "fcos"), "are those of head 'yolox'"), (("--head", "ovals"), "invalid choice"),
         (("--head", "yolox", "--state", "boxes=images"), "--state names outputs"),
         (("--head", "yolox", "--labels", "two.txt"), "4 classes, but there are 2 labels"),
     ],
