@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from imgconv.arrays import Array, Shapes
@@ -91,13 +92,15 @@ def print_profile(profile: Profile, everything: bool = False) -> None:
     numbered = [*enumerate(profile.launches)]
     slowest = sorted(numbered, key=lambda pair: -pair[1].seconds)
     shown = numbered if everything else slowest[:SLOWEST]
-    print_table(console, LAUNCHES, [_cells(number, each) for number, each in shown], everything, hint="--all")
+    unit, scale = ("ms", 1e3) if profile.seconds >= 1e-3 else ("us", 1e6)
+    columns, sums = ([replace(c, title=unit) if c.title == "ms" else c for c in of] for of in (LAUNCHES, SUMS))
+    print_table(console, columns, [_cells(number, each, scale) for number, each in shown], everything, hint="--all")
     if len(shown) < len(numbered):
         rest = sum(each.seconds for _, each in slowest[len(shown):])
         console.print(f"{len(numbered) - len(shown)} faster launches take {rest * 1e3:.3f} ms: --all")
     console.print()
-    print_table(console, SUMS, [(
-        of.operation, str(of.launches), f"{of.seconds * 1e3:.3f}", f"{of.share:.1%}",
+    print_table(console, sums, [(
+        of.operation, str(of.launches), f"{of.seconds * scale:.3f}", f"{of.share:.1%}",
         f"{of.multiply_adds / 1e6:.2f}", f"{of.bytes / 1e6:.2f}",
     ) for of in profile.sums])
     console.print()
@@ -137,11 +140,12 @@ SUMS = (
 HOST = (Column("on the host", text=True), Column("ms"), Column("kB", 1))
 
 
-def _cells(number: int, each: LaunchProfile) -> tuple[str, ...]:
+def _cells(number: int, each: LaunchProfile, scale: float) -> tuple[str, ...]:
+    """The cells of a launch. scale: units of time in a second."""
     launch = each.launch
     computes = launch.multiply_adds > 0
     return (
-        str(number), launch.name, f"{each.seconds * 1e3:.3f}", f"{each.share:.1%}",
+        str(number), launch.name, f"{each.seconds * scale:.3f}", f"{each.share:.1%}",
         percent(each.of_peak, each.peak_range), each.bound, launch.description,
         f"{launch.multiply_adds / 1e6:.2f}" if computes else "", f"{launch.moved_bytes / 1e3:.1f}",
         f"{each.flops / 1e9:.2f}" if computes else "", f"{each.bandwidth / 1e9:.2f}", ", ".join(launch.origin),

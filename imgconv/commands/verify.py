@@ -34,9 +34,9 @@ counts as right if onnxruntime's own results differ by as much when its inputs c
 graph optimisations.
 
 With --float16, FLOAT16 or --precision FILE, the fp16 results that imgconv run computes are judged too. Without them one
-line shows the error of the outputs with everything in fp16. A relative error is a difference divided by the layer's
-largest value. fp16 rounds each value to 5e-4, so the error of a network that amplifies none stays below {HALF_BOUND:g},
-and in fp32 below {FLOAT_BOUND:g}.
+line shows the error of the outputs with everything in fp16, if it is over the bound. A relative error is a difference
+divided by the layer's largest value. fp16 rounds each value to 5e-4, so the error of a network that amplifies none
+stays below {HALF_BOUND:g}, and in fp32 below {FLOAT_BOUND:g}.
 
 Without a picture or a case the input is synthetic: values from 0 to 1 with the spectrum of pictures."""
 
@@ -75,6 +75,8 @@ def execute(options: argparse.Namespace) -> None:
         terminal.print_json({"model": options.model, "device": device.key, "bound": options.bound, **as_json(layers)})
     else:
         print_layers(device, layers, options.all, with_half=config.float16 > 0)
+        if options.html:
+            terminal.say(f"written to {options.html}")
     wrong, first = wrong_outputs(layers), first_problem(layers)
     if wrong and first:
         raise Error(f"{options.model}: {_fault(wrong[0], first)}")

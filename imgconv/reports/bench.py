@@ -108,7 +108,9 @@ def onnxruntime_run(path: str | os.PathLike[str], inputs: Arrays) -> Callable[[]
     import onnxruntime
 
     try:
-        session = onnxruntime.InferenceSession(os.fspath(path), providers=["CPUExecutionProvider"])
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3  # no warnings, which would stand between the figures
+        session = onnxruntime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
         names = [output.name for output in session.get_outputs()]
         session.run(names, dict(inputs))
     except Exception as error:  # its errors have no common class but this

@@ -20,11 +20,14 @@ def summary(count: int, seconds: float, run_seconds: float) -> str:
     """Returns what a run of all pictures took, and what was slower. run_seconds: those of the device for one picture.
 
     summary(60, 2.0, 0.005) is "60 pictures in 2.0 s, 30.0 a second; the device ran for 15 % of that: reading pictures
-    and writing results took longer".
+    and writing results took longer". There is no rate if they took less than a second.
     """
-    busy = min(1.0, count * run_seconds / max(seconds, 1e-9))
+    busy = min(1.0, count * run_seconds / max(seconds, 1.0))
     limit = "it is the limit" if busy >= BUSY else "reading pictures and writing results took longer"
-    found = f"{count} pictures in {seconds:.1f} s, {count / max(seconds, 1e-9):.1f} a second"
+    pictures = f"{count} picture{'s' * (count != 1)}"
+    if seconds < 1:
+        return f"{pictures} in less than a second"
+    found = f"{pictures} in {seconds:.1f} s, {count / seconds:.1f} a second"
     return f"{found}; the device ran for {busy:.0%} of that: {limit}".replace("%", " %") if count >= TELLING else found
 
 

@@ -321,7 +321,8 @@ def headline(profile: Profile) -> str:
     part = "of a run is the host's: starting launches, copies" if name == "the host" else (
         f"of the launches' time is bound by {name}"
     )
-    return f"{seconds * 1e3:.3g} ms a run, {1 / seconds:.3g} frames a second; {share:.0%} {part}"
+    time, rate = (f"{n:.0f}" if n >= 100 else f"{n:.3g}" for n in (seconds * 1e3, 1 / seconds))
+    return f"{time} ms a run, {rate} frames a second; {share:.0%} {part}"
 
 
 MOST_OF_PEAK = 1.1  # of a peak that is measured within a tenth

@@ -106,6 +106,8 @@ class Progress:
         if self._line:
             self._line(done, total, what)
             return
+        if total and done >= total:  # the next line or the result says so
+            return
         self._text = f"{what}: {done} of {total}" if total else what
         now = time.monotonic()
         if now - self._start > PATIENCE and (what != self._step or now - self._said > PATIENCE):

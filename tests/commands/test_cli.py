@@ -331,6 +331,7 @@ def test_slow_work_is_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     monkeypatch.setattr(terminal, "PATIENCE", 0.0)
     with terminal.Progress("reading") as progress:
         progress(3, 5, "compiling")
+        progress(5, 5, "ready")
         progress(0, 0, "running")
     lines = capsys.readouterr().err.splitlines()
     assert lines[-2:] == ["compiling: 3 of 5", "running"]

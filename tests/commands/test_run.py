@@ -395,6 +395,8 @@ def test_the_end_tells_the_rate_and_its_limit() -> None:
     assert summary(60, 2.0, 0.005) == said + "15 % of that: reading pictures and writing results took longer"
     assert summary(60, 2.0, 0.03) == said + "90 % of that: it is the limit"
     assert summary(3, 2.0, 0.03) == "3 pictures in 2.0 s, 1.5 a second"
+    assert summary(1, 0.01, 0.001) == "1 picture in less than a second"
+    assert summary(20, 0.01, 0.001) == "20 pictures in less than a second"
 
 
 def test_one_picture_is_told_by_its_own_error(imgconv: Command) -> None:

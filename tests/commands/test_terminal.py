@@ -120,7 +120,7 @@ def test_profile_shows_the_slowest_first_and_all_when_asked(imgconv: Command, de
     times = [float(row[2]) for row in rows]
     assert times == sorted(times, reverse=True)
     assert re.search(r"\n\d+ faster launches take [\d.]+ ms: --all\n", out)
-    assert re.match(r"[\d.]+(e\+\d+)? ms a run, [\d.]+(e\+\d+)? frames a second; \d+% of ", out.splitlines()[1])
+    assert re.match(r"[\d.]+(e-\d+)? ms a run, [\d.]+(e-\d+)? frames a second; \d+% of ", out.splitlines()[1])
     _, out, _ = imgconv(*command, "--all")
     assert [int(line.split()[0]) for line in out.splitlines() if re.match(r" *\d+  ", line)] == [*range(len(rows) + 6)]
 

@@ -76,7 +76,7 @@ def test_a_planted_overflow_is_named(command: Command) -> None:
     status, out, _ = command("verify", "planted.onnx")
     assert status == 0 and "y would not be finite in fp16: --float16" in out and "overflows fp16" not in out
     assert "all layers; 0 of 5 over a bound" in out and "fp16: relative" not in out and "fp32: relative" in out
-    command("verify", "planted.onnx", "--html", "float.html")
+    assert command("verify", "planted.onnx", "--html", "float.html")[1].endswith("written to float.html\n")
     text = Path("float.html").read_text()
     assert "FLOAT16" not in text and "with all in fp16 y is not finite" in text
     status, out, _ = command("verify", "planted.onnx", "--float16", "--json")
