@@ -43,10 +43,11 @@ class Parser(argparse.ArgumentParser):
     """A parser that suggests the command or value that was probably meant."""
 
     def error(self, message: str) -> NoReturn:
-        """Prints usage and message, and ends the process."""
+        """Prints where the options are listed, and the message, and ends the process."""
         wrong = re.search(r"invalid choice: '?([^' ]*)'? \(choose from (.*)\)", message)
         known = re.findall(r"[\w-]+", wrong[2]) if wrong else []
-        super().error(message + (suggestion(wrong[1], known) if wrong else ""))
+        meant = suggestion(wrong[1], known) if wrong else ""
+        self.exit(2, f"usage: {self.prog} --help\n{self.prog}: error: {message}{meant}\n")
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

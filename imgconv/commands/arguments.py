@@ -174,7 +174,7 @@ def add_picture_arguments(parser: argparse.ArgumentParser) -> None:
     )
     before.add_argument("--pad", type=int, metavar="PIXEL", help="fills a letterbox (default: 114)")
     before.add_argument("--order", choices=ORDERS, help="channels (default: rgb, or y, the luma, if there is one)")
-    before.add_argument("--scale", type=number, help="a number or a fraction such as 1/255 (default: 1)")
+    before.add_argument("--scale", type=number, help="a number or a fraction: 1/255 (default: inferred, else 1)")
     before.add_argument("--mean", type=numbers, metavar="MEAN", help="one value, or three: 104,117,123 (default: 0)")
     before.add_argument("--std", type=numbers, metavar="STD", help="one value, or three (default: 1)")
     before.add_argument(

@@ -301,6 +301,9 @@ class Runner(Pictures):
         task = find_task(outputs, target.picture_size((0, 0)) if target else (0, 0), line.description)
         if options.output and task is None:
             raise _unknown_task(map(str, model.outputs.values()))
+        if options.coco and (task is None or task.name not in ("detect", "pose")):
+            known = repr(task.name) if task else "unknown: give --task"
+            raise InputError(f"--coco writes detections, but the task of this model is {known}")
         described = task.description.preparation if task else line.description.preparation
         if line.given.target and line.given.target.is_open and (task is None or task.name != "image"):
             described = {"resize": "letterbox", **described}

@@ -209,7 +209,7 @@ WRONG_USAGE = [
 @pytest.mark.parametrize("line", WRONG_USAGE)
 def test_wrong_usage_is_2(imgconv: Command, line: str) -> None:
     status, _, err = imgconv(*line.split())
-    assert status == 2 and "usage: imgconv" in err
+    assert status == 2 and "usage: imgconv" in err and len(err.splitlines()) == 2, "the message is not buried"
 
 
 def test_interrupt_is_130(imgconv: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -377,6 +377,16 @@ def test_tiles_that_cannot_be(imgconv: Command, device: DeviceInfo) -> None:
     assert status == 1 and "at its own size" in err
 
 
+# COCO's JSON
+
+
+def test_cocos_json_is_for_detections(imgconv: Command, device: DeviceInfo) -> None:
+    write_classifier()
+    write_picture("a.png", (255, 0, 0))
+    status, out, err = imgconv("run", "means.onnx", "a.png", "--coco", "c.json", "--device", device.index)
+    assert status == 1 and out == "" and "the task of this model is 'classify'" in err and not Path("c.json").exists()
+
+
 # Progress
 
 
