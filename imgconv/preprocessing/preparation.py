@@ -100,7 +100,7 @@ _RESIZED = {"stretch": "stretched to", "crop": "cropped to", "letterbox": "lette
 
 
 def as_text(how: Preparation, size: Size, tiled: bool = False) -> str:
-    """A preparation for a model's width and height in one line. tiled: whether pictures are not resized but cut.
+    """A preparation for a model's width and height in one line. tiled: whether those of other sizes are cut.
 
     as_text(Preparation(order="bgr", mean=(104,)), (224, 224)) is "bgr, stretched to 224x224, x = (pixel - 104)".
     """
@@ -109,7 +109,7 @@ def as_text(how: Preparation, size: Size, tiled: bool = False) -> str:
         x = f"({x} - {_as_text(how.mean)})"
     if set(how.std) != {1}:
         x = f"{x} / {_as_text(how.std)}"
-    resized = "in tiles of" if tiled else _RESIZED[how.resize]
+    resized = "whole or in tiles of" if tiled else _RESIZED[how.resize]
     return f"{how.order}, {resized} {size[0]}x{size[1]}, x = {x + ', 0 to 255' * (x == 'pixel')}"
 
 

@@ -440,7 +440,7 @@ def test_the_graph_tells_the_range_of_pixels(
     write_image_network("net.onnx", bias, subtract)
     Image.new("RGB", (16, 16), (200, 10, 100)).save("a.png")
     status, out, err = imgconv("run", "net.onnx", "a.png", "--device", device.index, "--save", "o.npz")
-    assert status == 0 and f"pictures: rgb, in tiles of 16x16, {text}\n" in out, out + err
+    assert status == 0 and f"pictures: rgb, whole or in tiles of 16x16, {text}\n" in out, out + err
     assert numpy.load("o.npz")["y"].max() == pytest.approx(largest, abs=1e-3)
     (case,), _ = read_cases(cli.parse(["tune", "--precision", "net.onnx", "a.png"]))
     assert case["x"].max() == pytest.approx(largest - bias + subtract, abs=1e-3), "what tune and verify measure on"

@@ -299,7 +299,7 @@ def test_a_palette_with_transparency_is_no_warning(tmp_path: Path, recwarn: pyte
 
 @pytest.mark.parametrize(("how", "tiled", "text"), [
     (Preparation(), False, "rgb, stretched to 8x6, x = pixel, 0 to 255"),
-    (Preparation(scale=1 / 255), True, "rgb, in tiles of 8x6, x = pixel * 0.003922"),
+    (Preparation(scale=1 / 255), True, "rgb, whole or in tiles of 8x6, x = pixel * 0.003922"),
     (
         Preparation("letterbox", order="bgr", mean=(104, 117, 123), std=(57.5,)), False,
         "bgr, letterboxed in 8x6, x = (pixel - (104, 117, 123)) / 57.5",
