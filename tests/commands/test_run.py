@@ -173,11 +173,12 @@ def test_few_are_begun_before_the_first_is_taken() -> None:
     def items() -> Any:
         for number in range(50):
             begun.append(number)
+            if number == 4:
+                taken.set()
             yield number
 
     with ThreadPoolExecutor(2) as pool:
         results = in_order(pool, work, items(), 4)
-        threading.Timer(0.05, taken.set).start()
         assert next(results) == 0 and len(begun) == 5
         assert list(results) == list(range(1, 50))
 
