@@ -128,7 +128,7 @@ def test_arguments_of_another_form(device: DeviceInfo) -> None:
     with pytest.raises(InputError, match="not a list"):
         model.submit(given, outputs=["features"])  # type: ignore[arg-type]
     for depth in (1.5, "2", 0, -1):
-        with pytest.raises(InputError, match=f"depth {depth!r}"):
+        with pytest.raises(InputError, match=f"depth is {depth!r}"):
             model.submit(given, depth)  # type: ignore[arg-type]
     close(model.submit(given, numpy.int64(2)).result()["features"], convolved(PICTURE))  # type: ignore[arg-type]
 
@@ -323,7 +323,7 @@ def test_nothing_fits(context: Context) -> None:
 def test_plan_is_readable(device: DeviceInfo) -> None:
     model = small_model(device)
     text = str(model.plan)
-    assert text.startswith("plan: 1 launches, ")
+    assert text.startswith("plan: 3 launches, 2 of them to pack inputs and unpack outputs, ")
     assert "compute  features: convolution pads 1x1 + add maximum  [block " in text
     assert "weights " in text
     assert "activations " in text

@@ -150,7 +150,8 @@ def test_a_gpu_is_busy_while_a_round_is_enqueued(device: DeviceInfo, monkeypatch
 
     monkeypatch.setattr(context, "enqueue", listening)
     assert len(trial.seconds([0, 1], 2)) == 2
-    assert [name == "keep_busy" for name in launched] == [True, False, False] * 2
+    rounds, rest = divmod(len(launched), 3)  # those that a GPU finished too early are made again
+    assert rounds >= 2 and not rest and [name == "keep_busy" for name in launched] == [True, False, False] * rounds
 
 
 @pytest.mark.parametrize("early", [0, 2, 100])
