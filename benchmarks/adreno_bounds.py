@@ -123,7 +123,7 @@ class Group:
 
     @property
     def single(self) -> float:
-        """Seconds, with overlap, of the launches of which a processor holds a single wave."""
+        """Seconds, with overlap, of the launches that leave a processor a single wave."""
         return sum(row.seconds for row in self.rows if not row.time.overlaps)
 
     @property

@@ -30,7 +30,7 @@ DEPTHWISE = Problem(1, 96, (14, 14), 96, (14, 14), (3, 3), (1, 1), (1, 1), (1, 1
 
 
 def test_a_bound_by_hand() -> None:
-    """Of 24 registers 21 hold 14 sums and 7 inputs: 15 reads for 224 multiply-adds."""
+    """21 of 24 registers hold 14 sums and 7 inputs: 15 reads for 224 multiply-adds."""
     assert POINTWISE.multiply_adds / least_reads(POINTWISE, 24) == pytest.approx(224 / 15)
     bound = bound_of([POINTWISE], 0, A630)
     arithmetic, texture = (POINTWISE.multiply_adds / rate for rate in (234e9, 11e9 * 9 * 16 * 4 / (9 + 4 * 4)))

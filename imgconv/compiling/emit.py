@@ -73,7 +73,7 @@ class LaunchEmitter:
     waiting: dict[Storage, Packed] = field(default_factory=dict)
 
     def math_mode_of(self, output: Placement) -> MathMode:
-        """How exact the functions of a kernel are that writes there. What is rounded to half may lose a NaN."""
+        """The math mode of a kernel that writes there. A value that is rounded to half may lose a NaN."""
         if self.config.native_explog:
             return "native"
         if self.config.storage == FLOAT32:

@@ -206,7 +206,7 @@ class Emitting(Protocol):
     target: Target
 
     def math_mode_of(self, output: Placement) -> MathMode:
-        """How exact the functions of a kernel are that writes there."""
+        """The math mode of a kernel that writes there."""
         ...
 
     def packed(self, name: str, weights: Packed) -> Texture | HostBuffer:

@@ -64,7 +64,7 @@ def integer_sums(op_type: str, constants: dict[str, Any], x: Any) -> Any:
 def test_levels_are_those_of_integers_scaled_once(
     op_type: str, after: str, zero: int, by_output: bool, context: Context
 ) -> None:
-    """As onnxruntime's QLinearConv, QLinearMatMul and QGemm make them: sum * (x_scale * w_scale / y_scale)."""
+    """Levels as QLinearConv, QLinearMatMul and QGemm of onnxruntime have them: sum * (x_scale * w_scale / y_scale)."""
     nodes, constants, feeds = layer(op_type, after, zero, by_output)
     constants |= {"ys": Y_SCALE}
     nodes.append(node("QuantizeLinear", ["s", "ys", "z"], ["y"]))

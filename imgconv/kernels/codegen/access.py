@@ -269,7 +269,7 @@ def _signature(tiling: Tiling) -> str:
 
 
 def accuracy_of(math_mode: MathMode, storage: Texture | HostBuffer) -> Accuracy:
-    """How accurate a result must be which is stored there."""
+    """The accuracy that a result stored there needs."""
     if math_mode == "kept in float":
         return "half" if storage.dtype == FLOAT16 else "most"
     return "half" if math_mode == "to halves" and storage.dtype == FLOAT16 else "all"
