@@ -140,6 +140,7 @@ def test_sums_of_integers_with_byte_weights_are_exact(channels: int, mode: int, 
     nodes = [node("QLinearConv", ["x", *scales], ["q"]), node("DequantizeLinear", ["q", "one", "yzero"], ["y"])]
     model = make_model(nodes, feeds, ["y"], 13, constants)
     plan, found = run_graph(import_onnx(model), feeds, context, Config(float16=mode), wanted)
-    assert {s.dtype for s in weights_of(plan)} == {"int8"}
+    # Whole weights of a byte are exact as halves, which an image read converts without a rounding.
+    assert {s.dtype for s in weights_of(plan)} == {"float16" if place == "image" else "int8"}
     sums = constants["w"].reshape(4, -1).astype(int) @ feeds["x"].reshape(-1).astype(int)
     numpy.testing.assert_array_equal(found["y"].reshape(-1), numpy.clip(sums, -128, 127))

@@ -117,7 +117,7 @@ FAULTS = (
     ),
     Fault(
         "graph/expression.py", "values that stay float in a half plan get kernels of their own",
-        'of_numbers = None if forms == "exact" else operation.of_numbers',
+        'of_numbers = None if math_mode == "exact" else operation.of_numbers',
         "of_numbers = operation.of_numbers if half else None",
         ("compiling/test_plan.py",),
     ),
