@@ -195,7 +195,7 @@ def convolve(
     if x_zero is not None and not x_zero.is_constant and weight.is_constant and not padded:
         sums = weight.cast("int32").sum(range(1, weight.rank)).reshape(-1, *[1] * (x.rank - 2))
         shift, x_zero = -x_zero.cast("int32").reshape() * sums, None
-    low, high = _span(x, x_zero)
+    low, high = _span(x, x_zero) if shift is None else (0, _width(x))
     x = centred(x, x_zero).cast("int32")  # the sums have its type
     terms = _terms(weight, low, high)
     by_channel = numpy.moveaxis(terms, 2, 0).reshape(weight.shape[1], 2, weight.shape[0], -1).sum(axis=-1)
@@ -227,7 +227,7 @@ def multiply(
     if by_row is not None and given and b.is_constant and min(a.rank, b.rank) > 1:
         shift = -by_row.cast("int32") * b.cast("int32").sum((axis,), keepdims=True)
         a_zero = by_row = None
-    low, high = _span(a, a_zero)
+    low, high = _span(a, a_zero) if shift is None else (0, _width(a))
     a = centred(a, by_row).cast("int32")  # the sums have its type
     terms = numpy.moveaxis(_terms(b, low, high), axis + 1, 0).reshape(b.shape[axis], -1)
 
@@ -252,6 +252,16 @@ def _span(x: Tensor, zero: Tensor | None) -> tuple[int, int]:
         known = zero.is_constant
         shift = numpy.asarray(zero.numpy() if known else (limits.min, limits.max), numpy.int64)
     return min(int(limits.min - shift.max()), 0), max(int(limits.max - shift.min()), 0)
+
+
+def _width(x: Tensor) -> int:
+    """The largest difference of two elements of x.
+
+    With one zero point for all, n - zero from 0 to it bounds the sum of (n - zero) * w, and those of n * w, of either
+    sign.
+    """
+    limits = numpy.iinfo(x.dtype)
+    return int(limits.max) - int(limits.min)
 
 
 def _terms(weight: Tensor, low: int, high: int) -> Array:
