@@ -100,20 +100,10 @@ def _reads_of_block(problem: Problem, columns: int, rows: int, quads: int) -> in
 
 
 @dataclass(frozen=True)
-class Group:
+class KindTotal(Total):
     """Launches of one kind of a network, or all of them, on one GPU."""
 
-    network: str
     kind: str
-    rows: Sequence[Row]
-
-    @property
-    def seconds(self) -> float:
-        return sum(row.seconds for row in self.rows)
-
-    @property
-    def without_overlap(self) -> float:
-        return sum(row.without_overlap for row in self.rows)
 
     @property
     def bound(self) -> Bound:
@@ -139,7 +129,7 @@ class Group:
     def to_json(self) -> dict[str, Any]:
         bound = self.bound
         return {
-            "network": self.network, "gpu": self.rows[0].gpu.number, "kind": self.kind, "launches": len(self.rows),
+            "network": self.network, "gpu": self.gpu.number, "kind": self.kind, "launches": len(self.rows),
             "predicted_seconds": self.seconds, "seconds_without_overlap": self.without_overlap,
             "least_seconds": bound.seconds, "least_without_overlap": bound.without_overlap,
             "seconds_of_single_waves": self.single, "slots_and_reads_of_formula": self.of_formula,
@@ -172,19 +162,19 @@ def kind_of(launch: Launch) -> str:
     return "others"
 
 
-def groups_of(totals: Iterable[Total]) -> Iterator[Group]:
+def groups_of(totals: Iterable[Total]) -> Iterator[KindTotal]:
     """A group of all launches of each network, then its kinds, first the one that is the furthest from its bound."""
     for total in totals:
-        yield Group(total.network, "all", total.rows)
+        yield KindTotal(total.network, total.gpu, total.rows, "all")
         kinds: dict[str, list[Row]] = {}
         for row in total.rows:
             kinds.setdefault(kind_of(row.launch), []).append(row)
-        groups = [Group(total.network, kind, rows) for kind, rows in kinds.items()]
+        groups = [KindTotal(total.network, total.gpu, rows, kind) for kind, rows in kinds.items()]
         yield from sorted(groups, key=lambda group: group.bound.without_overlap - group.without_overlap)
 
 
 COLUMNS_OF_BOUNDS = (
-    Column("network", lambda g: g.network), Column("code for", lambda g: g.rows[0].gpu.name),
+    Column("network", lambda g: g.network), Column("code for", lambda g: g.gpu.name),
     Column("launches", lambda g: g.kind, True), Column("number", lambda g: str(len(g.rows))),
     Column("MMAC", lambda g: digits(sum(row.launch.multiply_adds for row in g.rows) / 1e6)),
     Column("ms", lambda g: milliseconds(g.seconds)), Column("least", lambda g: milliseconds(g.bound.seconds)),

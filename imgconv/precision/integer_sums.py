@@ -28,7 +28,7 @@ def _text(launch: Launch, target: Target) -> str:
     if not reason and not target.is_mobile:
         reason = "only phones' GPUs sum integers"
     if not reason and not target.dot_product:
-        reason = "the device has no tried instruction for products of bytes"
+        reason = "the device has no dot product of bytes that passed a test"
     return f"floats: {reason or 'they are expected to be faster'}"
 
 

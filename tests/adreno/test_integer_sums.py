@@ -12,21 +12,13 @@ import pytest
 from test_integer_sums import LAYERS, MOST_ITEMS, Layer, of_integers, summing
 
 from benchmarks.adreno import gpu_of, target_for
-from benchmarks.adreno_mesa import Mesa, find_mesa
+from benchmarks.adreno_mesa import Mesa
 from benchmarks.adreno_simulator.checked import check
 from graphs import Taking
 from imgconv.compiling.compiler import Prepared
 from imgconv.config import Config
-from imgconv.errors import Error
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
-
-@pytest.fixture(scope="module")
-def mesa() -> Mesa:
-    try:
-        return find_mesa(integer_coordinates=True)
-    except Error:
-        pytest.skip("Mesa's compiler for Adreno was not built here")
 
 
 @pytest.mark.models

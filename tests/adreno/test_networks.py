@@ -7,19 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.adreno_mesa import Mesa, find_mesa
+from benchmarks.adreno_mesa import Mesa
 from benchmarks.adreno_simulator.__main__ import FORMS, Case, run
-from imgconv.errors import Error
 
 MODES = (0, 1, 2)
-
-
-@pytest.fixture(scope="module")
-def mesa() -> Mesa:
-    try:
-        return find_mesa(integer_coordinates=True)
-    except Error:
-        pytest.skip("Mesa's compiler for Adreno was not built here")
 
 
 @pytest.mark.models

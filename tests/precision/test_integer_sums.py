@@ -60,7 +60,7 @@ def network() -> Graph:
 
 @pytest.mark.parametrize(("target", "dense"), [
     (PHONE, "integers"),
-    (replace(PHONE, dot_product=""), "floats: the device has no tried instruction for products of bytes"),
+    (replace(PHONE, dot_product=""), "floats: the device has no dot product of bytes that passed a test"),
     (replace(PHONE, compute_units=60), "floats: only phones' GPUs sum integers"),
     (replace(PHONE, kind="cpu"), "floats: only phones' GPUs sum integers"),
     (replace(PHONE, kind="cpu", linear=Alignment(1, 8, 1 << 30)), "floats: the input is stored as floats"),

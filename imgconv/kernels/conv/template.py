@@ -105,7 +105,7 @@ def kernel(step: Step[Problem, ConvDetails], chosen: Specialisation, emitting: E
 
 
 def _dtype_of_bytes(in_buffer: bool, exact: bool, target: Target) -> DType | None:
-    """The element type of weights of one byte: that of an image is no integer, so that exact sums take half."""
+    """The element type for weights of one byte. An image read scales its bytes to -1 .. 1: exact sums need half."""
     if exact and not in_buffer:
         return FLOAT16 if target.half_images else None
     return INT8 if in_buffer or target.byte_images else None
