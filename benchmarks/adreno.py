@@ -27,7 +27,7 @@ work groups at the edges of a launch and one between them run, on zeros.
                 compiler merged reads, or work items at an edge leave some out
     slots       issue slots of all launches of a frame, in millions
     least       with --bounds: the least time that the model leaves a launch of this form; benchmarks/adreno_bounds.py
-    single      ms of launches that leave a processor a single wave
+    single waves  ms of launches that leave a processor a single wave
     by formula  slots and reads by the cost model, before compiling, divided by those that were counted
 
 ADRENO_MESA names the folder of a Mesa build with its freedreno no-op device, default ~/.cache/adreno-mesa.

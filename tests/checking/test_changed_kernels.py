@@ -123,7 +123,8 @@ def test_changes_are_found(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) 
             assert finding.verdict == "right", finding
     assert not changes.missed, changes.missed
     # On some GPUs none of these kernels has a difference.
-    assert CHANGES.keys() - changes.found.keys() <= {"a sum for a difference"}, changes.found
+    spared = {"a sum for a difference"} if device.kind == "gpu" else set()
+    assert CHANGES.keys() - changes.found.keys() <= spared, changes.found
 
 
 def found(made: Sequence[Tried], wanted: int) -> None:

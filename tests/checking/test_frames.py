@@ -22,6 +22,7 @@ from imgconv.preprocessing import video_frame
 from imgconv.preprocessing.preparation import FORMATS, Format
 from imgconv.runtime.session import Session
 
+
 def session_of(format: Format, device: DeviceInfo) -> Session:
     return Session(prepare_for(device, frame_form(format), Config()).plan(), open_device(device))
 

@@ -268,7 +268,7 @@ def test_where_it_filters() -> None:
     ("xy", ["float32", "float32"]),
 ])
 def test_taps_are_stored_as_the_input_and_sums_as_the_output(kept: str, dtypes: list[str]) -> None:
-    """So a plan that keeps values in float, for they would overflow in half for example, has the same kernels."""
+    """A plan that keeps values in float, for example because they would overflow in half, has the same kernels."""
     x = Tensor.input("x", (1, 128, 28, 28))
     output = x.conv2d(Tensor.constant(numpy.ones((128, 128, 3, 3), numpy.float32)), padding=1)
     plan = plan_of(output, Config(1, precision=Precision(storage=frozenset(kept))))

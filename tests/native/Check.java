@@ -47,7 +47,7 @@ public final class Check {
         new Model(given[0], options(given[1], (phase, done, total) -> { throw new IllegalStateException(phase.name()); })).close();
         require(false);
       } catch (IllegalStateException error) {
-        Model.Phase.valueOf(error.getMessage());  // throws for another text; which phase it is, time decides
+        Model.Phase.valueOf(error.getMessage());  // throws for any other text; the phase depends on timing
       }
       require(Model.version().matches("[0-9]+[.][0-9]+[.][0-9]+"));
       Files.write(Path.of(given[3]), result);

@@ -28,7 +28,7 @@ public final class CheckMemory {
       require(outputs[0].equals(copied[0]) && outputs[0].equals(flown[0]));
       refused(Model.Error.ARGUMENT, "no data", () -> model.run(closed, outputs));
       refused(Model.Error.ARGUMENT, "has 8192 bytes", () -> model.importDmaBuf(descriptor, content.length + 1));
-      refused(9, "Android 8", () -> model.importHardwareBuffer(buffer, content.length));
+      refused(Model.Error.UNSUPPORTED, "Android 8", () -> model.importHardwareBuffer(buffer, content.length));
       Files.write(Path.of(given[3]), bytes(outputs[0]));
       left = model.importDmaBuf(descriptor, content.length);
     }

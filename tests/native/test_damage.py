@@ -112,7 +112,7 @@ def test_a_file_of_an_earlier_format(path: Path, device: DeviceInfo, play: Play)
         models = dict()
         try:
             for number in range({len(runs)}):
-                arrays = {{name[2:]: array for name, array in given.items() if name.startswith(str(number))}}
+                arrays = {{name[2:]: array for name, array in given.items() if name.startswith(f"{{number}} ")}}
                 shapes = " ".join(f"{{name}}={{','.join(map(str, array.shape))}}" for name, array in arrays.items())
                 if shapes not in models:
                     models[shapes] = opened(shapes)
@@ -129,7 +129,8 @@ def test_a_file_of_an_earlier_format(path: Path, device: DeviceInfo, play: Play)
     if "refused" in found:
         lacks = "CL_KERNEL_WORK_GROUP_SIZE" if path in GENERIC else "the device has no images in buffers"
         assert str(found["refused"]).startswith("UNFIT") and lacks in str(found["refused"]), found
+        assert path in GENERIC or not device.image_row_alignment, found
         pytest.skip(f"the device is too small for the file's plans: {lacks}")
     for number, (_, expected) in enumerate(runs):
-        mine = {name[2:]: array for name, array in found.items() if name.startswith(str(number))}
+        mine = {name[2:]: array for name, array in found.items() if name.startswith(f"{number} ")}
         assert_close(path, mine, expected)

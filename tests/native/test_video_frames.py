@@ -49,7 +49,7 @@ def window(rotation: int) -> tuple[int, int]:
 def test_the_bits_of_python(
     device: DeviceInfo, play: Play, tmp_path: Path, format: str, settings: dict[str, Any]
 ) -> None:
-    """Each rotation, frames in flight, and an array after frames, as Python of the picture that numpy makes."""
+    """Each rotation, frames in flight, and an array after frames give what Python gives for numpy's picture."""
     model = saved(device, format, tmp_path / "m", **settings)
     memories = [
         drawn(format, window(rotation), number, False, rotation=rotation, mirror=mirror)

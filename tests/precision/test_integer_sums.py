@@ -8,7 +8,6 @@ from pathlib import Path
 
 from command_line import in_folder
 import numpy
-import onnx
 import onnx.helper
 import pytest
 from planted import overflow_model
@@ -84,7 +83,8 @@ def test_inspect_shows_it_of_a_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     imgconv = in_folder(tmp_path, capsys, monkeypatch)
-    graph, chosen = network(), Prepared(network(), Config(), PHONE, Integers())
+    graph = network()
+    chosen = Prepared(graph, Config(), PHONE, Integers())
     save_model(tmp_path / "m.imgconv", graph, Config(), [PlanFor(chosen.plan(), "a | phone | here", PHONE)])
     status, out, err = imgconv("inspect", "m.imgconv", "--json")
     assert status == 0, err

@@ -128,8 +128,8 @@ def test_an_output_that_differs_as_onnxruntime_does_from_itself(
 ) -> None:
     """An oracle whose runs are off by these parts stands for one that rounds to other levels.
 
-    Its second run has perturbed inputs, which may differ by a seventh of the fault. Its third one has its own
-    optimisations: the output may be as near to either run as they are to each other.
+    Its second run has perturbed inputs: the output may be off by seven times what that changes. Its third one has its
+    own optimisations: the output may be as near to either run as they are to each other.
     """
     onnx.save(quantised_model(), "levels.onnx")
     onnx.save(overflow_model(1.0), "plain.onnx")

@@ -15,7 +15,7 @@ HEAD = "| driver | fault | workaround, under imgconv/ | probe, or other evidence
 
 @dataclass(frozen=True)
 class Row:
-    """A fault. done: the workaround, its file and name there; tells: the probe in quotes, with a * if it is a test."""
+    """A fault. done: the workaround, with its file and name. tells: the probe in quotes, with a * if it is a test."""
 
     drivers: str
     fault: str
