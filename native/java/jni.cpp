@@ -109,7 +109,9 @@ void *hardware_buffer_of(JNIEnv *java, jobject buffer, imgconv_error &error) {
   void *const library = dlopen("libandroid.so", RTLD_NOW);
   void *const found = library ? dlsym(library, "AHardwareBuffer_fromHardwareBuffer") : nullptr;
   if (!found) error = {IMGCONV_ERROR_UNSUPPORTED, "only Android 8 and later have a HardwareBuffer"};
-  return found ? reinterpret_cast<Find>(found)(java, buffer) : nullptr;
+  void *const made = found ? reinterpret_cast<Find>(found)(java, buffer) : nullptr;
+  if (found && !made) error = {IMGCONV_ERROR_ARGUMENT, "the HardwareBuffer is closed, or is not one"};
+  return made;
 }
 
 // Starts a frame, with the tag if it has one, unless there is an error already. Gives its number, 0 with a tag.

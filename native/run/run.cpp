@@ -2,8 +2,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -179,7 +179,8 @@ void check_files(const Arguments &arguments) {
   for (const auto &[name, path] : arguments.outputs) {
     const size_t slash = path.rfind('/');
     const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-    if (access(folder.c_str(), W_OK)) throw std::runtime_error("cannot write " + path);
+    const bool exists = !access(path.c_str(), F_OK);  // such as /dev/stdout, in a folder of the system's
+    if (access((exists ? path : folder).c_str(), W_OK)) throw std::runtime_error("cannot write " + path);
   }
 }
 
@@ -201,14 +202,17 @@ void print_tensors(const char *kind, const std::vector<imgconv_tensor> &tensors)
 
 // Class, score, left, top, right and bottom of each box, if the outputs are those of a detector with answers.
 void print_boxes(const Arrays &outputs) {
-  const char *const names[] = {"boxes", "scores", "classes", "count"};
+  const char *const expected[][2] = {
+      {"boxes", "float32"}, {"scores", "float32"}, {"classes", "int32"}, {"count", "int32"}};
   for (size_t i = 0; i < 4; ++i) {
-    if (i >= outputs.tensors.size() || std::strcmp(outputs.tensors[i].name, names[i])) return;
+    if (i >= outputs.tensors.size() || std::strcmp(outputs.tensors[i].name, expected[i][0])) return;
+    if (std::strcmp(outputs.tensors[i].dtype_name, expected[i][1])) return;
   }
   const float *box = reinterpret_cast<const float *>(outputs.contents[0].data());
   const float *score = reinterpret_cast<const float *>(outputs.contents[1].data());
   const int32_t *kind = reinterpret_cast<const int32_t *>(outputs.contents[2].data());
-  const int32_t count = *reinterpret_cast<const int32_t *>(outputs.contents[3].data());
+  const auto most = int32_t(outputs.contents[1].size() / sizeof(float));
+  const int32_t count = std::min(*reinterpret_cast<const int32_t *>(outputs.contents[3].data()), most);
   for (int32_t i = 0; i < count; ++i, box += 4) {
     std::printf("%d %.4f %.2f %.2f %.2f %.2f\n", kind[i], score[i], box[0], box[1], box[2], box[3]);
   }

@@ -26,13 +26,13 @@ public final class CheckMemory {
             frame(new Model.Plane(memory, 60, 0, 3), new Model.Plane(buffer, 64, 0, 3000)), outputs));
       }
       require(outputs[0].equals(copied[0]) && outputs[0].equals(flown[0]));
-      refused(Model.Error.ARGUMENT, "no data", () -> model.run(closed, outputs));
+      refused(Model.Error.ARGUMENT, "is closed", () -> model.run(closed, outputs));
       refused(Model.Error.ARGUMENT, "has 8192 bytes", () -> model.importDmaBuf(descriptor, content.length + 1));
       refused(Model.Error.UNSUPPORTED, "Android 8", () -> model.importHardwareBuffer(buffer, content.length));
       Files.write(Path.of(given[3]), bytes(outputs[0]));
       left = model.importDmaBuf(descriptor, content.length);
     }
-    left.close();  // with the model already
+    left.close();  // its model has released it already
   }
 
   private static Model.VideoFrame frame(Model.Plane... planes) {

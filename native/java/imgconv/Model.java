@@ -4,6 +4,7 @@ import static java.nio.charset.StandardCharsets.UTF_8;
 
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.util.Objects;
 
 /**
  * A compiled model on an OpenCL device: imgconv.h for Java and Kotlin.
@@ -167,7 +168,7 @@ public final class Model implements AutoCloseable {
       long[] made = new long[2 * planes.length];
       for (int i = 0; i < planes.length; ++i) {
         if (planes[i].memory == null) continue;
-        made[2 * i] = planes[i].memory.handle;
+        made[2 * i] = planes[i].memory.open();
         made[2 * i + 1] = planes[i].memory.bytes;
       }
       return made;
@@ -189,10 +190,12 @@ public final class Model implements AutoCloseable {
   /** Memory that belongs to others, such as a camera, and that the device reads where it is. Close it before the model. */
   public final class Memory implements AutoCloseable {
     private final long bytes;
+    private final Object buffer; // of Android, which must not be collected before this is closed
     private long handle; // a cl_mem; 0 once it is closed
 
     private Memory(int descriptor, Object buffer, long bytes) {
       this.bytes = bytes;
+      this.buffer = buffer;
       handle = importMemory(descriptor, buffer, bytes);
     }
 
@@ -200,6 +203,11 @@ public final class Model implements AutoCloseable {
     public void close() {
       if (handle != 0 && Model.this.handle != 0) releaseMemory(handle);
       handle = 0;
+    }
+
+    private long open() {
+      if (handle == 0 || Model.this.handle == 0) throw new Error(Error.ARGUMENT, bytes("the memory of a plane is closed"));
+      return handle;
     }
   }
 
@@ -287,7 +295,7 @@ public final class Model implements AutoCloseable {
 
   /** An android.hardware.HardwareBuffer, from Android 8 on: see imgconv_import_hardware_buffer of imgconv.h. */
   public Memory importHardwareBuffer(Object buffer, long bytes) {
-    return new Memory(-1, buffer, bytes);
+    return new Memory(-1, Objects.requireNonNull(buffer, "buffer"), bytes);
   }
 
   /** Starts a frame; the inputs are copied. Gives its number, for {@link #await}. */
