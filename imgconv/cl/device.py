@@ -315,7 +315,8 @@ def _context_of(index: int, device: cl.Device) -> cl.Context:
     from imgconv.cl.context import handles
 
     hints = context_hints(device.extensions.split(), None)
-    return handles.get((device.int_ptr, hints)) or _looked_at.setdefault(index, _new_handle(device, hints))
+    kept = handles.get((device.int_ptr, hints)) or _looked_at.get(index)
+    return kept or _looked_at.setdefault(index, _new_handle(device, hints))
 
 
 def _image_formats(index: int, device: cl.Device) -> tuple[frozenset[str], str]:

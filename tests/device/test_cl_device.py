@@ -332,6 +332,17 @@ def test_device_without_float_images_is_refused(device: DeviceInfo) -> None:
         open_device(dataclasses.replace(device, float_images=False))
 
 
+def test_a_device_is_described_in_one_context(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVIDIA's driver takes 0.1 s to make a context, and a GPU's description asks for it twice."""
+    monkeypatch.setattr("imgconv.cl.context.handles", {})
+    monkeypatch.setattr(device_module, "_looked_at", {})
+    monkeypatch.setattr(device_module, "_kind", lambda device: "gpu")
+    made, new_handle = [], device_module._new_handle
+    monkeypatch.setattr(device_module, "_new_handle", lambda *about: made.append(about) or new_handle(*about))
+    device_module._describe(device.index, device_module._find_devices()[device.index])
+    assert len(made) == 1
+
+
 def test_a_device_has_one_context(device: DeviceInfo) -> None:
     one, other = open_device(device), open_device(device, profile=True)
     assert one.handle == other.handle and one.queue != other.queue
