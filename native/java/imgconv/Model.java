@@ -7,7 +7,7 @@ import java.nio.ByteOrder;
 import java.util.Objects;
 
 /**
- * A compiled model on an OpenCL device: imgconv.h for Java and Kotlin.
+ * A compiled model on an OpenCL device: the Java and Kotlin interface of libimgconv. imgconv.h has the details.
  *
  * <pre>
  *   try (Model model = new Model("model.imgconv", null, cacheFolder, 0)) {
@@ -18,15 +18,16 @@ import java.util.Objects;
  *   }
  * </pre>
  *
- * Arrays are direct buffers in the native byte order, row-major, of the dtypes and shapes of {@link #inputs} and
- * {@link #outputs}; all of a buffer is taken, whatever its position. A null in `outputs` leaves an output out. Threads
- * may share a model; only {@link #close} must be the last call. A call that fails throws {@link Error}, and {@link NullPointerException} for
- * a null that has no meaning.
+ * Arrays are direct buffers in the native byte order, row-major, with the dtypes and shapes in {@link #inputs} and
+ * {@link #outputs}. The whole buffer is used, whatever its position. An output whose entry in `outputs` is null is not
+ * fetched. Several threads may use a model; {@link #close} must be the last call. A call that fails throws {@link
+ * Error}; a null argument where none is allowed throws {@link NullPointerException}.
  */
 public final class Model implements AutoCloseable {
   /**
-   * What failed. status: a number of imgconv_status in imgconv.h. After {@link #TIMEOUT}, a call that took longer than
-   * {@link Options#timeoutMs}, the model is of no use, and everything throws this at once; {@link #close} does not wait.
+   * The failure of a call. status: a value of imgconv_status in imgconv.h. A call that takes longer than
+   * {@link Options#timeoutMs} fails with {@link #TIMEOUT}. After that the model can no longer be used: every call
+   * throws this error at once, and {@link #close} does not wait.
    */
   public static final class Error extends RuntimeException {
     public static final int ARGUMENT = 1, FILE = 2, DEVICE = 3, UNFIT = 4, MEMORY = 5, BUILD = 6, RANGE = 7, BUSY = 8,
@@ -40,24 +41,24 @@ public final class Model implements AutoCloseable {
     }
   }
 
-  /** The work of opening a model: imgconv_phase of imgconv.h. */
+  /** The phases of opening a model: imgconv_phase in imgconv.h. */
   public enum Phase { OPEN, BUILD, CHECK, TUNE, RUN }
 
-  /** The priority of a model's work, next to the screen's and other programs': imgconv_priority of imgconv.h. */
+  /** The priority of a model's work relative to the screen and other programs: imgconv_priority in imgconv.h. */
   public enum Priority { DEFAULT, HIGH, NORMAL, LOW }
 
-  /** How far the opening of a model is; called about ten times a second by the thread that opens it. */
+  /** Receives the progress of opening a model, about ten times a second, on the thread that opens it. */
   public interface Progress {
     /**
-     * `done` of `total` of a phase are over; of OPEN nothing is counted. If it gives false or throws, opening ends: with
-     * {@link Error#CANCELLED}, or what was thrown.
+     * Called when `done` of `total` steps of a phase are complete; OPEN has no count. To cancel the opening, return
+     * false: the constructor then throws {@link Error#CANCELLED}. If this method throws, so does the constructor.
      */
     boolean goOn(Phase phase, long done, long total);
   }
 
   /**
-   * How a model is opened: imgconv_options of imgconv.h, where a field that is not set is the default. check: false for
-   * IMGCONV_CHECK_OFF.
+   * Options for opening a model: imgconv_options in imgconv.h. A field that is not set has its default. check: false
+   * means IMGCONV_CHECK_OFF.
    */
   public static final class Options {
     public String device, cacheFolder, shapes;
@@ -67,7 +68,7 @@ public final class Model implements AutoCloseable {
     public Progress progress;
   }
 
-  /** An input or an output. dtype: numpy's name, as "float32". bytes: of its array. */
+  /** An input or an output. dtype: numpy's name of it, such as "float32". bytes: the size of its array. */
   public static final class Tensor {
     public final String name, dtype;
     public final long[] shape;
@@ -82,9 +83,9 @@ public final class Model implements AutoCloseable {
   }
 
   /**
-   * A plane of a frame, as android.media.Image.Plane has it: a direct buffer, and its strides in bytes; 0 is without
-   * gaps. offset: of the first pixel. All of the buffer counts, whatever its position. Planes of one frame may be in one
-   * {@link Memory} instead.
+   * A plane of a frame, like android.media.Image.Plane: a direct buffer with its strides in bytes; a stride of 0 means
+   * no gaps. offset: the position of the first pixel. The whole buffer is used, whatever its position. The planes of a
+   * frame may be in one {@link Memory} instead.
    */
   public static final class Plane {
     final ByteBuffer data;
@@ -113,7 +114,7 @@ public final class Model implements AutoCloseable {
   }
 
   /**
-   * A frame of a camera as it is in memory: imgconv_video_frame of imgconv.h. width and height: as it is in memory.
+   * A camera frame in its memory layout: imgconv_video_frame in imgconv.h. width, height: its size before rotation.
    *
    * <pre>
    *   Image.Plane[] p = image.getPlanes();
@@ -136,19 +137,19 @@ public final class Model implements AutoCloseable {
       this.planes = planes.clone();
     }
 
-    /** Turns it clockwise, by a multiple of 90 degrees. */
+    /** Rotates the frame clockwise by a multiple of 90 degrees. */
     public VideoFrame rotated(int degrees) {
       rotation = degrees;
       return this;
     }
 
-    /** Exchanges left and right after the rotation. */
+    /** Swaps left and right after the rotation. */
     public VideoFrame mirrored() {
       mirror = true;
       return this;
     }
 
-    /** Shows a part of it. After the rotation it has the size that the model takes. */
+    /** Selects a region of the frame. After the rotation it must have the size that the model was compiled for. */
     public VideoFrame region(int left, int top, int width, int height) {
       this.left = left;
       this.top = top;
@@ -163,7 +164,7 @@ public final class Model implements AutoCloseable {
       return made;
     }
 
-    /** Of each plane the handle of its memory, or 0, and the bytes of that. */
+    /** Returns, for each plane, the handle of its memory and the memory's size in bytes; zeros without memory. */
     private long[] memories() {
       long[] made = new long[2 * planes.length];
       for (int i = 0; i < planes.length; ++i) {
@@ -187,10 +188,10 @@ public final class Model implements AutoCloseable {
     }
   }
 
-  /** Memory that belongs to others, such as a camera, and that the device reads where it is. Close it before the model. */
+  /** Imported memory, such as a camera buffer, which the device reads directly. Close it before the model. */
   public final class Memory implements AutoCloseable {
     private final long bytes;
-    private final Object buffer; // of Android, which must not be collected before this is closed
+    private final Object buffer; // an Android object, which must not be collected before this is closed
     private long handle; // a cl_mem; 0 once it is closed
 
     private Memory(int descriptor, Object buffer, long bytes) {
@@ -218,7 +219,9 @@ public final class Model implements AutoCloseable {
     System.loadLibrary("imgconv");
   }
 
-  /** device, cacheFolder: null for the defaults; frames: the most in flight, 0 for 2. See imgconv_options. */
+  /**
+   * Opens a file. device, cacheFolder: null for the defaults. frames: maximum in flight, 0 for 2. See imgconv_options.
+   */
   public Model(String path, String device, String cacheFolder, int frames) {
     this(path, options(device, cacheFolder, frames));
   }
@@ -227,7 +230,7 @@ public final class Model implements AutoCloseable {
     this(open(bytes(path), null, options));
   }
 
-  /** The same for a file in a direct buffer, such as a mapped asset; it is not needed any more afterwards. */
+  /** Opens a file in a direct buffer, such as a memory-mapped asset. The buffer is not needed afterwards. */
   public Model(ByteBuffer file, String device, String cacheFolder, int frames) {
     this(file, options(device, cacheFolder, frames));
   }
@@ -247,17 +250,17 @@ public final class Model implements AutoCloseable {
     }
   }
 
-  /** The version of the library, such as "0.1.0". */
+  /** Returns the version of the library, such as "0.1.0". */
   public static String version() {
     return new String(versionText(), UTF_8);
   }
 
-  /** JSON of all OpenCL devices of this phone, for `imgconv compile --target` on the desk. */
+  /** Returns JSON that describes this phone's OpenCL devices, for `imgconv compile --target` on a computer. */
   public static String devices() {
     return new String(devicesJson(), UTF_8);
   }
 
-  /** A buffer for each tensor. */
+  /** Allocates a buffer for each tensor. */
   public static ByteBuffer[] buffers(Tensor[] tensors) {
     ByteBuffer[] made = new ByteBuffer[tensors.length];
     for (int i = 0; i < made.length; ++i) {
@@ -267,60 +270,63 @@ public final class Model implements AutoCloseable {
   }
 
   /**
-   * Memory of an input that the device reads, to be filled for the next {@link #run}, until which it is valid. Most pictures
-   * are kept in images, which cannot be mapped: {@link Error#UNSUPPORTED}.
+   * Returns memory for an input, which the device reads directly. Fill it and pass it to the next {@link #run}; it is
+   * valid until that call. Throws {@link Error#UNSUPPORTED} if the device keeps the input in an image, as it does most
+   * pictures.
    */
   public ByteBuffer mapInput(int number) {
     boolean isThere = number >= 0 && number < inputs.length;
     return map(number, isThere ? inputs[number].bytes : 0).order(ByteOrder.nativeOrder());
   }
 
-  /** One run. Buffers are direct and in the native byte order, as {@link #buffers} makes them. */
+  /** Runs the model once. Buffers must be direct and in the native byte order, like those of {@link #buffers}. */
   public void run(ByteBuffer[] inputs, ByteBuffer[] outputs) {
     checkBuffers(inputs, this.inputs, false);
     checkBuffers(outputs, this.outputs, true);
     runBuffers(inputs, outputs);
   }
 
-  /** One run of a model whose only input is a picture. The frame's memory is read where it is. */
+  /** Runs a model whose only input is a picture. The frame is not copied on the host. */
   public void run(VideoFrame frame, ByteBuffer[] outputs) {
     checkBuffers(outputs, this.outputs, true);
     runFrame(frame.buffers(), frame.memories(), frame.numbers(), outputs);
   }
 
-  /** A dma-buf of Linux by its descriptor, which may be closed afterwards: see imgconv_import_dma_buf of imgconv.h. */
+  /** Imports a Linux dma-buf. The descriptor may be closed afterwards. See imgconv_import_dma_buf in imgconv.h. */
   public Memory importDmaBuf(int descriptor, long bytes) {
     return new Memory(descriptor, null, bytes);
   }
 
-  /** An android.hardware.HardwareBuffer, from Android 8 on: see imgconv_import_hardware_buffer of imgconv.h. */
+  /**
+   * Imports an android.hardware.HardwareBuffer (Android 8 or later): see imgconv_import_hardware_buffer in imgconv.h.
+   */
   public Memory importHardwareBuffer(Object buffer, long bytes) {
     return new Memory(-1, Objects.requireNonNull(buffer, "buffer"), bytes);
   }
 
-  /** Starts a frame; the inputs are copied. Gives its number, for {@link #await}. */
+  /** Starts a run and returns the number of this frame, for {@link #await}. The inputs are copied. */
   public long submit(ByteBuffer[] inputs) {
     checkBuffers(inputs, this.inputs, false);
     return submitBuffers(inputs, false, 0);
   }
 
-  /** The same for a model whose only input is a picture; the frame's memory is copied. */
+  /** Starts a run of a model whose only input is a picture, and returns its number. The frame is copied. */
   public long submit(VideoFrame frame) {
     return submitFrame(frame.buffers(), frame.memories(), frame.numbers(), false, 0);
   }
 
-  /** The same for a frame that carries a number of the caller's, such as a camera's timestamp, for {@link #awaitNext}. */
+  /** Starts a run with a tag that {@link #awaitNext} returns, such as the camera's timestamp. The inputs are copied. */
   public void submit(ByteBuffer[] inputs, long tag) {
     checkBuffers(inputs, this.inputs, false);
     submitBuffers(inputs, true, tag);
   }
 
-  /** The same for a model whose only input is a picture. */
+  /** Starts a run, with a tag, of a model whose only input is a picture. The frame is copied. */
   public void submit(VideoFrame frame, long tag) {
     submitFrame(frame.buffers(), frame.memories(), frame.numbers(), true, tag);
   }
 
-  /** Waits for the first frame in flight and fetches its outputs. Gives its tag, or its number if it has none. */
+  /** Waits for the first frame in flight and fetches its outputs. Returns its tag, or its number if it has no tag. */
   public long awaitNext(ByteBuffer[] outputs) {
     checkBuffers(outputs, this.outputs, true);
     return awaitNextBuffers(outputs);
@@ -332,23 +338,23 @@ public final class Model implements AutoCloseable {
     awaitBuffers(frame, outputs);
   }
 
-  /** What the outputs mean, as JSON with task, head and labels: see imgconv_description. "" if the file says nothing. */
+  /** Returns JSON with the task, head and labels of the outputs; "" if the file has none. See imgconv_description. */
   public String description() {
     return new String(descriptionJson(), UTF_8);
   }
 
-  /** JSON of which launches the driver computes rightly: see imgconv_check. States are cleared. */
+  /** Checks all launches and returns a report as JSON; sets the model's states to zero. See imgconv_check. */
   public String check() {
     return new String(checkJson(), UTF_8);
   }
 
-  /** Clears what the model keeps from run to run. */
+  /** Sets the model's states, which persist from run to run, to zero. */
   public native void reset();
 
   @Override
   public native void close();
 
-  /** Throws for a buffer in another byte order than the phone's, and for one that is written but read-only. */
+  /** Throws if a buffer does not have the native byte order, or if an output buffer is read-only. */
   private static void checkBuffers(ByteBuffer[] buffers, Tensor[] tensors, boolean written) {
     for (int i = 0; buffers != null && i < Math.min(buffers.length, tensors.length); ++i) {
       ByteBuffer buffer = buffers[i];
@@ -377,7 +383,7 @@ public final class Model implements AutoCloseable {
     return made;
   }
 
-  /** The handle of a model. */
+  /** Opens a model and returns its handle. */
   private static long open(byte[] path, ByteBuffer file, Options given) {
     // In the order that jni.cpp reads.
     int[] numbers = {
@@ -387,7 +393,7 @@ public final class Model implements AutoCloseable {
         path, file, bytes(given.device), bytes(given.cacheFolder), bytes(given.shapes), numbers, given.progress);
   }
 
-  /** For jni.cpp. A phase that is newer than this class is the last one of it. */
+  /** Called by jni.cpp. A phase that this class does not know is reported as its last phase. */
   private static boolean goesOn(Progress progress, int phase, long done, long total) {
     Phase[] known = Phase.values();
     return progress.goOn(known[Math.min(phase, known.length - 1)], done, total);
