@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Union, overload
 import numpy
 
 from imgconv.arrays import Array, Arrays, Shapes
-from imgconv.checking.comparing import Finding
+from imgconv.checking.comparing import LaunchVerdict
 from imgconv.checking.frames import check_frames, frame_launch
 from imgconv.checking.proving import Running, check_session
 from imgconv.cl.device import DeviceInfo, open_device, select
@@ -369,13 +369,13 @@ class Model:
             raise
 
 
-def checked(model: Model) -> dict[int, Finding]:
+def checked(model: Model) -> dict[int, LaunchVerdict]:
     """Checks each launch of the last run's plan: verdicts by number, see docs/check.md. Raises DeviceError."""
     last = model._last
     return check_session(Running(last.session, last.graph, last.config))
 
 
-def checked_frames(model: Model) -> tuple[Launch, Finding] | None:
+def checked_frames(model: Model) -> tuple[Launch, LaunchVerdict] | None:
     """The launch that reads frames, which is in no plan, and the verdict on it; None if the model takes none."""
     session, format = model._last.session, model._source.format
     if format is None or not takes_frames(session.plan, format):

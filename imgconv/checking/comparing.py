@@ -41,7 +41,7 @@ NATIVE, NATIVE_FOR_HALF = 2.0**-10, 2.0**-13
 
 
 @dataclass(frozen=True)
-class Finding:
+class LaunchVerdict:
     """The verdict on a launch. text: the reason, or the worst position. samples: positions that were compared.
 
     untouched: every sample is what lay there before the launch. again: a wrong launch was right when launched again.
@@ -95,12 +95,12 @@ class Contents:
         return read
 
 
-def compare(launch: Launch, subject: Subject, contents: Contents, pattern: float, seed: int) -> Finding:
+def compare(launch: Launch, subject: Subject, contents: Contents, pattern: float, seed: int) -> LaunchVerdict:
     """Returns the verdict on a launch. pattern: what its output was overwritten with before."""
     shape, place = subject.value.shape, subject.output
     kernel = f"{launch.source.path} {launch.specialisation}".strip()
     if prod(shape) == 0:
-        return Finding(launch.name, kernel, "right")
+        return LaunchVerdict(launch.name, kernel, "right")
 
     def output(at: Positions) -> Bounded:
         made = contents.elements(place, subject.value.name, at, shape)
@@ -109,9 +109,9 @@ def compare(launch: Launch, subject: Subject, contents: Contents, pattern: float
     try:
         at, expected = expected_of(launch, subject, contents, output, seed)
     except NotCoveredError as reason:
-        return Finding(launch.name, kernel, "not covered", str(reason))
+        return LaunchVerdict(launch.name, kernel, "not covered", str(reason))
     found = elements_at(place, contents.arrays[place.storage], at, shape).astype(numpy.float64).reshape(-1)
-    return _judged(Finding(launch.name, kernel, "right"), found, expected, at, place, pattern)
+    return _judged(LaunchVerdict(launch.name, kernel, "right"), found, expected, at, place, pattern)
 
 
 def expected_of(
@@ -150,8 +150,8 @@ def _of_value(position: tuple[Array, ...], subject: Subject, shape: Shape) -> tu
 
 
 def _judged(
-    finding: Finding, found: Array, expected: Bounded, at: tuple[Array, ...], place: Placement, pattern: float
-) -> Finding:
+    finding: LaunchVerdict, found: Array, expected: Bounded, at: tuple[Array, ...], place: Placement, pattern: float
+) -> LaunchVerdict:
     value = expected.value.astype(numpy.float64)
     most = largest(place)
     with numpy.errstate(all="ignore"):
@@ -162,9 +162,9 @@ def _judged(
         wrong = decided & ~((off <= bound) | over)
     untouched = bool((found == numpy.dtype(place.storage.dtype).type(pattern)).all())
     if not decided.any():
-        return Finding(finding.launch, finding.kernel, "not covered", "its result depends on rounding")
+        return LaunchVerdict(finding.launch, finding.kernel, "not covered", "its result depends on rounding")
     if not wrong.any():
-        return Finding(finding.launch, finding.kernel, "right", "", int(decided.sum()))
+        return LaunchVerdict(finding.launch, finding.kernel, "right", "", int(decided.sum()))
     beyond = numpy.where(wrong, numpy.nan_to_num(off / bound, nan=numpy.inf, posinf=numpy.inf), -1)
     worst = int(numpy.argmax(beyond))
     where = [int(p[worst]) for p in at]
@@ -172,7 +172,7 @@ def _judged(
         f"{int(wrong.sum())} of {int(decided.sum())} numbers are wrong: at {where} {found[worst]:.7g} in place of "
         f"{value[worst]:.7g}, at most {bound[worst]:.1g} off"
     )
-    return Finding(finding.launch, finding.kernel, "wrong", text, int(decided.sum()), untouched)
+    return LaunchVerdict(finding.launch, finding.kernel, "wrong", text, int(decided.sum()), untouched)
 
 
 def largest(place: Placement) -> float:

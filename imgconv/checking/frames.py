@@ -7,7 +7,7 @@ import json
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.checking.comparing import Finding
+from imgconv.checking.comparing import LaunchVerdict
 from imgconv.checking.proving import ADVICE, PROVED, VERSION, is_tested
 from imgconv.cl.shutdown import shutdown_guard
 from imgconv.compiling.plan import Launch
@@ -51,7 +51,7 @@ def frame_launch(session: Session, format: Format) -> Launch:
     return Launch(f"frames of {format}", "pack", source, "read a frame by its strides")
 
 
-def check_frames(session: Session, format: Format) -> Finding:
+def check_frames(session: Session, format: Format) -> LaunchVerdict:
     """The verdict on the kernel that reads frames, which are turned, mirrored and cut out of memory with gaps."""
     launch = frame_launch(session, format)
     place, memory, context = session.plan.input_buffers[PICTURE], session.memory, session.context
@@ -75,8 +75,8 @@ def check_frames(session: Session, format: Format) -> Finding:
             if len(wrong):
                 at, turned = int(wrong[0]), f"rotation {rotation}{', mirrored' if mirror else ''}"
                 text = f"element {at} of {list(value.shape)} is {found[at]:g}, not {wanted.reshape(-1)[at]}; {turned}"
-                return Finding(launch.name, FILE.name, "wrong", text, samples)
-    return Finding(launch.name, FILE.name, "right", "", samples)
+                return LaunchVerdict(launch.name, FILE.name, "wrong", text, samples)
+    return LaunchVerdict(launch.name, FILE.name, "right", "", samples)
 
 
 def drawn_frame(format: Format, size: Size, rotation: int, mirror: bool) -> VideoFrame:

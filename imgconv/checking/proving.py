@@ -12,7 +12,7 @@ from typing import NoReturn
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.checking.comparing import Contents, Finding, compare
+from imgconv.checking.comparing import Contents, LaunchVerdict, compare
 from imgconv.checking.subjects import Subject, subjects_of
 from imgconv.cl.building.crashes import note_wrong, refused_kernels
 from imgconv.cl.building.source import BuiltKernel
@@ -105,7 +105,7 @@ def prove(running: Running, started: float) -> None:
         return
     seconds = inf if refused_kernels(running.context.info) else max(SECONDS, (now - started) * PART)
     end, left = now + seconds, list(wanted)
-    wrong: list[tuple[int, Finding]] = []
+    wrong: list[tuple[int, LaunchVerdict]] = []
     with shutdown_guard, running.context.lock:
         running.context.recover()
         for number, found in check_launches(running, wanted):
@@ -120,7 +120,7 @@ def prove(running: Running, started: float) -> None:
     PROVED.write(_key(running.session), json.dumps({"left": left}).encode())
 
 
-def _replace(running: Running, wrong: Sequence[tuple[int, Finding]]) -> NoReturn:
+def _replace(running: Running, wrong: Sequence[tuple[int, LaunchVerdict]]) -> NoReturn:
     """Notes the kernels of wrong launches: other plans do without them. Raises WrongResultError, DeviceError."""
     info, subjects = running.context.info, subjects_of(running.plan, running.graph, running.states)
     about, refused = f"{info.name}, driver {info.driver_version}", refused_kernels(info)
@@ -143,7 +143,7 @@ def _replace(running: Running, wrong: Sequence[tuple[int, Finding]]) -> NoReturn
     raise WrongResultError(f"{about} computes {len(wrong)} launches wrongly")
 
 
-def check_session(running: Running) -> dict[int, Finding]:
+def check_session(running: Running) -> dict[int, LaunchVerdict]:
     """The verdict on each launch that has a subject, by number. Raises DeviceError."""
     with shutdown_guard, running.context.lock:
         running.context.recover()
@@ -152,7 +152,7 @@ def check_session(running: Running) -> dict[int, Finding]:
     return found
 
 
-def check_launches(running: Running, wanted: Sequence[int] | None = None) -> Iterator[tuple[int, Finding]]:
+def check_launches(running: Running, wanted: Sequence[int] | None = None) -> Iterator[tuple[int, LaunchVerdict]]:
     """Runs a plan launch by launch on drawn inputs; yields the number of each launch that has a subject, and a verdict.
 
     wanted: the numbers of those to check, by default all. A wrong launch is launched again: if it is right then, its
@@ -183,7 +183,7 @@ def check_launches(running: Running, wanted: Sequence[int] | None = None) -> Ite
             del arrays[storage]
 
 
-def _checked(running: Running, number: int, subject: Subject, arrays: dict[Storage, Array]) -> Finding:
+def _checked(running: Running, number: int, subject: Subject, arrays: dict[Storage, Array]) -> LaunchVerdict:
     """The verdict on the launch that has just run."""
     launch = running.plan.launches[number]
     reads = {s for n in (number, *subject.parts) for s in running.plan.launches[n].reads}

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyopencl as cl
 
 from imgconv.arrays import Array
-from imgconv.cl.building.processes import Builders
+from imgconv.cl.building.processes import BuilderPool
 from imgconv.cl.device_info import DeviceInfo
 from imgconv.cl.external_memory import acquired, import_dma_buf
 from imgconv.cl.priority import Priority, queue_properties
@@ -73,7 +73,7 @@ class Context:
     ) -> None:
         """timeout: seconds that a wait for the device may take. priority: of further queues."""
         self.info, self.handle, self.queue, self.profile, self._priority = info, handle, queue, profile, priority
-        self.builders = Builders(handle.devices[0])
+        self.builders = BuilderPool(handle.devices[0])
         self.lock = Lock()
         self._copies: list[Event] = []  # that may be under way
         self.watchdog = Watchdog(info, timeout, self._abandoned)

@@ -47,7 +47,7 @@ class DriverCall(Generic[Result]):
         try:
             worker = _idle.pop()
         except IndexError:
-            worker = _Worker()
+            worker = _CallThread()
         worker.give(self)
 
     def result(self, seconds: float) -> Result:
@@ -86,7 +86,7 @@ class DriverCall(Generic[Result]):
         self._ended.release()
 
 
-class _Worker:
+class _CallThread:
     """A thread that makes one call after another."""
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class _Worker:
 
 
 # Threads between two calls. To start one takes longer than most calls.
-_idle: list[_Worker] = []
+_idle: list[_CallThread] = []
 
 
 class Calls(Generic[Result]):

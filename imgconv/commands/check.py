@@ -11,7 +11,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from imgconv.checking.comparing import Finding
+from imgconv.checking.comparing import LaunchVerdict
 from imgconv.checking.forms import all_forms, forms, frame_form
 from imgconv.checking.frames import check_frames, frame_launch
 from imgconv.checking.proving import Running, check_session
@@ -64,13 +64,13 @@ class Checked:
     about: str
     graph: Graph
     config: Config
-    findings: dict[int, Finding]
+    findings: dict[int, LaunchVerdict]
     plan: Plan
     load_seconds: float
     check_seconds: float
 
     @property
-    def wrong_launches(self) -> dict[int, Finding]:
+    def wrong_launches(self) -> dict[int, LaunchVerdict]:
         """The launches that are wrong, by number."""
         return {number: found for number, found in self.findings.items() if found.verdict == "wrong"}
 
@@ -242,7 +242,7 @@ def print_launches(info: DeviceInfo, made: Checked) -> None:
         console.print(f"{parts} more do a part of a launch's work, and are checked by its result")
 
 
-def _style(found: Finding) -> str | None:
+def _style(found: LaunchVerdict) -> str | None:
     return {"wrong": "red", "not covered": "dim"}.get(found.verdict)
 
 
@@ -280,7 +280,7 @@ def _work(plan: Plan, number: int) -> int:
     return prod(plan.launches[number].source.global_size)
 
 
-def _of_launch(each: Checked, number: int, wrong: Finding) -> Iterator[str]:
+def _of_launch(each: Checked, number: int, wrong: LaunchVerdict) -> Iterator[str]:
     launch = each.plan.launches[number]
     yield ""
     yield f"{each.about}, FLOAT16={each.config.float16}, launch {number} {launch.name!r}: {launch.description}"

@@ -16,7 +16,7 @@ import numpy
 
 from imgconv.graph.expression import Apply, Argument, Expression, Literal, argument_numbers, fold, substitute
 from imgconv.graph.nodes import Concatenation, Gather, Graph, Load, Node, Operand, Reduction
-from imgconv.graph.value_ranges import Bounds
+from imgconv.graph.value_ranges import ValueRanges
 
 _KEPT = ("negative", "absolute", "floor", "ceil", "round", "truncate")
 _LARGEST = ("add", "subtract", "maximum", "minimum", "where")
@@ -43,7 +43,7 @@ BASE, BOUNDED = Growth(), Growth(0.0)
 
 def growth_of(graph: Graph, most: float) -> dict[str, Growth]:
     """The Growth of every value, by name. most: what is known to be within it counts as bounded."""
-    bounds, found = Bounds(graph), dict[str, Growth]()
+    bounds, found = ValueRanges(graph), dict[str, Growth]()
 
     def of(operand: Operand) -> Growth:
         if operand.value in graph.constants:

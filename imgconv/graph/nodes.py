@@ -30,7 +30,7 @@ from imgconv.graph.operations.gather import indices_among
 from imgconv.graph.values import Operand, Value, array_value, plain
 
 __all__ = [
-    "IDENTITY", "Concatenation", "Convolution", "Editing", "Gather", "Graph", "HostPartition", "Load", "Node",
+    "IDENTITY", "Concatenation", "Convolution", "GraphEditor", "Gather", "Graph", "HostPartition", "Load", "Node",
     "Operand", "Operation", "Order", "Product", "Recurrence", "Reduction", "ReductionKind", "Suppression", "Value",
     "array_value", "indices_of", "neutral", "plain",
 ]
@@ -201,12 +201,12 @@ def indices_of(node: Node) -> tuple[Operand, ...]:
     return tuple(indices_among(node.operands))
 
 
-class Editing:
+class GraphEditor:
     """A graph whose nodes a pass merges one by one; it has the graph's `producers`, `consumers` and so on.
 
     A merge takes as long as the nodes that it touches have readers, so that thousands of them are quick.
 
-        editing = Editing(graph)
+        editing = GraphEditor(graph)
         editing.merge("e", {"y": node_that_computes_e_too})
         merged = editing.graph()
     """

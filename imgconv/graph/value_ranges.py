@@ -19,7 +19,7 @@ from imgconv.graph.nodes import Convolution, Graph, Node, Operand
 def convolutions_of_small(graph: Graph, largest: float) -> frozenset[str]:
     """The outputs of the convolutions whose input x is known to have |x| <= largest. NaN is ignored."""
     found: set[str] = set()
-    bounds = Bounds(graph)
+    bounds = ValueRanges(graph)
     for node in graph.nodes:
         if isinstance(node.operation, Convolution) and len(node.operands) == 2:
             low, high = bounds.of_operand(node.operands[0])
@@ -30,7 +30,7 @@ def convolutions_of_small(graph: Graph, largest: float) -> frozenset[str]:
 
 
 @dataclass
-class Bounds:
+class ValueRanges:
     """The ranges of a graph's values.
 
     known: the ranges found so far, by value name. The caller adds those of node outputs.

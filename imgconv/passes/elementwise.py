@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import prod
 
 from imgconv.graph.expression import Argument, Expression, Literal, operations, substitute
-from imgconv.graph.nodes import Editing, Graph, Load, Node, Operand, Reduction
+from imgconv.graph.nodes import GraphEditor, Graph, Load, Node, Operand, Reduction
 from imgconv.kernels.layout import LANES
 from imgconv.passes.concatenations import MOST_OPERANDS
 from imgconv.passes.views import read_through
@@ -30,14 +30,14 @@ def merge_elementwise(graph: Graph) -> Graph:
     Given:   e = load(x) then exp($0);  s = sum(e[i0, i2]);  y = load(e) then divide($0, $1), $1=s[i0, 0]
     Result:  s = sum of exp($0)(x[i0, i2]);  y = load(x) then divide(exp($0), $1), $1=s[i0, 0]
     """
-    changed, reasons, editing = True, dict(graph.reasons), Editing(graph)
+    changed, reasons, editing = True, dict(graph.reasons), GraphEditor(graph)
     while changed:
         merged = [_merge_into_readers(editing, editing.producers[name], reasons) for name in list(editing.producers)]
         changed = any(merged)
     return replace(editing.graph(), reasons=reasons)
 
 
-def _merge_into_readers(graph: Editing, node: Node, reasons: dict[str, str]) -> bool:
+def _merge_into_readers(graph: GraphEditor, node: Node, reasons: dict[str, str]) -> bool:
     """Merges a node into all of its readers if that is possible and profitable; returns whether it did."""
     name = node.output.name
     readers = graph.consumers[name]
@@ -56,7 +56,7 @@ def _merge_into_readers(graph: Editing, node: Node, reasons: dict[str, str]) -> 
     return True
 
 
-def recomputing_is_profitable(graph: Editing, node: Node) -> tuple[bool, str]:
+def recomputing_is_profitable(graph: GraphEditor, node: Node) -> tuple[bool, str]:
     """(Whether each reader of a load should recompute it, the reason in words)."""
     name, size = node.output.name, node.output.size / LANES
     readers = graph.consumers[name]
@@ -74,7 +74,7 @@ def recomputing_is_profitable(graph: Editing, node: Node) -> tuple[bool, str]:
     return again <= kept, f"{decision} {readers_text}: {costs}"
 
 
-def _joins_a_kernel(graph: Editing, node: Node) -> bool:
+def _joins_a_kernel(graph: GraphEditor, node: Node) -> bool:
     """Returns whether the node can be the epilogue of a kernel other than a load, as its only reader, in place."""
     waiting = [node]
     while waiting:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from imgconv.graph.expression import Argument, Expression, substitute
-from imgconv.graph.nodes import Concatenation, Editing, Graph, Load, Node, Operand
+from imgconv.graph.nodes import Concatenation, GraphEditor, Graph, Load, Node, Operand
 from imgconv.passes.concatenations import MOST_OPERANDS
 from imgconv.passes.elementwise import merge_elementwise, short_enough
 from imgconv.passes.literals import compact
@@ -21,7 +21,7 @@ def fuse_epilogues(graph: Graph) -> Graph:
     Result:  y = convolution(x, w) then maximum(add($0, $1), 0), $1=bias[i1, 0, 0]
     """
     while True:
-        editing = Editing(graph)
+        editing = GraphEditor(graph)
         for name in list(editing.producers):
             _fuse_into_producer(editing, editing.producers[name])
         graph = editing.graph()
@@ -31,7 +31,7 @@ def fuse_epilogues(graph: Graph) -> Graph:
         graph = merged
 
 
-def _fuse_into_producer(graph: Editing, node: Node) -> None:
+def _fuse_into_producer(graph: GraphEditor, node: Node) -> None:
     """Makes a load the epilogue of a kernel whose result it reads, if it can be; of several, of the one made last."""
     if not isinstance(node.operation, Load):
         return
@@ -42,7 +42,7 @@ def _fuse_into_producer(graph: Editing, node: Node) -> None:
             return
 
 
-def _is_only_reader(graph: Editing, node: Node, producer: Node) -> bool:
+def _is_only_reader(graph: GraphEditor, node: Node, producer: Node) -> bool:
     name = producer.output.name
     if graph.consumers[name] != (node,) or name in graph.outputs or isinstance(producer.operation, Concatenation):
         return False

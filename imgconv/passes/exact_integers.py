@@ -14,7 +14,7 @@ from imgconv.graph.intervals import Range
 from imgconv.graph.moved import EXACT, WIDE, moved_values
 from imgconv.graph.nodes import IDENTITY, Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Order
 from imgconv.graph.nodes import Product, Reduction, Value, plain
-from imgconv.graph.value_ranges import Bounds
+from imgconv.graph.value_ranges import ValueRanges
 from imgconv.graph.view import expand, reshape
 
 # If their operands are integers of at most 24 bits, so are their results.
@@ -40,7 +40,7 @@ def guard_integers(graph: Graph) -> Graph:
     Result:  p = load(x) then where(less(absolute(multiply($0, $1)), 2**24), multiply($0, $1), nan), $1=y;
              c = load(p) then add(less($0, 5), multiply($0, 0))
     """
-    guarding = _Guarding(graph, Bounds(graph, EXACT), moved_values(graph))
+    guarding = _Guarding(graph, ValueRanges(graph, EXACT), moved_values(graph))
     for node in graph.nodes:
         guarding.add(node)
     return replace(graph, nodes=tuple(guarding.nodes)) if guarding.changed else graph
@@ -49,7 +49,7 @@ def guard_integers(graph: Graph) -> Graph:
 @dataclass
 class _Guarding:
     graph: Graph
-    bounds: Bounds
+    bounds: ValueRanges
     moved: frozenset[str]
     nodes: list[Node] = field(default_factory=list)
     # poisoned: values that may be NaN; rounded: values with elements that a float does not hold exactly.

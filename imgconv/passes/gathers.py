@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import prod
 
 from imgconv.graph.expression import Argument, substitute
-from imgconv.graph.nodes import IDENTITY, Editing, Gather, Graph, Node, Operand, Reduction
+from imgconv.graph.nodes import IDENTITY, GraphEditor, Gather, Graph, Node, Operand, Reduction
 from imgconv.graph.view import View, axis_variables
 from imgconv.passes.concatenations import MOST_OPERANDS
 from imgconv.passes.views import read_through
@@ -20,7 +20,7 @@ def join_gathers(graph: Graph) -> Graph:
     Given:   g: [1, 8, 6, 6, 2] = gather(x[0, i1, i5, 0], at[..]);  y: [1, 8, 6, 6] = sum of multiply($0, $1)(g, w)
     Result:  y: [1, 8, 6, 6] = gather, sum of multiply($0, $1)(x[0, i1, i5, 0], at[..], w)
     """
-    editing = Editing(graph)
+    editing = GraphEditor(graph)
     for node in graph.nodes:
         if isinstance(node.operation, Gather):
             for reader in editing.consumers[node.output.name]:
@@ -30,7 +30,7 @@ def join_gathers(graph: Graph) -> Graph:
     return editing.graph()
 
 
-def _joined(graph: Editing, gather: Node, operation: Gather, reader: Node) -> Node | None:
+def _joined(graph: GraphEditor, gather: Node, operation: Gather, reader: Node) -> Node | None:
     """The reader that chooses elements itself; None if that is not possible or repeats work."""
     name, reduction = gather.output.name, reader.operation
     if operation.reduction is not None or gather.epilogue != IDENTITY or name in graph.outputs:

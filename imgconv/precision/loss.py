@@ -17,7 +17,7 @@ from imgconv.arrays import Array, Arrays
 from imgconv.compiling.plan import Plan, Storage
 from imgconv.dtype import FLOAT16
 from imgconv.graph.nodes import Graph
-from imgconv.graph.value_ranges import Bounds
+from imgconv.graph.value_ranges import ValueRanges
 from imgconv.kernels.layout import Texture
 from imgconv.precision.statistics import TensorStatistics, is_float, magnitude
 from imgconv.runtime.session import Session
@@ -126,7 +126,7 @@ def least_scales(graph: Graph) -> dict[str, float]:
 
     A mask of 1e-7 everywhere is off by half of that in half, and says nothing of a picture with something in it.
     """
-    bounds = Bounds(graph)
+    bounds = ValueRanges(graph)
     for node in graph.nodes:
         for operand in node.all_operands:
             bounds.of_operand(operand)

@@ -16,7 +16,7 @@ from published import REAL, needs_models
 
 import imgconv
 from imgconv.checking import proving
-from imgconv.checking.comparing import Finding, compare
+from imgconv.checking.comparing import LaunchVerdict, compare
 from imgconv.checking.forms import forms
 from imgconv.checking.proving import UNTOUCHED, Running, check_launches
 from imgconv.cl.building.source import Part
@@ -65,7 +65,7 @@ class Changes:
         self.missed: list[str] = []
         self.original = proving._checked
 
-    def __call__(self, running: Running, number: int, subject: object, arrays: dict[object, object]) -> Finding:
+    def __call__(self, running: Running, number: int, subject: object, arrays: dict[object, object]) -> LaunchVerdict:
         finding = self.original(running, number, subject, arrays)  # type: ignore[arg-type]
         launch = running.plan.launches[number]
         right = running.memory.content(launch.writes)

@@ -10,7 +10,7 @@ from camera_frames import CHANGES
 
 import imgconv
 from imgconv.checking import frames, proving
-from imgconv.checking.comparing import Finding
+from imgconv.checking.comparing import LaunchVerdict
 from imgconv.checking.forms import frame_form
 from imgconv.checking.frames import check_frames, prove_frames
 from imgconv.cl.device import DeviceInfo, open_device
@@ -61,9 +61,9 @@ def test_a_load_proves_it_once(device: DeviceInfo, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(proving, "TESTED", ())
     for module in (proving, frames):
         monkeypatch.setattr(module, "PROVED", DiskCache(str(tmp_path / "proved"), 2**20))
-    seen: list[Finding] = []
+    seen: list[LaunchVerdict] = []
 
-    def noting(session: Session, format: Format) -> Finding:
+    def noting(session: Session, format: Format) -> LaunchVerdict:
         seen.append(check_frames(session, format))
         return seen[-1]
 

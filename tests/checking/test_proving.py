@@ -13,7 +13,7 @@ import pytest
 
 import imgconv
 from imgconv.checking import proving
-from imgconv.checking.comparing import Finding
+from imgconv.checking.comparing import LaunchVerdict
 from imgconv.checking.proving import Running, check_launches
 from imgconv.cl.building import crashes
 from imgconv.cl.building.source import BuiltKernel
@@ -44,7 +44,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The numbers of the launches that are checked."""
     seen: list[int] = []
 
-    def noting(*arguments: object) -> Iterator[tuple[int, Finding]]:
+    def noting(*arguments: object) -> Iterator[tuple[int, LaunchVerdict]]:
         for number, found in check_launches(*arguments):  # type: ignore[arg-type]
             seen.append(number)
             yield number, found
@@ -100,7 +100,7 @@ def test_states(device: DeviceInfo, checked: list[int]) -> None:
 def wrong(text: str, again: bool = False) -> object:
     """A check of launches that finds the one that computes "y" wrong."""
 
-    def check(running: Running, *_: object) -> Iterator[tuple[int, Finding]]:
+    def check(running: Running, *_: object) -> Iterator[tuple[int, LaunchVerdict]]:
         for number, found in check_launches(running):
             launch = running.plan.launches[number]
             is_wrong = launch.values[-1:] == ("y",) and text in f"{launch.source.path} {launch.specialisation}"
@@ -135,7 +135,7 @@ def test_launches_of_one_wrong_kernel_are_replaced(device: DeviceInfo, monkeypat
     before = imgconv.load(graph, device=device, check=False)
     (text,) = {launch.source.text for launch in before.plan.launches if launch.multiply_adds}
 
-    def check(running: Running, *_: object) -> Iterator[tuple[int, Finding]]:
+    def check(running: Running, *_: object) -> Iterator[tuple[int, LaunchVerdict]]:
         for number, found in check_launches(running):
             is_wrong = running.plan.launches[number].source.text == text
             yield number, replace(found, verdict="wrong", text="1 is wrong") if is_wrong else found

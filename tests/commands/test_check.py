@@ -12,7 +12,7 @@ from command_line import Command, write_convolution
 
 import imgconv as engine
 from imgconv.checking import proving
-from imgconv.checking.comparing import Finding
+from imgconv.checking.comparing import LaunchVerdict
 from imgconv.checking.proving import Running, check_launches
 from imgconv.cl.building import crashes
 from imgconv.cl.building.source import BuiltKernel
@@ -26,7 +26,7 @@ SHAPE = ("--shape", "x=1,3,12,10")
 def wrong_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every launch of conv.cl is found to be wrong."""
 
-    def found(running: Running) -> Iterator[tuple[int, Finding]]:
+    def found(running: Running) -> Iterator[tuple[int, LaunchVerdict]]:
         for number, finding in check_launches(running):
             is_wrong = "conv.cl" in finding.kernel
             yield number, replace(finding, verdict="wrong", text="1 is wrong") if is_wrong else finding

@@ -18,7 +18,7 @@ from support import HANG_TIMEOUT, NothingKept, wait_until
 
 from imgconv.cl.quirks import QUIRKS, quirks_of
 from imgconv.cl.building import processes, program
-from imgconv.cl.building.processes import Address, Worker
+from imgconv.cl.building.processes import Address, BuildWorker
 from imgconv.cl.context import Context
 from imgconv.cl.device import DeviceInfo, open_device
 from imgconv.cl.building.program import Part, Program
@@ -28,8 +28,8 @@ SOURCE = "kernel void store(global float *values) {{ values[0] = {}.5f; }}"
 
 
 @pytest.fixture
-def worker(context: Context) -> Iterator[Worker]:
-    made = Worker(Address(context.handle.devices[0]))
+def worker(context: Context) -> Iterator[BuildWorker]:
+    made = BuildWorker(Address(context.handle.devices[0]))
     yield made
     made.close()
 
@@ -42,7 +42,7 @@ def stored_by(context: Context, built: Program) -> float:
     return float(context.read(buffer, (1,), numpy.float32)[0])
 
 
-def test_a_worker_builds_one_program_after_another(context: Context, worker: Worker) -> None:
+def test_a_worker_builds_one_program_after_another(context: Context, worker: BuildWorker) -> None:
     assert worker.is_ready()
     for number in range(2):
         content = worker.build(SOURCE.format(number), ())
@@ -51,20 +51,20 @@ def test_a_worker_builds_one_program_after_another(context: Context, worker: Wor
         assert built is not None and stored_by(context, built) == number + 0.5
 
 
-def test_a_worker_gets_the_options(worker: Worker) -> None:
+def test_a_worker_gets_the_options(worker: BuildWorker) -> None:
     source = "kernel void store(global float *values) { values[0] = NUMBER; }"
     assert worker.is_ready()
     assert worker.build(source, ()) is None
     assert worker.build(source, ["-w", "-D NUMBER=1.5f"]) is not None
 
 
-def test_a_source_with_errors_is_reported_here(worker: Worker) -> None:
+def test_a_source_with_errors_is_reported_here(worker: BuildWorker) -> None:
     assert worker.is_ready()
     assert worker.build("kernel void store( {", ()) is None and worker.works
     assert worker.build(SOURCE.format(3), ()) is not None, "the next program"
 
 
-def test_a_worker_that_ended(worker: Worker) -> None:
+def test_a_worker_that_ended(worker: BuildWorker) -> None:
     assert worker.is_ready()
     assert worker.build(SOURCE.format(0), ()) is not None
     os.kill(worker._process.pid, signal.SIGKILL)
@@ -72,7 +72,7 @@ def test_a_worker_that_ended(worker: Worker) -> None:
     assert worker.build(SOURCE.format(2), ()) is None
 
 
-def test_an_interrupt_of_the_terminal_ends_no_worker(worker: Worker) -> None:
+def test_an_interrupt_of_the_terminal_ends_no_worker(worker: BuildWorker) -> None:
     """It goes to all processes, and the one that started the others decides."""
     assert worker.is_ready()
     os.kill(worker._process.pid, signal.SIGINT)
@@ -81,7 +81,7 @@ def test_an_interrupt_of_the_terminal_ends_no_worker(worker: Worker) -> None:
 
 def test_a_worker_that_ends_before_it_is_ready(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Address, "message", "no library\nno platform\n0")
-    worker = Worker(Address(context.handle.devices[0]))
+    worker = BuildWorker(Address(context.handle.devices[0]))
     assert not worker.is_ready()
     assert worker.build(SOURCE.format(1), ()) is None
     worker.close()
@@ -93,21 +93,21 @@ def test_a_worker_knows_nothing_of_the_folder_it_starts_in(
     (tmp_path / "ctypes.py").write_text("raise SystemExit")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    worker = Worker(Address(context.handle.devices[0]))
+    worker = BuildWorker(Address(context.handle.devices[0]))
     assert worker.is_ready()
     worker.close()
 
 
-def test_a_closed_worker_is_not_ready(worker: Worker) -> None:
+def test_a_closed_worker_is_not_ready(worker: BuildWorker) -> None:
     worker.close()
     assert not worker.is_ready()
 
 
 def test_few_workers_open_the_device_at_once(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     lock, now, most = Lock(), 0, 0
-    is_ready = Worker.is_ready
+    is_ready = BuildWorker.is_ready
 
-    def counted(worker: Worker) -> bool:
+    def counted(worker: BuildWorker) -> bool:
         nonlocal now, most
         with lock:
             now += 1
@@ -118,7 +118,7 @@ def test_few_workers_open_the_device_at_once(context: Context, monkeypatch: pyte
             with lock:
                 now -= 1
 
-    monkeypatch.setattr(Worker, "is_ready", counted)
+    monkeypatch.setattr(BuildWorker, "is_ready", counted)
     monkeypatch.setattr(processes, "OPEN_AT_ONCE", 2)
     builders = open_device(context.info).builders
     with builders:
@@ -209,7 +209,7 @@ def test_the_log_says_why_a_device_is_not_opened(
     device = context.handle.devices[0]
     library, *_ = Address(device).message.split("\n")
     monkeypatch.setattr(Address, "message", f"{library}\nno platform\n3")
-    worker = Worker(Address(device))
+    worker = BuildWorker(Address(device))
     assert not worker.is_ready() and not worker.works
     assert "could not open the device: no device 3 on platform 'no platform'" in caplog.text
     worker.close()
@@ -237,9 +237,9 @@ def test_programs_come_in_order(
     context: Context, in_processes: None, monkeypatch: pytest.MonkeyPatch, failing: bool
 ) -> None:
     asked: list[str] = []
-    build = Worker.build
+    build = BuildWorker.build
 
-    def counted(self: Worker, source: str, options: Sequence[str]) -> bytes | None:
+    def counted(self: BuildWorker, source: str, options: Sequence[str]) -> bytes | None:
         asked.append(source)
         return None if failing else build(self, source, options)
 
@@ -250,7 +250,7 @@ def test_programs_come_in_order(
     compile_text = program.compile_text
     monkeypatch.setattr(program, "compile_text", built_here)
 
-    monkeypatch.setattr(Worker, "build", counted)
+    monkeypatch.setattr(BuildWorker, "build", counted)
     parts = [Part(SOURCE.format(10 + 2 * failing + 100 * number), "store.cl") for number in range(6)]
     found = [stored_by(context, built) for built in program.build_all(context, parts, 3)]
     assert found == [10.5 + 2 * failing + 100 * number for number in range(6)]

@@ -18,7 +18,7 @@ from support import NothingKept
 import imgconv
 from imgconv.cl.building import crashes, processes, program
 from imgconv.cl.building.crashes import RefusedError, being_built, known_kernels, refuse, refused_kernels, suspect
-from imgconv.cl.building.processes import Builders, CrashError, Worker
+from imgconv.cl.building.processes import BuilderPool, CrashError, BuildWorker
 from imgconv.cl.building.source import BuiltKernel
 from imgconv.cl.context import Context
 from imgconv.cl.device import DeviceInfo
@@ -128,15 +128,15 @@ def test_a_build_that_is_under_way_is_no_crash(device: DeviceInfo) -> None:
 def apart(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
     """The options of builds in processes of their own; the process ends at the factor unless it does not optimise."""
     made: list[Sequence[str]] = []
-    build_apart = Builders.build_apart
+    build_apart = BuilderPool.build_apart
 
-    def crashing(self: Builders, source: str, options: Sequence[str]) -> bytes | None:
+    def crashing(self: BuilderPool, source: str, options: Sequence[str]) -> bytes | None:
         made.append(options)
         if str(FACTOR) in source and crashes.WITHOUT_OPTIMISATION not in options:
             raise CrashError("the process that built it ended with status -11")
         return build_apart(self, source, options)
 
-    monkeypatch.setattr(Builders, "build_apart", crashing)
+    monkeypatch.setattr(BuilderPool, "build_apart", crashing)
     return made
 
 
@@ -156,9 +156,9 @@ def test_a_worker_that_ends_ends_nothing_else(
     """The kernel at which a worker crashes is found, and no process of the user's is risked for it."""
     launches = imgconv.load(network(), device).plan.launches
     convolution = next(launch for launch in launches if launch.specialisation).source
-    build = Worker.build
+    build = BuildWorker.build
 
-    def crashing(self: Worker, source: str, options: Sequence[str]) -> bytes | None:
+    def crashing(self: BuildWorker, source: str, options: Sequence[str]) -> bytes | None:
         if convolution.text in source:
             os.kill(self._process.pid, signal.SIGKILL)
         return build(self, source, options)
@@ -170,7 +170,7 @@ def test_a_worker_that_ends_ends_nothing_else(
     monkeypatch.setattr("imgconv.cl.opencl_device.workers_for", lambda context, kernels: 1)
     # A second program would wait for the only builder, which has ended.
     monkeypatch.setattr("imgconv.cl.opencl_device.programs_at_once", lambda context, kernels: 1)
-    monkeypatch.setattr(Worker, "build", crashing)
+    monkeypatch.setattr(BuildWorker, "build", crashing)
     model = imgconv.load(network(), device)
     check(model)
     assert refused_kernels(device) == {convolution.key}
@@ -220,12 +220,12 @@ def test_a_program_of_no_plan(context: Context, apart: list[Sequence[str]], quie
 
 
 def test_a_build_apart_is_bounded(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    def waiting(self: Worker, source: str, options: Sequence[str]) -> bytes | None:
+    def waiting(self: BuildWorker, source: str, options: Sequence[str]) -> bytes | None:
         os.kill(self._process.pid, signal.SIGSTOP)
         return build(self, source, options)
 
-    build = Worker.build
-    monkeypatch.setattr(Worker, "build", waiting)
+    build = BuildWorker.build
+    monkeypatch.setattr(BuildWorker, "build", waiting)
     monkeypatch.setattr(processes, "APART_SECONDS", 0.5)
     with pytest.raises(CrashError, match=r"not built within 0\.5 s"):
         context.builders.build_apart("kernel void a(global float *x) { x[0] = 1; }", ())

@@ -19,7 +19,7 @@ from imgconv.graph.nodes import (
     IDENTITY,
     Concatenation,
     Convolution,
-    Editing,
+    GraphEditor,
     Gather,
     Graph,
     Load,
@@ -229,7 +229,7 @@ def test_after_merges_the_look_ups_are_those_of_a_new_graph() -> None:
     nodes = load("a", "x"), load("b", "a", "x"), load("c", "b"), load("d", "b", "a"), load("e", "c", "d")
     graph = Graph((Value("x", (3,), "float32"),), ("e",), nodes)
     changes = {"c": load("c", "a", "x"), "d": load("d", "a", "x")}
-    editing = Editing(graph)
+    editing = GraphEditor(graph)
     editing.merge("b", changes)
     assert [n.output.name for n in editing.graph().nodes] == ["a", "c", "d", "e"]
     editing.merge("a", {"c": load("c", "x"), "d": load("d", "x")})

@@ -65,7 +65,7 @@ ROWS = (
         "with one hardware queue each), 1.8 s for fifteen. It takes 0.05 s to end. Processes that start together are "
         "ready together",
         "workers have one queue, three open the device at a time, a program goes to the process that is ready first, "
-        "and nothing waits for workers to end: `cl/building/processes.py`, `Builders`; `select` keeps the context "
+        "and nothing waits for workers to end: `cl/building/processes.py`, `BuilderPool`; `select` keeps the context "
         "that it used to look at the device: `cl/device.py`, `_looked_at`",
         '"opening takes turns"',
     ),

@@ -77,7 +77,7 @@ class Address:
         return environment_for(self.device.platform.name) | FEW_QUEUES
 
 
-class Worker:
+class BuildWorker:
     """A process that builds programs for a device.
 
     works: whether it has not ended by itself. reason: why it does not.
@@ -155,7 +155,7 @@ class Worker:
             LOG.warning("a process that builds programs %s; the others continue", reason)
 
 
-class Builders:
+class BuilderPool:
     """The builders of a device's programs: this process, and workers, which run only inside of `with builders:`.
 
         with context.builders as builders:
@@ -167,7 +167,7 @@ class Builders:
     def __init__(self, device: cl.Device) -> None:
         """Starts nothing."""
         self._address = Address(device)
-        self._workers: list[Worker] = []
+        self._workers: list[BuildWorker] = []
         self._idle: Idle = SimpleQueue()
         self._inside = 0
         self._opening = Semaphore(OPEN_AT_ONCE)  # for threads that wait for a worker to open the device
@@ -180,14 +180,14 @@ class Builders:
                 return
             try:
                 for _ in range(count):
-                    self._workers.append(Worker(self._address))
+                    self._workers.append(BuildWorker(self._address))
             except OSError as error:
                 LOG.warning("no process that builds programs can be started: %s", error)
             for worker in self._workers:
                 Thread(target=self._announce, args=(worker, self._idle), daemon=True).start()
 
     @contextmanager
-    def next(self) -> Iterator[Worker | None]:
+    def next(self) -> Iterator[BuildWorker | None]:
         """A worker that is ready, or None for this process. Waits until one is idle; no two threads get the same.
 
         Raises SystemExit if Ctrl-C has ended the load meanwhile.
@@ -211,7 +211,7 @@ class Builders:
         if not _can_start():
             return None
         try:
-            worker = Worker(self._address)
+            worker = BuildWorker(self._address)
         except OSError:
             return None
         watchdog = Timer(APART_SECONDS, worker.kill)
@@ -231,7 +231,7 @@ class Builders:
             watchdog.cancel()
             worker.close()
 
-    def __enter__(self) -> Builders:
+    def __enter__(self) -> BuilderPool:
         with self._lock:
             if not self._inside:
                 for _ in range(parallel_builds(self._address.device.platform.name)):
@@ -252,14 +252,14 @@ class Builders:
         for worker in ending:
             worker.close()
 
-    def _announce(self, worker: Worker, idle: Idle) -> None:
+    def _announce(self, worker: BuildWorker, idle: Idle) -> None:
         with self._opening:
             is_ready = worker.is_ready()
         if is_ready:
             idle.put(worker)
 
 
-Idle = SimpleQueue[Union[Worker, None]]
+Idle = SimpleQueue[Union[BuildWorker, None]]
 
 
 def _can_start() -> bool:
