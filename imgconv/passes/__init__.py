@@ -32,7 +32,6 @@ from imgconv.passes.repeated import share_repeated
 from imgconv.passes.scales import fold_scales
 from imgconv.passes.views import push_views
 from imgconv.passes.window_axes import split_window_axes
-from imgconv.passes.windows import separate_windows
 
 Pass = Callable[[Graph], Graph]
 
@@ -76,7 +75,6 @@ PHASES: Mapping[str, tuple[Pass, ...]] = {
     "split reductions": (  # after fusion, which needs them whole
         split_window_axes,
         split_reductions,
-        separate_windows,
     ),
     "clean up": (
         share_repeated,  # splitting may have made equal nodes

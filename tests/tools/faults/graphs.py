@@ -76,12 +76,6 @@ FAULTS = (
         ("passes/test_exact_integers.py", "device/test_integers.py"),
     ),
     Fault(
-        "passes/windows.py", "the padding of the second of two maxima is 0",
-        "across.view(rows.shape, shape), operand.fill),)",
-        "across.view(rows.shape, shape)),)",
-        ("passes/test_windows.py", ALL_PASSES),
-    ),
-    Fault(
         "kernels/codegen/rows.py", "rows are made together although one is read with padding",
         "            if operand.view.bounds:\n                return False\n",
         "",
