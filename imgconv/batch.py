@@ -131,13 +131,13 @@ def _column(value: Value, arrays: Sequence[Array | None]) -> Array:
 
 
 @dataclass(frozen=True)
-class _PictureResult:
+class _BatchRow:
     answers: str = ""
     outputs: Mapping[str, Array] | Any = None
     error: str = ""
 
 
-def _run(opened: _Opened, pictures: Sequence[Any]) -> Iterator[_PictureResult]:
+def _run(opened: _Opened, pictures: Sequence[Any]) -> Iterator[_BatchRow]:
     """A row for each picture, in order. The device computes one while the next is read."""
     waiting: deque[tuple[Frame | str, PicturePlacement | None]] = deque()
     for picture in pictures:
@@ -156,14 +156,14 @@ def _run(opened: _Opened, pictures: Sequence[Any]) -> Iterator[_PictureResult]:
         yield _row(opened, *waiting.popleft())
 
 
-def _row(opened: _Opened, frame: Frame | str, placement: PicturePlacement | None) -> _PictureResult:
+def _row(opened: _Opened, frame: Frame | str, placement: PicturePlacement | None) -> _BatchRow:
     if isinstance(frame, str) or placement is None:
-        return _PictureResult(outputs={}, error=str(frame))
+        return _BatchRow(outputs={}, error=str(frame))
     outputs = frame.result()
     if opened.task is None:
-        return _PictureResult(outputs=outputs)
+        return _BatchRow(outputs=outputs)
     answers = {name: answer.as_json() for name, answer in opened.task.decode(outputs, placement).items()}
-    return _PictureResult(to_json(answers))
+    return _BatchRow(to_json(answers))
 
 
 def _read(picture: Any) -> Image.Image:

@@ -37,12 +37,12 @@ from imgconv.stored.tuning import Database, open_beside
 if TYPE_CHECKING:
     from imgconv.cl.context import Memory, Queue
     from imgconv.cl.priority import Priority
-    from imgconv.onnx_import import Model as OnnxModel
-    from imgconv.preprocessing.preparation import Colors, Filter, Format, Order, Resize
+    from imgconv.onnx_import import OnnxModel
+    from imgconv.preprocessing.preparation import ChannelOrder, Colors, Filter, Format, Resize
     from imgconv.runtime.io_binding import FrameInput, Input, Inputs, Outputs
     from imgconv.runtime.mapped import Mapped
     from imgconv.runtime.pipeline import Frame
-    from imgconv.runtime.programs import Progress
+    from imgconv.runtime.programs import ProgressCallback
     from imgconv.runtime.session import Session
 
 # The name and shape of an input, and dtype and bytes if its content matters: a plan is made for those of all inputs.
@@ -203,7 +203,7 @@ class Model:
 
     def preprocess(
         self, size: tuple[int, int] | None = None, format: Format = "rgb", resize: Resize = "stretch",
-        filter: Filter = "antialias", order: Order | None = None, scale: float = 1.0,
+        filter: Filter = "antialias", order: ChannelOrder | None = None, scale: float = 1.0,
         mean: float | Sequence[float] = 0.0, std: float | Sequence[float] = 1.0, pad: int = 114,
         colors: Colors = "bt601", input: str | None = None, crop: float = 1.0,
     ) -> Model:
@@ -428,9 +428,10 @@ def _key(arrays: Mapping[str, Any], contents: frozenset[str]) -> frozenset[PlanK
 def load(
     model: Graph | OnnxModel, device: str | int | DeviceInfo | None = None, float16: int | bool | None = None,
     native_explog: bool | None = None, shapes: Shapes | None = None, max_image: int | None = None,
-    progress: Progress | bool | None = None, precision: str | Path | None = None, tuning: str | Path | None = None,
-    workspace: Model | None = None, strict: bool = False, limits: Limits | None = None, trusted: bool = True,
-    check: bool = True, outputs: Sequence[str] = (), priority: Priority | None = None,
+    progress: ProgressCallback | bool | None = None, precision: str | Path | None = None,
+    tuning: str | Path | None = None, workspace: Model | None = None, strict: bool = False,
+    limits: Limits | None = None, trusted: bool = True, check: bool = True, outputs: Sequence[str] = (),
+    priority: Priority | None = None,
 ) -> Model:
     """Compiles an ONNX file, its bytes, an onnx ModelProto or a Graph for a device, or loads a file of `Model.save`.
 
@@ -483,7 +484,7 @@ class Settings:
     native_explog: bool | None = None
     shapes: Shapes = field(default_factory=dict)
     max_image: int | None = None
-    progress: Progress | None = None
+    progress: ProgressCallback | None = None
     precision: str | Path | PrecisionFile | None = None
     tuning: str | Path | None = None
     strict: bool = False

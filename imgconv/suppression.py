@@ -32,7 +32,7 @@ def suppress(
     limit, wanted = corners.dtype.type(most_overlap), len(values) if most is None else most
     if group[order[0]] == group[order[-1]] and len(values) > MANY:
         return _of_one_group(corners, order, limit, wanted)
-    return order[_Suppression(corners[order], _starts(group[order]), limit, wanted).kept()]
+    return order[_GroupedSuppression(corners[order], _starts(group[order]), limit, wanted).kept()]
 
 
 def suppress_by_class(
@@ -79,7 +79,7 @@ def _of_one_group(corners: Array, order: Array, limit: numpy.floating, most: int
         best = order[:count]
         part = _apart(corners[best])
         by_part = numpy.argsort(part, kind="stable")
-        kept = by_part[_Suppression(corners[best[by_part]], _starts(part[by_part]), limit, most).kept()]
+        kept = by_part[_GroupedSuppression(corners[best[by_part]], _starts(part[by_part]), limit, most).kept()]
         if len(kept) >= most or count >= len(order):
             return best[numpy.sort(kept)[:most]]
         count *= MORE
@@ -113,7 +113,7 @@ def best_first(values: Array, group: Array) -> Array:
     return ordered
 
 
-class _Suppression:
+class _GroupedSuppression:
     """Boxes of several groups one after another, the best of each first. starts: the first of each group.
 
     All groups go on together, in tiles of their best boxes: the next boxes of each are compared with those that stay so

@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 from hypothesis import strategies as st
 
-from imgconv.compiling.choose import CostModel, Request
+from imgconv.compiling.choose import ChoiceRequest, CostModel
 from imgconv.compiling.plan import Plan
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph, Load, Node, Operand, Value
@@ -159,7 +159,7 @@ class Taking:
     def __init__(self, **functions: Callable[[Any, str, int], Any]) -> None:
         self.functions = functions
 
-    def choose_specialisation(self, request: Request) -> Choice | None:
+    def choose_specialisation(self, request: ChoiceRequest) -> Choice | None:
         function = self.functions.get(request.template.name)
         if function is None:
             return CostModel().choose_specialisation(request)

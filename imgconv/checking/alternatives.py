@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from imgconv.compiling.choose import CostModel, Request
+from imgconv.compiling.choose import ChoiceRequest, CostModel
 from imgconv.compiling.lower import lower
 from imgconv.compiling.packings import packing_of
 from imgconv.compiling.plan import Launch, Plan
@@ -68,7 +68,7 @@ class _Another:
     turn: int
     known: dict[Problem, Choice] = field(default_factory=dict)
 
-    def choose_specialisation(self, request: Request) -> Choice | None:
+    def choose_specialisation(self, request: ChoiceRequest) -> Choice | None:
         """See Chooser. The plan's own choice where it has no other."""
         own = self.choices.get(request.problem)
         if own is None:
@@ -82,7 +82,7 @@ class _Another:
         return self.known[request.problem]
 
 
-def _others(request: Request, own: Specialisation) -> Iterator[Specialisation]:
+def _others(request: ChoiceRequest, own: Specialisation) -> Iterator[Specialisation]:
     """Other specialisations: one that keeps lines of the input, as larger GPUs do, then of the least predicted time
     one of each block, then of each work group.
     """

@@ -135,7 +135,7 @@ class _Checking:
         if 0 in shape:
             return LaunchCheck(number, subject.parts, reason="it writes nothing")
         try:
-            at, made = expected_of(launch, subject, contents, _Steps(subject, contents), number, SAMPLES)
+            at, made = expected_of(launch, subject, contents, _RecurrentOutput(subject, contents), number, SAMPLES)
         except NotCoveredError as problem:
             return LaunchCheck(number, subject.parts, positive, reason=str(problem))
         value = made.value.astype(numpy.float64)
@@ -153,7 +153,7 @@ class _Checking:
 
 
 @dataclass(frozen=True)
-class _Steps:
+class _RecurrentOutput:
     """The output of a recurrence, whose steps read each other: less exact with every step."""
 
     subject: Subject

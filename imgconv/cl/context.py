@@ -40,7 +40,7 @@ Queue = cl.CommandQueue
 Event = cl.Event
 Texels = tuple[int, ...]
 # A kernel whose arguments are set, its global size, and its local size (None: the driver chooses).
-Launch = tuple[cl.Kernel, tuple[int, ...], Union[tuple[int, ...], None]]
+KernelLaunch = tuple[cl.Kernel, tuple[int, ...], Union[tuple[int, ...], None]]
 
 # Codes of commands whose device was reset or taken away, by its watchdog for example; NVIDIA's own is the last one.
 LOST = (-2, -5, -14, -33, -34, -36, -9999)
@@ -482,7 +482,7 @@ def _named(memory: Memory) -> str:
     return f"an image of {'x'.join(map(str, (width, height, *layers)))} texels, {image_dtype(memory)}"
 
 
-def launch_name(launch: Launch) -> str:
+def launch_name(launch: KernelLaunch) -> str:
     """A launch in errors."""
     kernel, global_size, local_size = launch
     return f"{_called(kernel)}, global size {global_size}, local size {local_size}"

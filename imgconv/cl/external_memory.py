@@ -34,7 +34,7 @@ CREATE = (_POINTER, _POINTER, _FLAGS, _SIZE, _POINTER, _POINTER)
 IMPORT_ARM = (_POINTER, _POINTER, _FLAGS, _POINTER, _POINTER, _SIZE, _POINTER)
 HAND_OVER = (_STATUS, _POINTER, _COUNT, _POINTER, _COUNT, _POINTER, _POINTER)
 
-Memory = Union[cl.Buffer, cl.Image, None]
+ImportedMemory = Union[cl.Buffer, cl.Image, None]
 # Makes a buffer of a dma-buf: takes the device, its context, the descriptor and the size. Returns the buffer's handle,
 # and what must live as long.
 Way = Callable[[DeviceInfo, cl.Context, int, int], tuple[int, object]]
@@ -94,7 +94,7 @@ def import_dma_buf(info: DeviceInfo, context: cl.Context, descriptor: int, size:
 
 
 @contextmanager
-def acquired(queue: cl.CommandQueue, *memory: Memory) -> Iterator[None]:
+def acquired(queue: cl.CommandQueue, *memory: ImportedMemory) -> Iterator[None]:
     """Makes imported buffers the device's for the commands that are enqueued inside. Other memory needs nothing."""
     imported = [each for each in memory if each is not None and getattr(each, "is_handed_over", False)]
     for each in imported:

@@ -8,18 +8,18 @@ from functools import partial
 
 import pyopencl as cl
 
-from imgconv.cl.context import Context, Launch, launch_name
+from imgconv.cl.context import Context, KernelLaunch, launch_name
 from imgconv.cl.loader import launch_function
 from imgconv.cl.watchdog import FirstLaunch
 
 # A launch, and a function that enqueues it and returns the driver's status.
-Bound = tuple[Callable[[], int], Launch]
+BoundLaunch = tuple[Callable[[], int], KernelLaunch]
 
 
 class OpenCLLaunchSequence:
     """Launches whose arguments are set. launched: whether they were ever enqueued."""
 
-    def __init__(self, context: Context, launches: Sequence[Launch]) -> None:
+    def __init__(self, context: Context, launches: Sequence[KernelLaunch]) -> None:
         self.context, self.launches = context, launches
         self._bound = bind(context, launches)
         self.launched = False
@@ -45,7 +45,7 @@ class OpenCLLaunchSequence:
             yield number
 
 
-def bind(context: Context, launches: Iterable[Launch]) -> list[Bound]:
+def bind(context: Context, launches: Iterable[KernelLaunch]) -> list[BoundLaunch]:
     """Launches for `enqueue_all`, with the driver's arguments converted once."""
     function = launch_function()
     # No event: nothing waits for one launch, and making an event takes a driver as long as pyopencl's call.
@@ -55,7 +55,7 @@ def bind(context: Context, launches: Iterable[Launch]) -> list[Bound]:
     ]
 
 
-def enqueue_all(context: Context, bound: Iterable[Bound]) -> None:
+def enqueue_all(context: Context, bound: Iterable[BoundLaunch]) -> None:
     """Enqueues launches one after another, with nothing between them. Raises what `Context.enqueue` raises."""
     for call, launch in bound:
         if call():
@@ -63,7 +63,7 @@ def enqueue_all(context: Context, bound: Iterable[Bound]) -> None:
             context.enqueue(*launch)
 
 
-def _arguments(context: Context, launch: Launch) -> tuple[object, ...]:
+def _arguments(context: Context, launch: KernelLaunch) -> tuple[object, ...]:
     """The driver's arguments for a launch, without the last one, where its event goes."""
     kernel, *sizes = launch
     pointers = [None if size is None else (ctypes.c_size_t * len(size))(*size) for size in sizes]
@@ -71,7 +71,7 @@ def _arguments(context: Context, launch: Launch) -> tuple[object, ...]:
     return queue, handle, len(launch[1]), None, *pointers, 0, None
 
 
-def _enqueue_noted(context: Context, launch: Launch) -> None:
+def _enqueue_noted(context: Context, launch: KernelLaunch) -> None:
     """Like `Context.enqueue`; if the launch hangs, the DeviceError of the wait names it."""
     noted, function, made = FirstLaunch(launch_name(launch)), launch_function(is_first=True), ctypes.c_void_p()
     context.watchdog.first_launches.append(noted)

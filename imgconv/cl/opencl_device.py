@@ -10,9 +10,11 @@ from functools import cached_property, partial
 import numpy.typing as npt
 import pyopencl as cl
 
-from imgconv.cl.building.program import Functions, Program, binary, building, most_items, programs_at_once, workers_for
+from imgconv.cl.building.program import (
+    KernelFactory, Program, binary, building, most_items, programs_at_once, workers_for
+)
 from imgconv.cl.building.source import Part
-from imgconv.cl.context import Context, Launch, Memory, launch_name
+from imgconv.cl.context import Context, KernelLaunch, Memory, launch_name
 from imgconv.cl.launch_sequence import OpenCLLaunchSequence
 from imgconv.cl.loader import pointer_function
 from imgconv.cl.staging import HostBinding, SharedBuffer, StagingBuffer
@@ -22,8 +24,8 @@ class OpenCLDevice(Context):
     """An opened device with its programs and launches."""
 
     @cached_property
-    def _functions(self) -> Functions:
-        return Functions(self)
+    def _functions(self) -> KernelFactory:
+        return KernelFactory(self)
 
     def programs_at_once(self, kernels: int) -> int:
         """Returns the number of programs that minimises the time to build this many kernels; at least 1."""
@@ -40,7 +42,7 @@ class OpenCLDevice(Context):
     def launch(
         self, program: Program, name: str, arguments: Sequence[Memory], global_size: tuple[int, ...],
         local_size: tuple[int, ...] | None, label: str = "",
-    ) -> Launch:
+    ) -> KernelLaunch:
         """A launch of a kernel by name, with its arguments. label: names it in errors. Raises DeviceError."""
         kernel = self._functions.take(program, name)
         kernel.label = label
@@ -48,12 +50,12 @@ class OpenCLDevice(Context):
             kernel.set_args(*arguments)
         return kernel, global_size, local_size
 
-    def set_argument(self, launch: Launch, number: int, memory: Memory) -> None:
+    def set_argument(self, launch: KernelLaunch, number: int, memory: Memory) -> None:
         """Gives a launch another argument. number: from 0. Raises DeviceError."""
         with self._errors(f"argument {number} of {launch[0].function_name}"):
             launch[0].set_arg(number, memory)
 
-    def most_items(self, launch: Launch) -> int:
+    def most_items(self, launch: KernelLaunch) -> int:
         """The most work items of a group that the driver allows for the launch's kernel."""
         return most_items(self, launch[0])
 
@@ -69,7 +71,7 @@ class OpenCLDevice(Context):
             return bool(shared) and pointer_function() is not None
         return False
 
-    def address_setter(self, launch: Launch, number: int) -> Callable[[int], int]:
+    def address_setter(self, launch: KernelLaunch, number: int) -> Callable[[int], int]:
         """A function that sets an argument of a launch to an address in the host's memory, and returns the status.
 
         number: of the argument, from 0. The memory has to live until the launch has run.
@@ -78,7 +80,7 @@ class OpenCLDevice(Context):
         assert function is not None
         return partial(function, ctypes.c_void_p(launch[0].int_ptr), number)
 
-    def sequence(self, launches: Sequence[Launch]) -> OpenCLLaunchSequence:
+    def sequence(self, launches: Sequence[KernelLaunch]) -> OpenCLLaunchSequence:
         """Launches that are enqueued together again and again."""
         return OpenCLLaunchSequence(self, launches)
 

@@ -170,7 +170,7 @@ class Calls(Generic[Result]):
                 self._changed.notify_all()
 
 
-class Event(Protocol):
+class DriverEvent(Protocol):
     """An event of the driver's."""
 
     @property
@@ -183,7 +183,7 @@ class FirstLaunch:
     """A launch of a first run. event: None as long as the driver is enqueuing it."""
 
     name: str
-    event: Event | None = None
+    event: DriverEvent | None = None
 
     def is_over(self) -> bool:
         return self.event is not None and self.event.command_execution_status <= 0

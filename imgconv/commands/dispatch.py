@@ -12,7 +12,7 @@ from typing import Union
 
 from imgconv.cl.device import DeviceInfo, list_devices, select
 from imgconv.commands.loader import cores, results, worker_count
-from imgconv.commands.outcome import DeviceSummary, Result
+from imgconv.commands.outcome import DeviceSummary, PrintableResult
 from imgconv.commands.runner import CommandLine, Item
 from imgconv.commands.worker import exit_reason, sendable, without_interrupts
 from imgconv.errors import DeviceError, Error
@@ -22,7 +22,7 @@ CHUNK = 16  # pictures that a process asks for at once, at most
 CHUNKS = 16  # for each device, at least: the last ones to be handed out keep only one device busy
 
 # From a process: None asks for pictures, "" says that it has ended, any other text why it failed.
-Message = Union[None, DeviceSummary, Result, str]
+Message = Union[None, DeviceSummary, PrintableResult, str]
 
 
 def devices_of(asked: str) -> list[DeviceInfo]:
@@ -34,7 +34,7 @@ def devices_of(asked: str) -> list[DeviceInfo]:
 
 def dispatch(
     line: CommandLine, size: Size | None, items: Iterator[Item], total: int | None, devices: Sequence[DeviceInfo]
-) -> Generator[DeviceSummary | Result, None, None]:
+) -> Generator[DeviceSummary | PrintableResult, None, None]:
     """Yields a DeviceSummary for each device, and the result of each picture, as soon as it is done.
 
     size: of the first picture; total: the number of pictures, if it is known. Raises DeviceError if a process fails

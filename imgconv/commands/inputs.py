@@ -23,7 +23,7 @@ from imgconv.preprocessing.preparation import RANGE, PictureInput, Preparation, 
 from imgconv.preprocess import input_array, read_picture
 from imgconv.preprocessing.stage import PICTURE
 from imgconv.pictures.frames import frame_of
-from imgconv.runtime.programs import Progress
+from imgconv.runtime.programs import ProgressCallback
 from imgconv.stored.compiled_file import SavedModel
 from imgconv.stored.description_file import description_beside, description_path
 from imgconv.tasks import Description, Task, find_task, read_description
@@ -87,7 +87,7 @@ def description_of(model: str) -> Description:
     return read_description(text, where) if text else Description()
 
 
-def load_model(options: argparse.Namespace, shapes: Shapes, progress: Progress) -> Model:
+def load_model(options: argparse.Namespace, shapes: Shapes, progress: ProgressCallback) -> Model:
     """Loads options.model with the settings of the command line. Raises what imgconv.load raises."""
     return load(
         options.model, options.device, options.float16, options.native_explog, shapes, options.max_image, progress,

@@ -28,7 +28,7 @@ from selectors import EVENT_READ, DefaultSelector
 from typing import TYPE_CHECKING, TypeVar
 
 from imgconv.commands import worker
-from imgconv.commands.outcome import DeviceSummary, Outcome, Result
+from imgconv.commands.outcome import DeviceSummary, Outcome, PrintableResult
 from imgconv.commands.runner import CommandLine, Item, Run, Runner
 from imgconv.commands.shared_samples import SampleLayout, allocate, mapped
 from imgconv.commands.worker import Reply, exit_reason, without_interrupts
@@ -38,7 +38,7 @@ from imgconv.model import Model, pin_in_place
 from imgconv.pictures.video import VideoWriter, rate_of
 from imgconv.preprocessing.pixels import LARGEST, Pixels
 from imgconv.preprocessing.preparation import Size
-from imgconv.runtime.programs import Progress
+from imgconv.runtime.programs import ProgressCallback
 from imgconv.tasks.heads import possible_tasks
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ def worker_count(pictures: int | None, share: int) -> int:
 
 
 def results(
-    line: CommandLine, size: Size | None, items: Iterator[Item], workers: int, progress: Progress
-) -> Generator[DeviceSummary | Result, None, None]:
+    line: CommandLine, size: Size | None, items: Iterator[Item], workers: int, progress: ProgressCallback
+) -> Generator[DeviceSummary | PrintableResult, None, None]:
     """Yields the DeviceSummary of the command line's device, and the result of each picture, in order.
 
     size: of the first picture. Raises what Runner.load, Runner.prepare, Model.submit and Loader.through raise.
@@ -85,11 +85,11 @@ def results(
             is_known = runner.task is not None and bool(first[-1].answers or first[-1].error)
             tasks = () if is_known else possible_tasks(outputs)
             yield DeviceSummary.of(runner.model, seconds, runner.size, tasks, runner.preparation_text)
-        yield from (Result.of(add(outcome), with_lines) for outcome in first)
+        yield from (PrintableResult.of(add(outcome), with_lines) for outcome in first)
         if loader.begin(runner, with_lines):
             yield from loader.through(items)
         else:
-            yield from (Result.of(add(outcome), with_lines) for outcome in outcomes_of(runner, items))
+            yield from (PrintableResult.of(add(outcome), with_lines) for outcome in outcomes_of(runner, items))
 
 
 @contextmanager
@@ -222,7 +222,7 @@ class Loader:
                 os.close(file)
         return bool(self._processes)
 
-    def through(self, items: Iterator[Item]) -> Iterator[Result]:
+    def through(self, items: Iterator[Item]) -> Iterator[PrintableResult]:
         """Yields the result of each picture, in order.
 
         Raises what Model.submit raises, a worker's Error, and Error if a worker is killed.
@@ -231,7 +231,7 @@ class Loader:
         self._connections = list(self._processes)
         self._frames: deque[tuple[int, Frame]] = deque()
         self._order: deque[int] = deque()  # positions that are not yielded
-        self._done: dict[int, Result] = {}
+        self._done: dict[int, PrintableResult] = {}
         self._given: dict[int, Item] = {}  # by the number of the sample
         with DefaultSelector() as self._selector:
             for connection in self._connections:
@@ -282,7 +282,7 @@ class Loader:
         if isinstance(reply, Error):
             raise reply
         number, found = reply
-        if isinstance(found, Result):
+        if isinstance(found, PrintableResult):
             self._done[found.position] = found
             del self._given[number]
             self._give(number)

@@ -19,7 +19,7 @@ from imgconv.arrays import Arrays
 from imgconv.files.disk import written_whole
 from imgconv.model import Model
 from imgconv.pictures.host import save_picture, with_color
-from imgconv.preprocessing.preparation import Order
+from imgconv.preprocessing.preparation import ChannelOrder
 from imgconv.reports.terminal import to_json
 from imgconv.tasks import Answer, Answers, Classes, Depth, Detections, Picture, Pose, Segmentation, Texts, draw
 
@@ -91,7 +91,7 @@ def spread_of(array: Any) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class Result:
+class PrintableResult:
     """An outcome in printable form, small enough to go from one process to another.
 
     position: the picture's number; text: `as_json` as JSON, on one line; lines: text and its style; error: why there is
@@ -109,10 +109,10 @@ class Result:
         return dict(json.loads(self.text))
 
     @staticmethod
-    def of(outcome: Outcome, with_lines: bool) -> Result:
+    def of(outcome: Outcome, with_lines: bool) -> PrintableResult:
         """Returns the printable form of an outcome. with_lines: they cost time, and JSON needs none."""
         lines = tuple(as_lines(outcome)) if with_lines and not outcome.error else ()
-        return Result(outcome.position, to_json(as_json(outcome)), lines, outcome.error)
+        return PrintableResult(outcome.position, to_json(as_json(outcome)), lines, outcome.error)
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ def _answer_lines(answer: Answer) -> Iterator[str]:
         yield f"image, {_spread(answer.channels_first)}"
 
 
-def drawn(picture: Image.Image | None, answer: Answer, order: Order) -> Image.Image | None:
+def drawn(picture: Image.Image | None, answer: Answer, order: ChannelOrder) -> Image.Image | None:
     """Returns the image of --output for an answer; luma gets the colors of the picture. None without a picture."""
     if picture is None and not isinstance(answer, (Picture, Depth)):
         return None

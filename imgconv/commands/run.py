@@ -19,7 +19,7 @@ from imgconv.commands.dispatch import devices_of, dispatch
 from imgconv.commands.inputs import check_complete, parse_inputs
 from imgconv.commands.journal import Journal
 from imgconv.commands.loader import cores, results, worker_count
-from imgconv.commands.outcome import DeviceSummary, Result, is_folder
+from imgconv.commands.outcome import DeviceSummary, PrintableResult, is_folder
 from imgconv.commands.runner import CommandLine, Item, Pictures, items_of, opened
 from imgconv.errors import InputError
 from imgconv.files.disk import check_folder, written_whole
@@ -109,7 +109,7 @@ class RunState:
     results: list[Mapping[str, Any]] = field(default_factory=list)
     failed: list[Mapping[str, Any]] = field(default_factory=list)
 
-    def add(self, result: Result) -> None:
+    def add(self, result: PrintableResult) -> None:
         """Adds a picture's result; the journal gets a line of it. Raises InputError."""
         self.count += 1
         if self.keeps:
@@ -197,7 +197,7 @@ def run_all(line: CommandLine, size: Size | None, items: Iterator[Item], total: 
         reader = Pictures(line, None, line.given.preparation)
         for item in items:
             sample, _ = reader.prepare(item)
-            report(Result.of(reader.finish(sample, []), False), several, state)
+            report(PrintableResult.of(reader.finish(sample, []), False), several, state)
         return
     heads: list[DeviceSummary] = []
     workers = 0 if options.output and is_video_file(options.output) else worker_count(total, cores())
@@ -248,7 +248,7 @@ def print_head(line: CommandLine, head: DeviceSummary, is_first: bool) -> None:
         print(f"imgconv: the outputs do not show the task: {what}", file=sys.stderr)
 
 
-def report(result: Result, several: bool, state: RunState) -> None:
+def report(result: PrintableResult, several: bool, state: RunState) -> None:
     """Prints a picture's result, unless all are printed as JSON, and adds it to the state."""
     if result.error and several:
         print(f"imgconv: {result.error}", file=sys.stderr)

@@ -26,7 +26,7 @@ from imgconv.preprocessing.preparation import PictureInput, Preparation, Size, a
 from imgconv.pictures.sources import pictures
 from imgconv.pictures.tiles import PictureTiling, usual_overlap
 from imgconv.pictures.video import is_video, is_video_file
-from imgconv.runtime.programs import Progress
+from imgconv.runtime.programs import ProgressCallback
 from imgconv.tasks import Answers, Description, Picture, PicturePlacement, Task, Texts, find_task
 
 MULTIPLE = 32  # pixels
@@ -133,7 +133,7 @@ def _unknown_task(outputs: Iterable[str]) -> InputError:
     return InputError(f"{what}; give --task, or write the arrays with --save")
 
 
-def _loaded(line: CommandLine, size: Size | None, progress: Progress) -> tuple[Model, PictureInput | None]:
+def _loaded(line: CommandLine, size: Size | None, progress: ProgressCallback) -> tuple[Model, PictureInput | None]:
     """The model, compiled once for all pictures, and the input that takes them, with the sides that it has now.
 
     An open side of the model is the first picture's. If layers do not fit that, it is rounded up to a multiple of 32,
@@ -294,7 +294,7 @@ class Runner(Pictures):
         self.model = model
 
     @staticmethod
-    def load(line: CommandLine, size: Size | None, progress: Progress) -> Runner:
+    def load(line: CommandLine, size: Size | None, progress: ProgressCallback) -> Runner:
         """Compiles the model. size: that of the first picture. Raises what imgconv.load raises, and InputError."""
         options, model, target = line.options, *_loaded(line, size, progress)
         outputs = {name: (value.dtype, value.shape) for name, value in model.outputs.items()}

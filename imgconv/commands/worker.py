@@ -16,7 +16,7 @@ from typing import Union
 
 import numpy
 
-from imgconv.commands.outcome import Result
+from imgconv.commands.outcome import PrintableResult
 from imgconv.commands.runner import Item, Pictures, Sample, raising
 from imgconv.commands.shared_samples import SampleLayout, mapped
 from imgconv.errors import Error, InputError
@@ -25,9 +25,9 @@ from imgconv.preprocessing.pixels import Pixels
 NICENESS = 5  # above that of the process that enqueues launches, for which all others wait
 
 # To a worker: the number of a sample, and a picture to prepare there, or None if its outputs are there.
-Request = tuple[int, Union[Item, None]]
+PictureRequest = tuple[int, Union[Item, None]]
 # From a worker: a sample with the bytes of its packed picture (0: it is the model's input), or with its result.
-Reply = Union[tuple[int, Union[int, Result]], Error]
+Reply = Union[tuple[int, Union[int, PrintableResult]], Error]
 
 
 def work(connection: Connection, pictures: Pictures, layout: SampleLayout, count: int, with_lines: bool) -> None:
@@ -41,7 +41,7 @@ def work(connection: Connection, pictures: Pictures, layout: SampleLayout, count
         def reply(number: int, item: Item | None) -> Reply:
             if item is None:
                 outcome = pictures.finish(samples.pop(number), [buffers[number].outputs])
-                return number, Result.of(outcome, with_lines)
+                return number, PrintableResult.of(outcome, with_lines)
             sample, runs = pictures.prepare(item)
             for run in runs:
                 samples[number] = sample
@@ -51,10 +51,10 @@ def work(connection: Connection, pictures: Pictures, layout: SampleLayout, count
                     return number, made.bytes
                 numpy.copyto(buffers[number].input, made)
                 return number, 0
-            return number, Result.of(pictures.finish(sample, []), with_lines)
+            return number, PrintableResult.of(pictures.finish(sample, []), with_lines)
 
         while True:
-            request: Request = connection.recv()
+            request: PictureRequest = connection.recv()
             try:
                 connection.send(reply(*request))
             except Error as error:

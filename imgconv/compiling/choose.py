@@ -15,7 +15,7 @@ from imgconv.kernels.target import Target
 
 
 @dataclass(frozen=True)
-class Request:
+class ChoiceRequest:
     """A choice to make: the specialisation of a template for the launch that computes the value `name`."""
 
     template: AnyTemplate
@@ -36,7 +36,7 @@ class Request:
 class Chooser(Protocol):
     """Chooses one of a template's candidates."""
 
-    def choose_specialisation(self, request: Request) -> Choice | None:
+    def choose_specialisation(self, request: ChoiceRequest) -> Choice | None:
         """The choice. None if the template has no candidate; `Step.fallback` is then taken."""
         ...
 
@@ -44,7 +44,7 @@ class Chooser(Protocol):
 class CostModel:
     """Chooses the candidate with the least predicted time."""
 
-    def choose_specialisation(self, request: Request) -> Choice | None:
+    def choose_specialisation(self, request: ChoiceRequest) -> Choice | None:
         return least_cost(request.template, request.problem, request.target)
 
 
@@ -70,7 +70,7 @@ class Excluding:
     otherwise: Chooser
     excluded: frozenset[tuple[Problem, Specialisation]]
 
-    def choose_specialisation(self, request: Request) -> Choice | None:
+    def choose_specialisation(self, request: ChoiceRequest) -> Choice | None:
         """The other chooser's choice if it is not excluded, else the candidate with the least predicted time."""
         choice, problem = self.otherwise.choose_specialisation(request), request.problem
         if choice is None or (problem, choice.specialisation) not in self.excluded:
@@ -98,7 +98,9 @@ def choose_all(steps: Sequence[AnyStep], chooser: Chooser, target: Target, confi
     """The steps with their choices. A step that is not profitable is replaced by its fallback."""
     made: list[ChosenStep] = []
     for step in steps:
-        choice = chooser.choose_specialisation(Request(step.template, step.problem, target, config, step.output_name))
+        choice = chooser.choose_specialisation(
+            ChoiceRequest(step.template, step.problem, target, config, step.output_name)
+        )
         earlier = [] if choice is None else choose_all(step.before, chooser, target, config)
         # A fixed launch before this one, such as a pooling, runs in either case, and the baseline leaves it out.
         times = [e.choice.predicted for e in earlier if not isinstance(e.choice.problem, Fixed)]

@@ -22,17 +22,17 @@ from imgconv.kernels.target import Target
 
 
 @dataclass(frozen=True, eq=False)
-class Packing:
+class WeightPacking:
     """The way from constant weights to the content of a storage. pack: of an array of the shape of `source`."""
 
     source: Array
     pack: Callable[[Array], Array]
 
 
-class Content(Mapping[Storage, Array]):
+class ConstantContent(Mapping[Storage, Array]):
     """The arrays to upload, by storage. Each is made at its first use: drivers compile the kernels meanwhile."""
 
-    def __init__(self, makers: Mapping[Storage, Packing]) -> None:
+    def __init__(self, makers: Mapping[Storage, WeightPacking]) -> None:
         self._makers = makers
         self._made: dict[Storage, Array] = {}
 
@@ -42,7 +42,7 @@ class Content(Mapping[Storage, Array]):
             self._made[storage] = packing.pack(packing.source)
         return self._made[storage]
 
-    def packing(self, storage: Storage) -> Packing:
+    def packing(self, storage: Storage) -> WeightPacking:
         """The packing that makes the content of a storage."""
         return self._makers[storage]
 
@@ -99,16 +99,16 @@ class LaunchEmitter:
             self.storages[weights.key], self.waiting[storage] = storage, weights
         return self.storages[weights.key]
 
-    def content(self, launches: Iterable[Launch]) -> Content:
+    def content(self, launches: Iterable[Launch]) -> ConstantContent:
         """The arrays to upload, by storage: the packed weights and constants that the launches read."""
-        makers: dict[Storage, Packing] = {}
+        makers: dict[Storage, WeightPacking] = {}
         for storage in dict.fromkeys(storage for launch in launches for storage in launch.reads):
             if storage in self.waiting:
                 weights = self.waiting[storage]
-                makers[storage] = Packing(weights.source, partial(weights.content, storage))
+                makers[storage] = WeightPacking(weights.source, partial(weights.content, storage))
             elif isinstance(storage, Texture) and storage in self.placed.known:
-                makers[storage] = Packing(self.placed.known[storage], partial(_texels, storage))
-        return Content(makers)
+                makers[storage] = WeightPacking(self.placed.known[storage], partial(_texels, storage))
+        return ConstantContent(makers)
 
     def where(self, place: Placement) -> Placement:
         """A placement after folding."""

@@ -19,19 +19,19 @@ from imgconv.kernels.layout import LANES, Alignment, ImageForm, ImageLimits, Tex
 # The numbers of parts into which a texture may be cut, so that it fits an image of another shape.
 FOLDS = (2, 3, 4)
 # The numbers of the first and the last launch that need a texture.
-Life = tuple[int, int]
+Lifetime = tuple[int, int]
 # The tilings that each texture may have, and the images that it needs then.
-Ways = Mapping[Texture, Sequence[tuple[Tiling, ImageForm]]]
+TilingOptions = Mapping[Texture, Sequence[tuple[Tiling, ImageForm]]]
 
 
 def lifetimes(
     launches: Sequence[Launch], lasting: frozenset[Texture] = frozenset()
-) -> dict[Texture, Life]:
+) -> dict[Texture, Lifetime]:
     """The numbers of the first and the last launch that use each texture. Only textures that a launch writes.
 
     lasting: textures to leave out, because they keep their content from run to run.
     """
-    found: dict[Texture, Life] = {}
+    found: dict[Texture, Lifetime] = {}
     for number, launch in enumerate(launches):
         if isinstance(launch.writes, Texture) and launch.writes not in lasting:
             found.setdefault(launch.writes, (number, number))
@@ -79,7 +79,7 @@ def assign_slots(
 
 
 def _assigned(
-    alive: Mapping[Texture, Life], tilings: Mapping[Texture, Sequence[Tiling]]
+    alive: Mapping[Texture, Lifetime], tilings: Mapping[Texture, Sequence[Tiling]]
 ) -> dict[Texture, tuple[int, Tiling]]:
     """See `assign_slots`. tilings: those that each texture may have, the one for an image of its own first."""
     ways = {t: [(way, replace(t, tiling=way).form) for way in tilings[t]] for t in alive}
@@ -92,7 +92,7 @@ def _assigned(
     return {texture: slots[texture] for texture in alive}
 
 
-def _orders(alive: Mapping[Texture, Life]) -> Iterator[list[Texture]]:
+def _orders(alive: Mapping[Texture, Lifetime]) -> Iterator[list[Texture]]:
     """Orders in which to place textures: the largest, the longest alive, the widest or the last used first."""
     ranks: list[Callable[[Texture], float]] = [
         lambda t: t.bytes,
@@ -135,7 +135,9 @@ class _SharedImage:
         self.taken |= alive
 
 
-def _fill_images(order: Sequence[Texture], alive: Mapping[Texture, Life], ways: Ways) -> list[_SharedImage]:
+def _fill_images(
+    order: Sequence[Texture], alive: Mapping[Texture, Lifetime], ways: TilingOptions
+) -> list[_SharedImage]:
     """Assigns textures to images, one after another in the given order."""
     images: list[_SharedImage] = []
     for texture in order:
@@ -192,10 +194,10 @@ def assign_regions(
 
 
 def _place_regions(
-    order: Sequence[Texture], alive: Mapping[Texture, Life], alignment: Alignment
+    order: Sequence[Texture], alive: Mapping[Texture, Lifetime], alignment: Alignment
 ) -> dict[Texture, Region]:
     """Puts each texture, in the given order, into the lowest gap that is large enough."""
-    placed: list[tuple[Life, Texture, Region]] = []
+    placed: list[tuple[Lifetime, Texture, Region]] = []
     for texture in order:
         row_bytes, base, size = _in_buffer(texture, alignment)
         first, last = alive[texture]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from imgconv.compiling.choose import Chooser, Request
+from imgconv.compiling.choose import ChoiceRequest, Chooser
 from imgconv.kernels.conv.problem import Problem, Specialisation
 from imgconv.kernels.step import Choice
 
@@ -13,8 +13,8 @@ from imgconv.kernels.step import Choice
 NEARLY, LAUNCH = 1.25, 1e-5
 # What packed weights depend on: output quads of a block, outputs of a Winograd tile, whether a buffer holds them, and
 # whether four bytes share a uint.
-Packing = tuple[int, int, bool, bool]
-Packings = dict[Problem, set[Packing]]
+PackingKey = tuple[int, int, bool, bool]
+Packings = dict[Problem, set[PackingKey]]
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class SharedPackings:
     otherwise: Chooser
     known: Packings
 
-    def choose_specialisation(self, request: Request) -> Choice | None:
+    def choose_specialisation(self, request: ChoiceRequest) -> Choice | None:
         """The other chooser's choice, or one that takes little longer and reads a known packing."""
         best, problem = self.otherwise.choose_specialisation(request), request.problem
         if best is None or not isinstance(problem, Problem) or not isinstance(best.specialisation, Specialisation):
@@ -47,5 +47,5 @@ class SharedPackings:
         return best
 
 
-def packing_of(chosen: Specialisation) -> Packing:
+def packing_of(chosen: Specialisation) -> PackingKey:
     return chosen.block_quads, chosen.winograd, chosen.weights_in_buffer, chosen.integers

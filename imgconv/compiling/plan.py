@@ -90,7 +90,7 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryUse:
     """Bytes on the device: constants, activations, states, buffers of inputs and outputs, and their sum (peak).
 
     lower_bound: the most bytes of activations that are alive at once. No plan of these launches needs fewer.
@@ -194,9 +194,9 @@ class Plan:
         return sum(form.bytes for form in self.images.values()) + self.workspace_bytes
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> MemoryUse:
         """The device memory that a session will allocate."""
-        return Memory(
+        return MemoryUse(
             self.weight_bytes, self.activation_bytes, self.state_bytes, self.buffer_bytes, self.bytes, self.most_alive
         )
 

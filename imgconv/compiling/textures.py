@@ -37,7 +37,7 @@ LEAST_ALONG = 8  # elements of a last axis that are worth a layout of their own
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedLayout:
     """The layout that an operation's kernels want. layout: of the result, by its rank; None if they take any.
 
     operands: the number of operands that should have it too, where they are read whole; the kernels of an operation
@@ -50,11 +50,11 @@ class Wanted:
 
 
 ALL = 2**31
-LAYOUTS: Mapping[type[Operation], Wanted] = {
-    Load: Wanted(), Reduction: Wanted(), Gather: Wanted(),
-    Convolution: Wanted(image_layout, 1), Concatenation: Wanted(image_layout, ALL),
-    Product: Wanted(matrix_layout, ALL, weak=True), Order: Wanted(matrix_layout), Suppression: Wanted(matrix_layout),
-    Recurrence: Wanted(lambda rank: RECURRENT_LAYOUT),
+LAYOUTS: Mapping[type[Operation], WantedLayout] = {
+    Load: WantedLayout(), Reduction: WantedLayout(), Gather: WantedLayout(), Convolution: WantedLayout(image_layout, 1),
+    Concatenation: WantedLayout(image_layout, ALL), Product: WantedLayout(matrix_layout, ALL, weak=True),
+    Order: WantedLayout(matrix_layout), Suppression: WantedLayout(matrix_layout),
+    Recurrence: WantedLayout(lambda rank: RECURRENT_LAYOUT),
 }
 
 

@@ -33,7 +33,7 @@ LARGEST_HEAD = 1 << 28  # bytes; a small file may claim any length
 # Texts of kernels, which heads consist of mostly, repeat at distances of megabytes.
 FILTERS = ({"id": lzma.FILTER_LZMA1, "dict_size": 1 << 24, "lc": 3, "lp": 0, "pb": 2},)
 
-Content = Union[bytes, memoryview]
+BlobContent = Union[bytes, memoryview]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def is_container(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def places_of(blobs: Sequence[Content]) -> list[Blob]:
+def places_of(blobs: Sequence[BlobContent]) -> list[Blob]:
     """Returns the places at which `write_container` puts blobs."""
     made, offset = [], 0
     for blob in blobs:
@@ -64,7 +64,7 @@ def places_of(blobs: Sequence[Content]) -> list[Blob]:
     return made
 
 
-def write_container(path: str | os.PathLike[str], head: bytes, blobs: Sequence[Content]) -> None:
+def write_container(path: str | os.PathLike[str], head: bytes, blobs: Sequence[BlobContent]) -> None:
     """Writes a file, whole or not at all. Raises InputError if it cannot be written.
 
     write_container("model.imgconv", b"head", [b"weights"])

@@ -88,7 +88,7 @@ class Schema:
         values: by field. A table is a mapping, an enum its name, and None a field that is left out. Raises KeyError for
         a field that the schema does not have, ValueError for an unknown name of an enum.
         """
-        packing = _Packing(self)
+        packing = _FlatWriter(self)
         packing.builder.Finish(packing.table(self.root, values), self.identifier)
         return bytes(packing.builder.Output())
 
@@ -96,7 +96,7 @@ class Schema:
         """The root table of a buffer. Raises ValueError or struct.error if it is no buffer of this schema."""
         if content[4:8] != self.identifier:
             raise ValueError(f"it has no identifier {self.identifier.decode()}")
-        return Table(_Reading(self, content), self.root, _follow(content, 0))
+        return Table(_FlatReader(self, content), self.root, _follow(content, 0))
 
 
 def _fields(body: str, enums: Mapping[str, tuple[str, ...]]) -> dict[str, Field]:
@@ -112,7 +112,7 @@ def _fields(body: str, enums: Mapping[str, tuple[str, ...]]) -> dict[str, Field]
     }
 
 
-class _Packing:
+class _FlatWriter:
     """Writes tables: what a table refers to before the table, as the format asks for, and equal strings once."""
 
     def __init__(self, schema: Schema) -> None:
@@ -158,7 +158,7 @@ class _Packing:
         return int(self.builder.EndVector())
 
 
-class _Reading:
+class _FlatReader:
     """A buffer that is read. Each byte belongs to one table or vector, so that what is read is no longer than it.
 
     A made-up buffer may refer to one table from a million places, which refers to another one from a million.
@@ -192,7 +192,7 @@ class Table:
     A vector is a tuple. A field is read once.
     """
 
-    def __init__(self, reading: _Reading, name: str, at: int) -> None:
+    def __init__(self, reading: _FlatReader, name: str, at: int) -> None:
         reading.spend(INT.size)
         self._reading, self._content, self._at = reading, reading.content, at
         self._fields = reading.schema.tables[name]

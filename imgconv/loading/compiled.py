@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     from imgconv.graph.onnx_nodes import HostGraph
     from imgconv.host.program import OnDevice
     from imgconv.host.registry import Function
-    from imgconv.onnx_import import Model as OnnxModel
+    from imgconv.onnx_import import OnnxModel
     from imgconv.preprocessing.preparation import Format
     from imgconv.preprocessing.stage import PictureStage
     from imgconv.runtime.io_binding import Inputs, Outputs
     from imgconv.runtime.device import Device
     from imgconv.runtime.pipeline import Pipeline
-    from imgconv.runtime.programs import Progress
+    from imgconv.runtime.programs import ProgressCallback
     from imgconv.runtime.session import Session
 
 LOG = logging.getLogger("imgconv")
@@ -57,7 +57,7 @@ DEPTH = 3  # frames in flight, unless the caller says otherwise
 TO_THE_END = "imgconv tune --precision MODEL PICTURES, or imgconv compile --pictures PICTURES, measures all of them"
 
 
-class AnswerStage(Protocol):
+class OutputStage(Protocol):
     """The decoding after a model: imgconv.answers.AnswerStage."""
 
     def after(self, model: Graph, shapes: Shapes) -> Graph:
@@ -260,7 +260,7 @@ class Source:
     config: Config
     info: DeviceInfo
     context: OpenCLDevice
-    progress: Progress | None
+    progress: ProgressCallback | None
     precision: PrecisionFile | None = None
     tuning: Database | None = None
     picture: PictureStage | None = None
@@ -271,7 +271,7 @@ class Source:
     choices: dict[str, Precision] = field(default_factory=dict)
     check: bool = True
     outputs: tuple[str, ...] = ()
-    answers: AnswerStage | None = None
+    answers: OutputStage | None = None
     states: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -414,7 +414,7 @@ class SavedSource:
     saved: SavedModel
     info: DeviceInfo
     context: OpenCLDevice
-    progress: Progress | None
+    progress: ProgressCallback | None
     tuning: Database | None = None
     limits: Limits = Limits()
     trusted: bool = True

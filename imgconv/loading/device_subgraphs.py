@@ -20,7 +20,7 @@ from imgconv.host.subgraphs import ELEMENTWISE, PRODUCTS, graph_of, row_inputs
 if TYPE_CHECKING:
     from imgconv.runtime.session import Session
 
-Shapes = tuple[tuple[int, ...], ...]
+InputShapes = tuple[tuple[int, ...], ...]
 Compile = Callable[[Graph, Sequence["Session"]], "Session"]
 
 SESSIONS = 8  # of each subgraph; a model keeps as many plans
@@ -43,8 +43,8 @@ class DeviceSubgraph:
         products = [node for node in body.nodes if node.op_type in PRODUCTS]
         only_these = all(node.op_type in PRODUCTS | ELEMENTWISE for node in body.nodes)
         self._matrices = [body.constants[node.inputs[1]] for node in products] if only_these else []
-        self._sessions: OrderedDict[Shapes, Session] = OrderedDict()
-        self._rows: dict[Shapes, frozenset[str]] = {}
+        self._sessions: OrderedDict[InputShapes, Session] = OrderedDict()
+        self._rows: dict[InputShapes, frozenset[str]] = {}
         self._lock = Lock()
 
     def __call__(self, call: HostCall, *inputs: Array) -> Any:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Union
 
 if TYPE_CHECKING:
-    from imgconv.runtime.programs import Progress
+    from imgconv.runtime.programs import ProgressCallback
 
 PATIENCE = 1.0  # seconds without a line
 BETWEEN = 0.1  # seconds between two lines
@@ -19,7 +19,7 @@ CLEAR = "\r\x1b[2K"
 
 
 @contextmanager
-def shown(progress: Union[Progress, bool, None]) -> Iterator[Progress | None]:
+def shown(progress: Union[ProgressCallback, bool, None]) -> Iterator[ProgressCallback | None]:
     """Yields what to call with (done, total, text): the caller's own function, a ProgressLine, or None.
 
     progress: True for a line, False for none, None for a line in a terminal or a notebook.

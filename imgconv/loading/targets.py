@@ -15,7 +15,7 @@ from imgconv.graph.nodes import Graph
 from imgconv.limits import Limits, spending
 from imgconv.passes import run_passes
 from imgconv.preprocessing.stage import PictureStage
-from imgconv.loading.compiled import AnswerStage, plans_for, say_what_is_half, with_generic
+from imgconv.loading.compiled import OutputStage, plans_for, say_what_is_half, with_generic
 from imgconv.loading.states import check_host, check_states
 from imgconv.runtime.host_fallback import HostFallback, strict_error
 from imgconv.stored.compiled_file import Sized, save_sizes
@@ -29,7 +29,7 @@ def save_for_devices(
     shapes: Shapes | None = None, precision: PrecisionFile | None = None, strict: bool = False,
     picture: PictureStage | None = None, description: str | None = None, states: Mapping[str, str] = {},
     outputs: Sequence[str] = (), sizes: Sequence[Shapes] = (), generic: bool = False,
-    answers: AnswerStage | None = None, player_only: bool = False,
+    answers: OutputStage | None = None, player_only: bool = False,
 ) -> None:
     """Writes the file of `load(model).save(path, devices)`. It opens no device, so that there may be none.
 
@@ -71,7 +71,7 @@ def save_for_devices(
 
 def _graph_of(
     model: str | os.PathLike[str], shapes: Shapes, strict: bool, picture: PictureStage | None, outputs: Sequence[str],
-    answers: AnswerStage | None,
+    answers: OutputStage | None,
 ) -> Graph:
     """The graph after the passes."""
     from imgconv.onnx_import import import_onnx

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.compiling.choose import CostModel, Request
+from imgconv.compiling.choose import ChoiceRequest, CostModel
 from imgconv.compiling.compiler import Prepared
 from imgconv.config import Config
 from imgconv.dtype import FLOAT32
@@ -24,8 +24,8 @@ from imgconv.kernels.device_model.time_range import ranked_times
 from imgconv.kernels.step import Choice, Fixed, Problem, Specialisation
 from imgconv.kernels.target import Target
 from imgconv.kernels.templates import template_of
-from imgconv.runtime.device import Device, Launch
-from imgconv.runtime.programs import Progress
+from imgconv.runtime.device import Device, KernelLaunch
+from imgconv.runtime.programs import ProgressCallback
 from imgconv.precision.loss import relative_error
 from imgconv.runtime.session import Session
 from imgconv.stored.tuning import Database, Measured, key
@@ -81,7 +81,7 @@ class FixedChoices:
 
     choices: Mapping[str, Specialisation]
 
-    def choose_specialisation(self, request: Request) -> Choice | None:
+    def choose_specialisation(self, request: ChoiceRequest) -> Choice | None:
         """The launch's given specialisation, else the cost model's; None for a template of another kind."""
         chosen = self.choices.get(request.name)
         if chosen is None or isinstance(request.problem, Fixed):
@@ -97,7 +97,7 @@ class Trial:
     """
 
     choices: Sequence[Specialisation]
-    launches: Sequence[Launch]
+    launches: Sequence[KernelLaunch]
     session: Session
     inputs: dict[str, Array]
     outputs: Sequence[Array]
@@ -200,7 +200,7 @@ def built(
 
 def tune(
     prepared: Prepared, context: Device, database: Database, budget: float, most: int,
-    progress: Progress,
+    progress: ProgressCallback,
 ) -> dict[Problem, list[Measured]]:
     """Measures up to `most` candidates of each problem, until `budget` seconds have passed, and records them at once.
 

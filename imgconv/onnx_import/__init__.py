@@ -31,11 +31,11 @@ from imgconv.onnx_import.partition import Partitioner
 from imgconv.onnx_import.texts import text_nodes
 from imgconv.tensor import build_graph
 
-Model = Union[str, "os.PathLike[str]", bytes, onnx.ModelProto]
+OnnxModel = Union[str, "os.PathLike[str]", bytes, onnx.ModelProto]
 
 
 def import_onnx(
-    model: Model, shapes: Shapes | None = None, contents: Arrays | None = None, outputs: Sequence[str] = ()
+    model: OnnxModel, shapes: Shapes | None = None, contents: Arrays | None = None, outputs: Sequence[str] = ()
 ) -> Graph:
     """The Graph of an ONNX file, of its bytes, or of a ModelProto.
 
@@ -66,7 +66,7 @@ def import_onnx(
         return _Importer(proto, folder, shapes or {}, contents or {}).run()
 
 
-def declared_inputs(model: Model, outputs: Sequence[str] = ()) -> dict[str, tuple[str, list[int | str] | None]]:
+def declared_inputs(model: OnnxModel, outputs: Sequence[str] = ()) -> dict[str, tuple[str, list[int | str] | None]]:
     """dtype and dimensions of every input of an ONNX file or ModelProto, as the file declares them.
 
     outputs: as `import_onnx` takes them.
@@ -79,7 +79,7 @@ def declared_inputs(model: Model, outputs: Sequence[str] = ()) -> dict[str, tupl
         return {value.name: declaration(value) for value in real_inputs(graph)}
 
 
-def _file_of(model: Model) -> str:
+def _file_of(model: OnnxModel) -> str:
     """The path of a model; "" if it is no file."""
     if isinstance(model, (str, os.PathLike)):
         return os.fspath(model)
@@ -89,7 +89,7 @@ def _file_of(model: Model) -> str:
     return ""
 
 
-def _proto_of(model: Model) -> onnx.ModelProto:
+def _proto_of(model: OnnxModel) -> onnx.ModelProto:
     if isinstance(model, onnx.ModelProto):
         return model
     return parsed(model) if isinstance(model, bytes) else read_file(Path(model))

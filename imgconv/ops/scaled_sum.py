@@ -16,7 +16,7 @@ import numpy
 from imgconv.tensor import Tensor
 
 BYTE = 255  # the largest difference of two levels
-Limits = tuple[float, float]
+ClampLimits = tuple[float, float]
 
 
 def scaled_sum(

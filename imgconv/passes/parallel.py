@@ -15,7 +15,7 @@ from imgconv.passes.dead_code import remove_dead_code
 from imgconv.passes.scales import along_axis, by_channel
 
 # A sum of operands, each times a factor for each channel (or one for all). The key None is that of a constant.
-Sum = dict[Operand | None, Array]
+TermWeights = dict[Operand | None, Array]
 MOST_TERMS = 64  # of a sum; a longer one is not looked at
 
 
@@ -59,7 +59,7 @@ def join_parallel(graph: Graph) -> Graph:
     return remove_dead_code(replace(graph, nodes=nodes, constants=constants)) if made else graph
 
 
-def _join(graph: Graph, node: Node, terms: Sum, constants: dict[str, Array]) -> tuple[Node, ...]:
+def _join(graph: Graph, node: Node, terms: TermWeights, constants: dict[str, Array]) -> tuple[Node, ...]:
     """The convolution of the branches among a node's terms, and the node that reads it. Empty if there are not two."""
     first = next((each for operand in terms if operand and (each := _convolution(graph, operand))), None)
     if first is None:
@@ -142,9 +142,9 @@ def _in_window(branch: Branch, largest: Branch) -> Array | None:
     return made
 
 
-def _sums(graph: Graph) -> dict[str, Sum]:
+def _sums(graph: Graph) -> dict[str, TermWeights]:
     """The loads of images that are Sums, by name. A sum that only another one reads is a part of that one."""
-    found: dict[str, Sum] = {}
+    found: dict[str, TermWeights] = {}
     for node in graph.nodes:
         if isinstance(node.operation, Load) and len(node.output.shape) == 4 and node.output.dtype.startswith("float"):
             made = _sum_of(graph, node, found)
@@ -154,12 +154,12 @@ def _sums(graph: Graph) -> dict[str, Sum]:
     return found
 
 
-def _sum_of(graph: Graph, node: Node, found: dict[str, Sum]) -> Sum | None:
+def _sum_of(graph: Graph, node: Node, found: dict[str, TermWeights]) -> TermWeights | None:
     """A load's expression as a Sum; None if it is none. found: the sums before it."""
-    known: dict[Expression, Sum] = {}
+    known: dict[Expression, TermWeights] = {}
     for part in parts(node.epilogue):
         constant = by_channel(node, part, 1, graph.constants)
-        made: Sum | None = {None: constant} if constant is not None else None
+        made: TermWeights | None = {None: constant} if constant is not None else None
         if made is None and isinstance(part, Argument):
             operand = node.all_operands[part.number]
             inner = found.get(operand.value) if _is_inside(graph, operand) else None
@@ -171,7 +171,7 @@ def _sum_of(graph: Graph, node: Node, found: dict[str, Sum]) -> Sum | None:
     return known.get(node.epilogue)
 
 
-def _combined(operation: str, sums: list[Sum]) -> Sum | None:
+def _combined(operation: str, sums: list[TermWeights]) -> TermWeights | None:
     """The result of a scalar function of Sums; None if it is no Sum."""
     zero = numpy.zeros(1)
     if operation in ("add", "subtract"):

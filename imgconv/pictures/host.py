@@ -19,7 +19,7 @@ from imgconv.errors import InputError
 from imgconv.files.disk import check_regular, written_whole
 from imgconv.preprocessing.pixels import Pixels
 from imgconv.preprocessing.preparation import (
-    Filter, Order, PictureInput, Preparation, Size, luma_weights, placed, taps,
+    ChannelOrder, Filter, PictureInput, Preparation, Size, luma_weights, placed, taps,
 )
 
 ORIENTATION = 0x0112  # the tag of EXIF data
@@ -182,7 +182,9 @@ def guess_range(array: Array) -> tuple[float, float]:
     return (0.0, 255.0) if is_bytes else (0.0, 1.0)
 
 
-def to_picture(array: Array, order: Order = "rgb", value_range: tuple[float, float] | None = None) -> Image.Image:
+def to_picture(
+    array: Array, order: ChannelOrder = "rgb", value_range: tuple[float, float] | None = None
+) -> Image.Image:
     """The picture in a (C, H, W) array of one or three channels.
 
     value_range: the values of black and white; see `guess_range` for the default. Values outside of the range are

@@ -25,7 +25,7 @@ from imgconv.precision.share import UNDECIDED
 from imgconv.precision.storage import StorageSearch
 from imgconv.precision.sums import Sums, choose_sums
 from imgconv.runtime.device import Device
-from imgconv.runtime.programs import Progress
+from imgconv.runtime.programs import ProgressCallback
 from imgconv.runtime.session import Session
 
 BOUND = 1e-2
@@ -50,7 +50,7 @@ class PrecisionChoice:
 
 
 def choose_precision(
-    prepared: Prepared, context: Device, progress: Progress | None = None, inputs: Sequence[Arrays] = (),
+    prepared: Prepared, context: Device, progress: ProgressCallback | None = None, inputs: Sequence[Arrays] = (),
     bound: float = BOUND, runs: int | None = None, started: float | None = None,
 ) -> PrecisionChoice:
     """The PrecisionChoice by which the settings' float16 changes the outputs by at most `bound` on the inputs.

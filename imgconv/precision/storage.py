@@ -34,7 +34,7 @@ from imgconv.precision.search import TrialBudget, search
 from imgconv.precision.share import UNDECIDED
 from imgconv.precision.statistics import building_statistics, measured
 from imgconv.runtime.device import Device
-from imgconv.runtime.programs import Progress
+from imgconv.runtime.programs import ProgressCallback
 from imgconv.runtime.session import Session
 
 # Of the bound, what outputs may lose on synthetic inputs with everything in half, and with what a search found. XFeat
@@ -69,8 +69,8 @@ class StorageSearch:
     """
 
     def __init__(
-        self, prepared: Prepared, context: Device, progress: Progress | None, given: tuple[Arrays, ...], bound: float,
-        started: float | None = None,
+        self, prepared: Prepared, context: Device, progress: ProgressCallback | None, given: tuple[Arrays, ...],
+        bound: float, started: float | None = None,
     ) -> None:
         """given: the user's own inputs, if any. started: see choose_precision. Raises what Session raises."""
         self.prepared, self.context, self.bound = prepared, context, bound

@@ -67,7 +67,7 @@ class Pixels:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _PixelPlan:
     """The part of Pixels that pictures of a size share. head: header and tables; box: the region that is sent."""
 
     head: bytes
@@ -76,7 +76,7 @@ class _Plan:
 
 
 @lru_cache(TABLES)
-def _plan(own: Size, size: Size, channels_last: bool, how: Preparation) -> _Plan:
+def _plan(own: Size, size: Size, channels_last: bool, how: Preparation) -> _PixelPlan:
     inner, (left, top, right, bottom) = placed(own, size, how.resize, how.crop)
     columns, column_weights = taps(own[0], inner[0], left, right, how.filter)
     rows, row_weights = taps(own[1], inner[1], top, bottom, how.filter)
@@ -95,7 +95,7 @@ def _plan(own: Size, size: Size, channels_last: bool, how: Preparation) -> _Plan
     numbers = [numpy.array(sizes, numpy.int32), numpy.array([how.pad], numpy.float32), matrix, *tables]
     head = b"".join(each.tobytes() for each in numbers)
     sent = len(head) + 3 * width * (box[3] - box[1]) + SLACK
-    return _Plan(head, box, sent <= LARGEST and 4 * inner[1] * (3 * width + SLACK) <= MIDDLE)
+    return _PixelPlan(head, box, sent <= LARGEST and 4 * inner[1] * (3 * width + SLACK) <= MIDDLE)
 
 
 def _matrix(how: Preparation) -> Array:

@@ -19,9 +19,9 @@ from imgconv.errors import InputError
 Format = Literal["rgb", "rgba", "bgr", "grey", "nv12", "nv21", "i420", "yuyv", "p010"]
 Resize = Literal["stretch", "crop", "letterbox"]
 Filter = Literal["antialias", "area", "bicubic", "bilinear"]
-Order = Literal["rgb", "bgr", "y"]
+ChannelOrder = Literal["rgb", "bgr", "y"]
 Colors = Literal["bt601", "bt601-full", "bt709", "bt709-full"]
-FORMATS, RESIZES, FILTERS, ORDERS, COLORS = map(get_args, (Format, Resize, Filter, Order, Colors))
+FORMATS, RESIZES, FILTERS, ORDERS, COLORS = map(get_args, (Format, Resize, Filter, ChannelOrder, Colors))
 # The weights of red and blue in luma: ITU-R BT.601-7, 2.5.1, and BT.709-6, 3.2.
 _LUMA = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722)}
 Size = tuple[int, int]  # width, height in pixels, as in Pillow
@@ -44,7 +44,7 @@ class Preparation:
 
     resize: Resize = "stretch"
     filter: Filter = "antialias"
-    order: Order = "rgb"
+    order: ChannelOrder = "rgb"
     scale: float = 1.0
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)

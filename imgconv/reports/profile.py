@@ -23,7 +23,7 @@ from imgconv.reports.host_profile import HostProfile, measure_host
 from imgconv.reports.peaks import Peaks, measure_peaks
 from imgconv.loading.compiled import subgraphs_on
 from imgconv.runtime.measuring import Span, Timeline
-from imgconv.runtime.programs import Progress
+from imgconv.runtime.programs import ProgressCallback
 from imgconv.runtime.session import Session
 from imgconv.reports.timing import Timing, after_warm_up, repeated, timed
 
@@ -92,7 +92,7 @@ class LaunchProfile:
 
 
 @dataclass(frozen=True)
-class Sum:
+class OperationTotal:
     """The launches of one kind of work together."""
 
     operation: str
@@ -175,12 +175,12 @@ class Profile:
         return ordered[(len(ordered) - 1) // 2]
 
     @cached_property
-    def sums(self) -> tuple[Sum, ...]:
+    def sums(self) -> tuple[OperationTotal, ...]:
         """The launches by kind of work, the longest first."""
         found = []
         for operation in dict.fromkeys(each.launch.operation for each in self.launches):
             of = [each for each in self.launches if each.launch.operation == operation]
-            found.append(Sum(
+            found.append(OperationTotal(
                 operation, len(of), sum(e.seconds for e in of), sum(e.share for e in of),
                 sum(e.launch.multiply_adds for e in of), sum(e.launch.moved_bytes for e in of),
             ))
@@ -274,7 +274,7 @@ class Profile:
 
 
 def measure(
-    name: str, model: Model, inputs: Arrays, repeat: int, progress: Progress | None = None
+    name: str, model: Model, inputs: Arrays, repeat: int, progress: ProgressCallback | None = None
 ) -> Profile:
     """Measures the device's peaks, then, after a warm-up, `repeat` runs with events.
 

@@ -27,7 +27,7 @@ from imgconv.runtime.io_binding import check_inputs
 from imgconv.runtime.host_fallback import HostFallback
 from imgconv.precision.choose import is_quantised
 from imgconv.precision.statistics import magnitude
-from imgconv.runtime.programs import Progress
+from imgconv.runtime.programs import ProgressCallback
 from imgconv.precision.loss import relative_error
 from imgconv.runtime.session import Session
 
@@ -95,7 +95,7 @@ def check_oracle(command: str) -> None:
 
 def verify(
     path: str | os.PathLike[str], prepared: Prepared, context: Device, inputs: Arrays,
-    bound: float = HALF_BOUND, precision: Precision | None = None, progress: Progress | None = None,
+    bound: float = HALF_BOUND, precision: Precision | None = None, progress: ProgressCallback | None = None,
     judge_half: bool = True,
 ) -> list[Layer]:
     """Returns every layer in order. prepared: the file at `path`; inputs: arrays by input name.

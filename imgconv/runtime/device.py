@@ -18,7 +18,7 @@ from imgconv.cl.watchdog import Watchdog
 # A device's own objects, which nothing but its methods looks into.
 Memory = Any
 Program = Any
-Launch = Any
+KernelLaunch = Any
 Event = Any
 Queue = Any
 HostBinding = Any  # see imgconv/cl/staging.py
@@ -27,7 +27,7 @@ HostBinding = Any  # see imgconv/cl/staging.py
 class LaunchSequence(Protocol):
     """Launches that are enqueued together again and again. launched: whether they ever were."""
 
-    launches: Sequence[Launch]
+    launches: Sequence[KernelLaunch]
     launched: bool
 
     def enqueue(self) -> None:
@@ -117,25 +117,25 @@ class Device(Protocol):
     def launch(
         self, program: Program, name: str, arguments: Sequence[Memory], global_size: tuple[int, ...],
         local_size: tuple[int, ...] | None, label: str = "",
-    ) -> Launch:
+    ) -> KernelLaunch:
         """A launch of a kernel by name, with its arguments. label: names it in errors."""
 
     def reads_host_memory(self) -> bool:
         """Returns whether kernels can take the address of an array of the host."""
 
-    def address_setter(self, launch: Launch, number: int) -> Callable[[int], int]:
+    def address_setter(self, launch: KernelLaunch, number: int) -> Callable[[int], int]:
         """A function that sets a launch's argument to an address in the host's memory, and returns a status."""
 
-    def set_argument(self, launch: Launch, number: int, memory: Memory) -> None:
+    def set_argument(self, launch: KernelLaunch, number: int, memory: Memory) -> None:
         """Gives a launch another argument, by its number from 0."""
 
-    def most_items(self, launch: Launch) -> int:
+    def most_items(self, launch: KernelLaunch) -> int:
         """The most work items of a group that the launch's kernel may have."""
 
     def enqueue(self, *launch: Any) -> Event:
         """Enqueues one launch."""
 
-    def sequence(self, launches: Sequence[Launch]) -> LaunchSequence:
+    def sequence(self, launches: Sequence[KernelLaunch]) -> LaunchSequence:
         """Launches that are enqueued together again and again."""
 
     # Waits

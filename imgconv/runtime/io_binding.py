@@ -27,12 +27,12 @@ from imgconv.runtime.device import Device
 
 # What a caller gives for an input, and for an output that is to be filled.
 Input = Union[npt.ArrayLike, Memory, Pixels, VideoFrame, PackedFrame]
-Wanted = Union[Array, Memory]
+OutputDestination = Union[Array, Memory]
 # What is given for an input of a submitted frame.
 FrameInput = Union[Array, Pixels, PackedFrame]
 # By the names of a model's inputs and outputs.
 Inputs = Mapping[str, Input]
-Outputs = Mapping[str, Wanted]
+Outputs = Mapping[str, OutputDestination]
 
 # Source, destination, the origin in each, and width and height, in texels.
 ImageCopy = tuple[Union[Image, Texture], Union[Image, Texture], Texels, Texels, Texels]
@@ -56,7 +56,7 @@ class IOBinding:
     copies_out: dict[Storage, Memory] = field(default_factory=dict)
     instead: dict[int, list[ImageCopy]] = field(default_factory=dict)
     frames: dict[Storage, PackedFrame] = field(default_factory=dict)
-    brought: dict[str, Wanted] = field(default_factory=dict)
+    brought: dict[str, OutputDestination] = field(default_factory=dict)
     moved: dict[str, Array] = field(default_factory=dict)
 
     @staticmethod
@@ -132,7 +132,7 @@ class IOBinding:
             moves = _check_image("input", value, given, texture)
             self.instead[number] = [(given, texture, outside, inside, size) for outside, inside, size in moves]
 
-    def _take(self, value: Value, wanted: Wanted | None, context: Device) -> None:
+    def _take(self, value: Value, wanted: OutputDestination | None, context: Device) -> None:
         place = self.plan.output_buffers.get(value.name)
         if is_memory(wanted):
             if place is None:
@@ -245,7 +245,7 @@ def check_wanted(outputs: Outputs) -> None:
             raise InputError(f"outputs {name!r} and {other!r} are to fill the same memory")
 
 
-def _overlap(a: Wanted, b: Wanted) -> bool:
+def _overlap(a: OutputDestination, b: OutputDestination) -> bool:
     if isinstance(a, numpy.ndarray) and isinstance(b, numpy.ndarray):
         return numpy.shares_memory(a, b)
     return is_memory(a) and is_memory(b) and a == b

@@ -15,7 +15,7 @@ from imgconv.cl.context import image_dtype, image_shape, is_image
 from imgconv.compiling.plan import Storage
 from imgconv.errors import ResourceError
 from imgconv.kernels.layout import Texture
-from imgconv.runtime.device import Launch, LaunchSequence, Memory
+from imgconv.runtime.device import KernelLaunch, LaunchSequence, Memory
 from imgconv.runtime.device_memory import DeviceMemory
 from imgconv.runtime.io_binding import ImageCopy
 from imgconv.runtime.programs import Programs, called
@@ -53,7 +53,7 @@ class Launching:
         ]
         return self.context.sequence(launches)
 
-    def to_one_output(self, numbers: Sequence[int]) -> list[Launch]:
+    def to_one_output(self, numbers: Sequence[int]) -> list[KernelLaunch]:
         """Rebinds these launches, given by number, so that all with the same form of output write to one buffer."""
         places = [self.plan.launches[number].writes for number in numbers]
         alike = {p: self._memory[places[0]] for p in places if replace(p, name=places[0].name) == places[0]}
@@ -78,7 +78,7 @@ class Launching:
         image = destination if is_image(destination) else source
         self.context.write(destination, self.context.read(source, image_shape(image), image_dtype(image)))
 
-    def _bound(self, number: int, memory: Mapping[Storage, Memory]) -> Launch:
+    def _bound(self, number: int, memory: Mapping[Storage, Memory]) -> KernelLaunch:
         """A launch with its arguments: from `memory` if it has them, else from the plan's own memory."""
         launch = self.plan.launches[number]
         source = launch.source

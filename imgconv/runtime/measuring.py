@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy
 
 from imgconv.cl.building.source import Part
-from imgconv.runtime.device import Device, Event, Launch, LaunchSequence
+from imgconv.runtime.device import Device, Event, KernelLaunch, LaunchSequence
 from imgconv.runtime.device_memory import DeviceMemory
 from imgconv.runtime.io_binding import IOBinding, Inputs
 
@@ -61,7 +61,7 @@ class Busy:
         self._number = device.buffer(numpy.zeros(1, numpy.float32))
         self._steps_of_launch = STEPS_OF_LAUNCH
 
-    def before(self, launches: Sequence[Launch]) -> list[Event]:
+    def before(self, launches: Sequence[KernelLaunch]) -> list[Event]:
         """Enqueues launches while the device is busy: if the work was over before the last one, all once more.
 
         Raises DeviceError, ResourceError.
@@ -92,7 +92,7 @@ class Measuring:
     def _busy(self) -> Busy | None:
         return Busy(self.context) if self.context.info.kind == "gpu" else None
 
-    def seconds(self, launches: Sequence[Launch]) -> list[float]:
+    def seconds(self, launches: Sequence[KernelLaunch]) -> list[float]:
         """Seconds of each launch, run in this order. Raises what `Busy` raises."""
         with self.context.lock:
             if self._busy is not None:

@@ -16,7 +16,7 @@ from imgconv.kernels.layout import HostBuffer
 from imgconv.preprocessing.pixels import MIDDLE, Pixels
 from imgconv.preprocessing.video_frame import FILE as FRAME_FILE
 from imgconv.preprocessing.video_frame import PackedFrame
-from imgconv.runtime.device import Device, Event, Launch, Memory, Queue, QueuedDevice
+from imgconv.runtime.device import Device, Event, KernelLaunch, Memory, Queue, QueuedDevice
 from imgconv.runtime.host_fallback import HostFallback
 from imgconv.runtime.io_binding import FrameInput
 from imgconv.stored.frame_table import frame_kernel
@@ -55,7 +55,7 @@ class PictureLaunches:
             (self._program,) = built
         self._middle = context.buffer(MIDDLE, "a picture")
 
-    def bound(self, packed: Memory, result: Memory, size: tuple[int, int]) -> list[Launch]:
+    def bound(self, packed: Memory, result: Memory, size: tuple[int, int]) -> list[KernelLaunch]:
         """The launches that make an input of this width and height in `result`."""
         launch, program = self._context.launch, self._program
         return [
@@ -75,7 +75,7 @@ class FrameLaunches:
         with context.building([Part(source, FRAME_FILE.name)]) as built:
             (self._program,) = built
 
-    def bound(self, packed: Memory, result: Memory, size: tuple[int, int]) -> list[Launch]:
+    def bound(self, packed: Memory, result: Memory, size: tuple[int, int]) -> list[KernelLaunch]:
         """The launch that makes the input in `result`."""
         return [self._context.launch(self._program, "frame", [result, packed, packed], (self._kernel.items,), None)]
 
@@ -86,7 +86,7 @@ class FrameUpload:
     def __init__(self, context: Device, launches: FrameLaunches, result: Memory) -> None:
         self._context, self._launches, self._result = context, launches, result
         self._bytes, self._memory = 0, None
-        self._bound: list[Launch] = []
+        self._bound: list[KernelLaunch] = []
 
     def enqueue(self, frame: PackedFrame) -> list[Event]:
         """Enqueues the uploads and the launch; the uploads' events. Raises ResourceError, DeviceError."""

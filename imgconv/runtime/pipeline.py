@@ -51,7 +51,7 @@ LOOK, SETTLED = 1e-3, 1e-2
 # Seconds after which a thread that waits for another one looks by itself: an interrupted thread may not have woken it.
 UNNOTICED = 0.1
 
-Outcome = tuple[dict[str, Array], Union[BaseException, None]]
+FrameOutcome = tuple[dict[str, Array], Union[BaseException, None]]
 
 
 class _Condition(Condition):
@@ -84,7 +84,7 @@ class Frame(Future[dict[str, Array]]):
         self.ticks: Mapping[str, Ticks] = {}
         self._pipeline: Pipeline | None = pipeline  # until it is done
         self._memory: FrameMemory | None = None
-        self._outcome: Outcome | None = None
+        self._outcome: FrameOutcome | None = None
         self._oldest_since = inf  # as the pipeline's thread saw it
         self.set_running_or_notify_cancel()
 
@@ -276,7 +276,7 @@ class Pipeline:
         if self._under_way and self._under_way[0] is frame:  # a callback may have removed it
             self._under_way.popleft()
 
-    def _outcome_of(self, frame: Frame) -> Outcome:
+    def _outcome_of(self, frame: Frame) -> FrameOutcome:
         """The frame's outputs, or its failure. Raises what interrupts the wait: the frame does not fail by that."""
         memory, outputs = frame._memory, frame.outputs
         assert memory is not None

@@ -13,7 +13,7 @@ from imgconv.errors import BuildError
 from imgconv.kernels.source import COMMON, kernel_name, program_text, programs_of
 from imgconv.runtime.device import Device, Program
 
-Progress = Callable[[int, int, str], None]
+ProgressCallback = Callable[[int, int, str], None]
 # Of a plan's kernels, the part from which on it takes those that other plans have: below, it builds the programs that
 # it builds in a later process too, which then finds all of them in the cache.
 WORTH_SHARING = 0.25
@@ -38,7 +38,7 @@ class Programs:
         self._known: Known = {}
 
     @contextmanager
-    def building(self, progress: Progress | None = None, binaries: Sequence[bytes] = ()) -> Iterator[None]:
+    def building(self, progress: ProgressCallback | None = None, binaries: Sequence[bytes] = ()) -> Iterator[None]:
         """A context that compiles missing kernels while its body runs; all are there at the end. Raises BuildError.
 
         progress: called with (kernels built, kernels in all, the next kernel). binaries: the result of `binaries` for
@@ -68,7 +68,7 @@ class Programs:
                 self._take(batches, built, progress)
         progress(len(waiting), len(waiting), "ready")
 
-    def _take(self, batches: Sequence[Sequence[str]], built: Iterator[Program], progress: Progress) -> None:
+    def _take(self, batches: Sequence[Sequence[str]], built: Iterator[Program], progress: ProgressCallback) -> None:
         """Takes the kernels of each program, as soon as it is built."""
         programs = []
         for batch, program in zip(batches, built):

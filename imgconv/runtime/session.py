@@ -10,14 +10,14 @@ from imgconv.arrays import Array
 from imgconv.cl.shutdown import shutdown_guard
 from imgconv.compiling.plan import Plan, Storage
 from imgconv.preprocessing.video_frame import PackedFrame
-from imgconv.runtime.device import Device, Event, HostBinding, Launch, LaunchSequence
+from imgconv.runtime.device import Device, Event, HostBinding, KernelLaunch, LaunchSequence
 from imgconv.runtime.device_memory import DeviceMemory
 from imgconv.runtime.io_binding import IOBinding, Inputs, Outputs, moved_outputs
 from imgconv.runtime.zero_copy import ZeroCopy, are_apart, can_bind_arrays
 from imgconv.runtime.launches import Launching
 from imgconv.runtime.measuring import Measuring, Timeline
 from imgconv.runtime.picture_input import FrameLaunches, FrameUpload, PictureLaunches
-from imgconv.runtime.programs import Programs, Progress
+from imgconv.runtime.programs import Programs, ProgressCallback
 
 
 class Session:
@@ -27,7 +27,7 @@ class Session:
     """
 
     def __init__(
-        self, plan: Plan, context: Device, progress: Progress | None = None, share_with: Sequence[Session] = (),
+        self, plan: Plan, context: Device, progress: ProgressCallback | None = None, share_with: Sequence[Session] = (),
         binaries: Sequence[bytes] = (),
     ) -> None:
         """Builds every kernel and uploads every constant. Raises BuildError, ResourceError, DeviceError.
@@ -153,7 +153,7 @@ class Session:
 
     # Measuring, in a context that was opened with profile=True
 
-    def seconds_of(self, launches: Sequence[Launch]) -> list[float]:
+    def seconds_of(self, launches: Sequence[KernelLaunch]) -> list[float]:
         """Seconds that each of these launches takes on the device, run in this order. Raises DeviceError."""
         return self._measuring.seconds(launches)
 
@@ -171,7 +171,7 @@ class Session:
         """
         return self._measuring.timeline(inputs)
 
-    def to_one_output(self, numbers: Sequence[int]) -> list[Launch]:
+    def to_one_output(self, numbers: Sequence[int]) -> list[KernelLaunch]:
         """Rebinds these launches, given by number, so that all with the same output form write to one buffer."""
         return self._launching.to_one_output(numbers)
 

@@ -23,7 +23,7 @@ ReadArray = Callable[[Any], Array]
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class StoredView:
     """An array whose elements are those of another one, or 0.
 
     Element (i, j, ...) is number tables[0][i] + tables[1][j] + ... of the other. It is 0 if one of these is ZERO, or if
@@ -59,7 +59,7 @@ class BlobWriter:
     def __init__(self) -> None:
         self.parts: list[bytes | memoryview] = []
         self._numbers: dict[bytes, int] = {}
-        self._views: dict[tuple[bytes, tuple[int, ...]], tuple[Array, View]] = {}  # by content and shape
+        self._views: dict[tuple[bytes, tuple[int, ...]], tuple[Array, StoredView]] = {}  # by content and shape
         self._rounded: dict[bytes, Array] = {}
 
     @property
@@ -76,7 +76,7 @@ class BlobWriter:
         """Lets an array be stored as these halves where that is asked for."""
         self._rounded[key_of(constant)] = rounded
 
-    def add_view(self, array: Array, home: Array, view: View) -> None:
+    def add_view(self, array: Array, home: Array, view: StoredView) -> None:
         """Lets an array be stored as a view of another one."""
         key = key_of(array)
         if key != key_of(home):
@@ -149,7 +149,7 @@ def read_array(table: Any, blob: ReadBlob) -> Array:
     if not fits or count > MOST_PADS * elements.size:
         raise ModelError(f"{misfit} is not a view of it")
     counts = numpy.reshape(numpy.asarray(table.counts, numpy.int64), (len(table.limits), length))
-    view = View(_split(table.tables, table.shape), table.limits, [_split(each, table.shape) for each in counts])
+    view = StoredView(_split(table.tables, table.shape), table.limits, [_split(each, table.shape) for each in counts])
     places = view.places()
     is_zero = places < LEAST
     if not numpy.array_equal(places < 0, is_zero) or places.max(initial=0) >= elements.size:

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.compiling.emit import Content, Packing
+from imgconv.compiling.emit import ConstantContent, WeightPacking
 from imgconv.compiling.plan import Plan, Storage
-from imgconv.stored.blobs import ZERO, BlobWriter, View, key_of
+from imgconv.stored.blobs import ZERO, BlobWriter, StoredView, key_of
 
 SMALL = 256  # bytes of arrays that are stored as they are
 
@@ -45,12 +45,12 @@ def share_weights(blobs: BlobWriter, plans: Sequence[tuple[Plan, Mapping[str, Ar
 
 def _trace(plan: Plan, storage: Storage, constants: Mapping[str, Array]) -> tuple[str, Array] | None:
     """The `origins` of a storage's content; None if it is not known how it was made."""
-    if not isinstance(plan.content, Content) or plan.content[storage].nbytes <= SMALL:
+    if not isinstance(plan.content, ConstantContent) or plan.content[storage].nbytes <= SMALL:
         return None
     return origins(plan.content.packing(storage), plan.content[storage], constants)
 
 
-def origins(packing: Packing, packed: Array, constants: Mapping[str, Array]) -> tuple[str, Array] | None:
+def origins(packing: WeightPacking, packed: Array, constants: Mapping[str, Array]) -> tuple[str, Array] | None:
     """Returns the constant whose numbers are packed, and for each packed number its place in there, -1 for a zero.
 
     None if they are no numbers of one constant: sums, as Winograd's, or of an array that was changed before.
@@ -92,7 +92,7 @@ def _view_of(digits: Array, view: Array, constant: Array) -> Array:
     return numpy.lib.stride_tricks.as_strided(flat, view.shape, view.strides)
 
 
-def view_of(places: Array, shape: Sequence[int]) -> View | None:
+def view_of(places: Array, shape: Sequence[int]) -> StoredView | None:
     """Returns the view of a constant of this shape that has these places; None if there is none. -1: a zero."""
     known, axes = places >= 0, range(places.ndim)
     # Where the fewest are zeros: phases of a transposed convolution lack some of the window's elements.
@@ -115,5 +115,5 @@ def view_of(places: Array, shape: Sequence[int]) -> View | None:
         if sum(int(each.max()) for each in along) >= size:
             limits.append(size)
             counts.append(along)
-    view = View(tables, limits, counts)
+    view = StoredView(tables, limits, counts)
     return view if numpy.array_equal(numpy.maximum(view.places(), -1), places) else None

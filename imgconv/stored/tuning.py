@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from imgconv.compiling.choose import Chooser, CostModel, Request
+from imgconv.compiling.choose import ChoiceRequest, Chooser, CostModel
 from imgconv.config import Config
 from imgconv.errors import ConfigError
 from imgconv.kernels.step import Choice, Problem, Specialisation
@@ -154,7 +154,7 @@ class Tuned:
         self._best = database.best(device)
         self._otherwise = otherwise
 
-    def choose_specialisation(self, request: Request) -> Choice | None:
+    def choose_specialisation(self, request: ChoiceRequest) -> Choice | None:
         """The other chooser's choice with the measured specialisation, if there is one."""
         choice = self._otherwise.choose_specialisation(request)
         found = self._best.get(key(request.problem, request.config, request.target))
@@ -164,7 +164,7 @@ class Tuned:
         return replace(choice, specialisation=chosen, predicted=request.predicted(chosen), seconds=found.seconds)
 
 
-def _candidate(request: Request, chosen: Specialisation) -> Specialisation | None:
+def _candidate(request: ChoiceRequest, chosen: Specialisation) -> Specialisation | None:
     """The candidate of today that a row names, for this device or for one of another size; None if there is none.
 
     A row may be of an older imgconv with other specialisations, or somebody's who wants a kernel to do harm.

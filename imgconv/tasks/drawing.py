@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from imgconv.arrays import Array
 from imgconv.pictures.host import to_picture
-from imgconv.preprocessing.preparation import Order
+from imgconv.preprocessing.preparation import ChannelOrder
 from imgconv.tasks.values import Answer, Classes, Depth, Detections, Picture, Pose, Segmentation, Texts
 
 Color = tuple[int, int, int]
@@ -21,7 +21,7 @@ def color_of(index: int) -> Color:
     return round(red * 255), round(green * 255), round(blue * 255)
 
 
-def draw(picture: Image.Image, answer: Answer, order: Order = "rgb") -> Image.Image:
+def draw(picture: Image.Image, answer: Answer, order: ChannelOrder = "rgb") -> Image.Image:
     """A new picture: the answer drawn on the picture; an image or a depth map in place of it.
 
     order: the order of an image's channels. Example: draw(picture, detections).save("boxes.png").

@@ -20,7 +20,7 @@ from imgconv.tasks.detection import STRIDES, Boxes, count_cells
 from imgconv.tasks.maps import Points, Segments
 from imgconv.tasks.values import Answers, PicturePlacement
 
-Shapes = list[tuple[int, ...]]  # of the outputs
+OutputShapes = list[tuple[int, ...]]  # of the outputs
 YOLO = {"score": 0.5, "overlap": 0.45}
 NANODET = {
     "score": 0.4, "overlap": 0.6, "preparation": {
@@ -47,7 +47,7 @@ class Head:
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _shapes(outputs: Declared) -> Shapes:
+def _shapes(outputs: Declared) -> OutputShapes:
     return [tuple(int(n) for n in shape or ()) for _, shape in outputs.values()]
 
 
@@ -397,7 +397,7 @@ _BESIDE_CLASSES = {
 }
 
 
-def _classes(head: str, shapes: Shapes) -> int:
+def _classes(head: str, shapes: OutputShapes) -> int:
     """Returns the number of classes of a head that is usually trained on COCO; 0 for others."""
     if head not in _BESIDE_CLASSES or any(len(shape) < 2 for shape in shapes):
         return 0

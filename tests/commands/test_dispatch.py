@@ -18,7 +18,7 @@ from PIL import Image
 from imgconv.cl.device import DeviceInfo
 from imgconv.cli import parse
 from imgconv.commands.dispatch import dispatch
-from imgconv.commands.outcome import DeviceSummary, Result
+from imgconv.commands.outcome import DeviceSummary, PrintableResult
 from imgconv.commands.run import read_command_line
 from imgconv.commands.runner import Item, items_of
 from imgconv.commands.worker import sendable, without_interrupts
@@ -117,5 +117,5 @@ def test_heads_are_told_before_pictures(imgconv: Command, device: DeviceInfo) ->
     names = write_pictures(2)
     line = read_command_line(parse(["run", "means.onnx", *names, "--json"]))
     messages = list(dispatch(line, (9, 12), items_of(line), 2, [device]))
-    assert [type(message) for message in messages] == [DeviceSummary, Result, Result]
+    assert [type(message) for message in messages] == [DeviceSummary, PrintableResult, PrintableResult]
     assert isinstance(messages[0], DeviceSummary) and messages[0].name == device.name and messages[0].seconds > 0

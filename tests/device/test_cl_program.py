@@ -129,7 +129,7 @@ def test_kernels_that_are_kept(context: Context, monkeypatch: pytest.MonkeyPatch
     """Each of a function of its own where the driver wants that: the same function is one of another program."""
     platform = context.info.platform
     monkeypatch.setitem(QUIRKS, platform, replace(quirks_of(platform), own_functions=own))
-    functions, built = program.Functions(context), program.build(context, ADD, "add.cl")
+    functions, built = program.KernelFactory(context), program.build(context, ADD, "add.cl")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         kernels = [functions.take(built, name) for name in ("add", "add", "double_all", "add")]

@@ -20,7 +20,7 @@ from problems.reduction import ReductionProblem
 from running import check, device_settings, target
 
 from imgconv.cl.context import Context
-from imgconv.compiling.choose import Request
+from imgconv.compiling.choose import ChoiceRequest
 from imgconv.compiling.compiler import limited
 from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
@@ -140,7 +140,7 @@ def test_a_sum_starts_with_its_bias(context: Context) -> None:
 class Whole:
     """Chooses work items that sum whole outputs: parts of a sum meet in float."""
 
-    def choose_specialisation(self, request: Request) -> Choice | None:
+    def choose_specialisation(self, request: ChoiceRequest) -> Choice | None:
         candidates = request.template.candidates(request.problem, request.target)
         whole = [each for each in candidates if getattr(each, "parts", 1) == 1]
         return request.choice(whole[0]) if whole else None

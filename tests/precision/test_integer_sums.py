@@ -13,7 +13,7 @@ import pytest
 from planted import overflow_model
 from support import make_model
 
-from imgconv.compiling.choose import CostModel, Request
+from imgconv.compiling.choose import ChoiceRequest, CostModel
 from imgconv.compiling.compiler import Prepared
 from imgconv.config import Config
 from imgconv.graph.nodes import Graph
@@ -32,7 +32,7 @@ PHONE = Target(ImageLimits(4096, 4096, 8), "gpu", 2, dot_product="khr")
 class Integers(CostModel):
     """Sums of integers wherever they are possible."""
 
-    def choose_specialisation(self, request: Request) -> Choice | None:
+    def choose_specialisation(self, request: ChoiceRequest) -> Choice | None:
         made = request.template.candidates(request.problem, request.target)
         integers = [each for each in made if getattr(each, "integers", False)]
         return request.choice(integers[0]) if integers else super().choose_specialisation(request)

@@ -20,7 +20,7 @@ from graphs import const, target
 
 import imgconv
 from imgconv.cl.device import DeviceInfo
-from imgconv.compiling.choose import Request
+from imgconv.compiling.choose import ChoiceRequest
 from imgconv.compiling.compiler import Prepared
 from imgconv.config import Config
 from imgconv.errors import ConfigError, ModelError
@@ -54,7 +54,7 @@ def database(tmp_path: Path) -> Database:
 def choice(database: Database, problem: Any, device: str = HERE, config: Config = Config()) -> Choice:
     """What is chosen for a GPU of eight compute units."""
     template = template_of(problem)
-    request = Request(template, problem, target(compute_units=8), config, "y")
+    request = ChoiceRequest(template, problem, target(compute_units=8), config, "y")
     made = Tuned(database, device).choose_specialisation(request)
     assert made is not None
     return made

@@ -209,7 +209,7 @@ ROWS = (
         "NVIDIA 580",
         "a launch takes 2 to 3 us longer if the previous launch of its kernel function had other arguments",
         "each launch has its own copy of its program: `cl/quirks.py`, `own_functions`; `cl/building/program.py`, "
-        "`Functions`",
+        "`KernelFactory`",
         '"changed arguments"',
     ),
     Row(

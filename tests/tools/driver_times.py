@@ -23,7 +23,7 @@ from imgconv.runtime.measuring import Busy
 from imgconv.cl.context import Context
 from imgconv.cl.device import open_device
 from imgconv.cl.building.program import Program, binary, build, build_binary, kernel
-from imgconv.cl.context import Launch
+from imgconv.cl.context import KernelLaunch
 from imgconv.cl.launch_sequence import bind, enqueue_all
 from imgconv.kernels.specialise import FOLDER
 
@@ -137,7 +137,7 @@ def changed_arguments_cost(context: Context) -> bool:
     images = [context.image(64, 1, 0, numpy.float32) for _ in range(3)]
 
     def pair(programs: Sequence[Program]) -> float:
-        launches: list[Launch] = []
+        launches: list[KernelLaunch] = []
         for number, program in enumerate(programs):
             made = kernel(program, "k")
             made.set_args(images[number], images[number + 1])

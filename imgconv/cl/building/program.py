@@ -303,7 +303,7 @@ def build_binary(
         return None
 
 
-class Functions:
+class KernelFactory:
     """Kernels for launches that are kept: each of its own function, on drivers that launch faster then."""
 
     def __init__(self, context: Context) -> None:

@@ -156,7 +156,7 @@ def kernel(step: Step[Problem, Recurrence], chosen: Specialisation, emitting: Em
     weights = step.places[node.operands[1].value].texture
     helpers = list[str]()
     epilogue = build_epilogue(node, output, step.places, emitting.math_mode_of(step.output))
-    functions = _Functions(step.details, node, step.places, emitting.math_mode_of(step.output))
+    functions = _GateFunctions(step.details, node, step.places, emitting.math_mode_of(step.output))
     local = (chosen.recurrent_items, 1, 1)
     rows = weights.shape[1]
     largest = max(problem.gates * problem.quads, problem.directions * rows, output.texture.tiling.width)
@@ -181,7 +181,7 @@ def kernel(step: Step[Problem, Recurrence], chosen: Specialisation, emitting: Em
     return KernelSource(text, FILE, arguments, size, local)
 
 
-class _Functions:
+class _GateFunctions:
     """The functions of a Recurrence's expressions: their text, macros that call them, and the images that they read."""
 
     def __init__(self, operation: Recurrence, node: Node, places: Mapping[str, Placement], math_mode: MathMode) -> None:
