@@ -318,7 +318,7 @@ def _image(outputs: Arrays, description: Description, placement: PicturePlacemen
     """The bytes that `pictures.host.to_picture` makes of an image, as operations of a graph."""
     planes: Any = next((array[0] for array in outputs.values() if is_image(array.shape, str(array.dtype))), None)
     if planes is None:
-        raise InputError("no output of the model is an image, (1, 1 or 3, height, width)")
+        raise ValueError("no output is an image")
     if planes.dtype.kind == "f":
         white = numpy.where(planes.max() > LARGEST_OF_ONE, 255.0, 1.0)
         planes = (planes * (255 / white)).clip(0, 255).round()

@@ -141,7 +141,7 @@ class _NotesHandler(logging.Handler):
 
 @contextmanager
 def notes_on_stderr() -> Iterator[None]:
-    """A context in which what imgconv logs and warns of, such as how much FLOAT16 makes half, is printed for people."""
+    """A context in which log messages and warnings, such as how much FLOAT16 stores as fp16, are printed for people."""
     log, notes = logging.getLogger("imgconv"), _NotesHandler()
     level = log.level
     with warnings.catch_warnings():

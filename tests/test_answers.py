@@ -368,7 +368,7 @@ def test_labels_are_by_the_number_of_the_class() -> None:
 
 
 def test_outputs_of_another_head_are_refused() -> None:
-    with pytest.raises(InputError, match="none of head 'yolox'"):
+    with pytest.raises(InputError, match="head 'yolox' expects"):
         answer_stage(
             {"x": ("float32", (1, 3, 64, 96))}, {}, {"y": ("float32", (1, 7, 9))},
             Description(head="yolox", labels=tuple("abcd")), None,

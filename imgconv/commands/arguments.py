@@ -12,13 +12,17 @@ from imgconv.loading.description import known_devices
 from imgconv.preprocessing.preparation import FILTERS, ORDERS, RESIZES
 
 
+SHAPE_HELP = "sizes of an input, such as x=1,3,224,224, or of one symbolic dimension, such as height=224"
+FLOAT16_HELP = "store textures as fp16 where the outputs tolerate it (default: FLOAT16)"
+
+
 def add_model_arguments(parser: argparse.ArgumentParser, compiled: bool = True) -> None:
     """MODEL and the other arguments of imgconv.load. compiled: whether it may be a file of imgconv compile."""
-    kinds = "an ONNX file, or one of imgconv compile" if compiled else "an ONNX file"
+    kinds = "an ONNX or compiled file" if compiled else "an ONNX file"
     parser.add_argument("model", metavar="MODEL", help=kinds)
     parser.add_argument(
         "--shape", metavar="NAME=SIZES", type=named, action="append", default=[],
-        help="sizes of an input, as x=1,3,224,224, or of one symbolic dimension, as height=224",
+        help=SHAPE_HELP,
     )
     add_setting_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -28,31 +32,37 @@ def add_setting_arguments(parser: argparse.ArgumentParser) -> None:
     """--device, --float16, --native-explog and --max-image, as read_config takes them."""
     add_device_argument(parser)
     yes_or_no = argparse.BooleanOptionalAction
-    parser.add_argument("--float16", action=yes_or_no, help="keep textures in half precision (default: FLOAT16)")
+    parser.add_argument("--float16", action=yes_or_no, help=FLOAT16_HELP)
     parser.add_argument(
-        "--native-explog", action=yes_or_no, help="use the device's fast exp, log and division (default: NATIVE_EXPLOG)"
+        "--native-explog", action=yes_or_no,
+        help="use the device's native exp, log and division (default: NATIVE_EXPLOG)"
     )
     parser.add_argument(
-        "--max-image", type=int, metavar="TEXELS", help="an image limit below the device's (default: IMGCONV_MAX_IMAGE)"
+        "--max-image", type=int, metavar="TEXELS",
+        help="for tests: a limit on image sizes, below the device's (default: IMGCONV_MAX_IMAGE)"
     )
 
 
 def add_device_argument(parser: argparse.ArgumentParser) -> None:
     """--device, as `imgconv.cl.device.select` takes it."""
-    parser.add_argument("--device", help="index or part of the name (default: IMGCONV_DEVICE, else a GPU, else a CPU)")
+    parser.add_argument(
+        "--device",
+        help="index in imgconv devices, or part of the name (default: IMGCONV_DEVICE, else a GPU, else a CPU)"
+    )
 
 
 def add_precision_argument(parser: argparse.ArgumentParser) -> None:
-    """--precision, the file with the values that stay float."""
+    """--precision, the file with the values that stay fp32."""
     parser.add_argument(
-        "--precision", metavar="FILE", help="a file of imgconv tune --precision: which values are half"
+        "--precision", metavar="FILE",
+        help="choice of fp16 and fp32 for each value: a file from imgconv tune --precision"
     )
 
 
 def add_strict_argument(parser: argparse.ArgumentParser) -> None:
     """--strict, which refuses a model that needs the host."""
     parser.add_argument(
-        "--strict", action="store_true", help="refuse a model that needs the host to compute a part"
+        "--strict", action="store_true", help="reject a model if the host has to compute part of it"
     )
 
 
@@ -60,8 +70,8 @@ def add_target_argument(parser: argparse.ArgumentParser) -> None:
     """--target, descriptions of devices that need not be present."""
     parser.add_argument(
         "--target", action="append", default=[], metavar="FILE",
-        help="plan for the device described in this file, made by `imgconv devices --json` there, or for one of "
-        f"{', '.join(known_devices())}; several times for several devices",
+        help="plan for another device: a file written there by `imgconv devices --json`, or one of "
+        f"{', '.join(known_devices())}; repeat the option for several devices",
     )
 
 
@@ -85,14 +95,14 @@ def number(text: str) -> float:
 def count(text: str) -> int:
     """A whole number of at least 0."""
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least 0")
     return int(text)
 
 
 def positive(text: str) -> int:
     """A whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least 1")
     return int(text)
 
 
@@ -108,7 +118,7 @@ def read_shapes(pairs: Sequence[tuple[str, str]], declared: Declared) -> Shapes:
         try:
             sizes = tuple(int(part) for part in text.split(","))
         except ValueError:
-            raise InputError(f"--shape {name}={text}: sizes are whole numbers with commas between them") from None
+            raise InputError(f"--shape {name}={text}: sizes are integers separated by commas") from None
         dimensions = declared[name][1] if name in declared else None
         if dimensions is not None and len(dimensions) != len(sizes):
             raise InputError(f"--shape {name}={text}: input {name!r} is {shown(dimensions)}")
@@ -127,7 +137,8 @@ def read_sizes(pairs: Sequence[tuple[str, str]], declared: Declared) -> list[Sha
     most = max(counts.values(), default=1)
     odd = next((name for name, count in counts.items() if count not in (1, most)), None)
     if odd is not None:
-        raise InputError(f"--shape {odd} is given {counts[odd]} times, another {most} times: give one for each size")
+        given_counts = f"--shape {odd} is given {counts[odd]} times, another name {most} times"
+        raise InputError(f"{given_counts}: give each name once, or once per size")
     given: dict[str, list[str]] = {}
     for name, text in pairs:
         given.setdefault(name, []).append(text)
@@ -144,13 +155,13 @@ def check_sizes(declared: Declared, shapes: Shapes) -> None:
             sizes = [d if isinstance(d, int) else n for d, n in zip(dimensions or usual, usual, strict=True)]
             example = ",".join(map(str, sizes))
             raise InputError(
-                f"input {name!r} is {shown(dimensions)}: its size is not known; give it, as --shape {name}={example}"
+                f"input {name!r} is {shown(dimensions)}: its size is unknown; pass it, such as --shape {name}={example}"
             )
 
 
 def shown(dimensions: Sequence[int | str] | None) -> str:
     """Dimensions as text: [1, 3, height, ?]."""
-    return "of no stated shape" if dimensions is None else f"[{', '.join(str(d) or '?' for d in dimensions)}]"
+    return "of unknown shape" if dimensions is None else f"[{', '.join(str(d) or '?' for d in dimensions)}]"
 
 
 def add_picture_arguments(parser: argparse.ArgumentParser) -> None:
@@ -158,26 +169,33 @@ def add_picture_arguments(parser: argparse.ArgumentParser) -> None:
 
     What is not given is None: the model's description decides, then its head, then Preparation's default.
     """
-    before = parser.add_argument_group("preparing a picture")
+    before = parser.add_argument_group("preprocessing")
     before.add_argument(
         "--resize", choices=RESIZES,
-        help="stretch: fill the model's size (default); crop: cover it, keep the middle; letterbox: fit in, top left",
+        help="stretch: fill the model's size (default); crop: cover it and keep the centre; letterbox: fit the picture "
+        "into it, at the top left",
     )
     before.add_argument(
         "--crop", type=number, metavar="PART",
-        help="the fraction of each side that --resize crop keeps: 0.875 resizes to 256 and keeps 224 (default: 1)",
+        help="the fraction of each side that --resize crop keeps; 0.875 scales to 256 and keeps 224 (default: 1)",
     )
     before.add_argument(
         "--filter", choices=FILTERS,
-        help="antialias: average all pixels that fall into one, with a triangle (default); area: with equal weights; "
-        "bicubic: with a cubic; bilinear: the four nearest only, as OpenCV does",
+        help="antialias: average all source pixels that an output pixel covers, with triangle weights (default); area: "
+        "with equal weights; bicubic: with cubic weights; bilinear: interpolate between the four nearest, as OpenCV",
     )
-    before.add_argument("--pad", type=int, metavar="PIXEL", help="fills a letterbox (default: 114)")
-    before.add_argument("--order", choices=ORDERS, help="channels (default: rgb, or y, the luma, if there is one)")
-    before.add_argument("--scale", type=number, help="a number or a fraction: 1/255 (default: inferred, else 1)")
-    before.add_argument("--mean", type=numbers, metavar="MEAN", help="one value, or three: 104,117,123 (default: 0)")
-    before.add_argument("--std", type=numbers, metavar="STD", help="one value, or three (default: 1)")
+    before.add_argument(
+        "--pad", type=int, metavar="PIXEL", help="value of the pixels around a letterboxed picture (default: 114)"
+    )
+    before.add_argument(
+        "--order", choices=ORDERS, help="channel order (default: rgb; for a model with one channel y, the luma)"
+    )
+    before.add_argument("--scale", type=number, help="a number or a fraction such as 1/255 (default: inferred, else 1)")
+    before.add_argument(
+        "--mean", type=numbers, metavar="MEAN", help="one value, or one per channel, such as 104,117,123 (default: 0)"
+    )
+    before.add_argument("--std", type=numbers, metavar="STD", help="one value, or one per channel (default: 1)")
     before.add_argument(
         "--input", type=named, action="append", default=[], metavar="NAME=FILE.npy",
-        help="the array of another input, or its numbers, as --input threshold=0.5"
+        help="the value of an input other than the picture, from a file or as numbers, such as threshold=0.5"
     )

@@ -1,4 +1,4 @@
-"""imgconv bench: measure how fast a model runs, also over time, and how soon it gives the first result."""
+"""imgconv bench: measure the time of a run, frames per second, the time to the first result, and memory."""
 
 from __future__ import annotations
 
@@ -27,12 +27,15 @@ from imgconv.precision.inputs import synthetic_inputs
 from imgconv.precision.loss import relative_error
 
 DESCRIPTION = """\
-Measure a model after warming up: the time of a run from arrays to arrays, with percentiles; frames per second with
-several frames in flight, for --seconds, because phones slow down when they get hot; the time to the first result of a
-new process, cold (nothing compiled before) and warm; and memory.
+Measure a model after a warm-up:
 
-An input without a picture or an array gets synthetic values: from 0 to 1, with the spectrum of pictures. The times do
-not include the preparation of pictures: imgconv run prints its own rate."""
+  - the time of one run, from input arrays to output arrays, with percentiles;
+  - frames per second with several frames in flight, for --seconds, because phones slow down when they get hot;
+  - the time to the first result of a new process, both cold (nothing compiled before) and warm;
+  - memory.
+
+An input without a picture or an array gets synthetic values from 0 to 1 with the spectrum of natural pictures. The
+times do not include reading and preprocessing pictures; imgconv run prints a rate that includes them."""
 
 LATENCY_SECONDS = 2.0
 SETTINGS = "float16", "native_explog", "max_image", "precision", "strict"  # of load, that options have too
@@ -42,25 +45,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     add_precision_argument(parser)
     add_strict_argument(parser)
-    parser.add_argument("picture", metavar="PICTURE", nargs="?", help="any picture that Pillow reads")
+    parser.add_argument("picture", metavar="PICTURE", nargs="?", help="a picture file")
     parser.add_argument(
-        "--seconds", type=number, default=5.0, metavar="S", help="how long frames are in flight (default: 5)"
+        "--seconds", type=number, default=5.0, metavar="S",
+        help="duration of the measurement with several frames in flight (default: 5)"
     )
     parser.add_argument(
         "--depth", type=positive, default=DEPTH, metavar="N", help="frames in flight (default: %(default)s)"
     )
     parser.add_argument(
-        "--batch", type=positive, metavar="N", help="pictures in one run, if the model leaves their number open"
+        "--batch", type=positive, metavar="N", help="pictures per run, if the model's batch size is dynamic"
     )
-    parser.add_argument("--compare", choices=("onnxruntime",), help="measure this engine too, on the CPU")
-    parser.add_argument("--no-first", action="store_true", help="skip the first result, which needs new processes")
+    parser.add_argument("--compare", choices=("onnxruntime",), help="also measure this engine, on the CPU")
+    parser.add_argument("--no-first", action="store_true", help="do not measure the first result of a new process")
     add_picture_arguments(parser)
 
 
 def execute(options: argparse.Namespace) -> None:
     """Prints the figures. Raises what imgconv.load and Model.run raise, InputError, and Error."""
     if options.compare and is_container(options.model):
-        raise InputError(f"--compare {options.compare} needs the ONNX file, and {options.model!r} is compiled")
+        raise InputError(f"--compare {options.compare} needs an ONNX file, but {options.model!r} is a compiled file")
     with terminal.Progress(f"reading {options.model}") as progress:
         arrays, shapes = read_inputs(options)
         if options.batch:
@@ -92,7 +96,7 @@ def batch_shapes(declared: Declared, shapes: Shapes, batch: int) -> Shapes:
             rest = [] if isinstance(given, int) else [*given][1:]
             found[name] = (batch, *(each if isinstance(each, int) else sizes[each] for each in rest))
     if found == dict(shapes):
-        raise InputError(f"--batch {batch}: no input of the model leaves its batch open")
+        raise InputError(f"--batch {batch}: no input of the model has a dynamic batch size")
     return found
 
 
@@ -135,13 +139,14 @@ def print_figures(figures: dict[str, Any]) -> None:
     run, flight, memory = figures["run"], figures["sustained"], figures["memory"]
     name = Path(figures["model"]).name
     rate, batch = f"{flight['rate']:.1f} frames a second", figures["batch"]
+    unit = "frames" if batch == 1 else "runs"
     if batch > 1:
         rate = f"{batch} pictures in each of {flight['rate']:.1f} runs a second, {batch * flight['rate']:.1f} pictures"
     console.print(f"{name} on {figures['name']}: {run['median'] * 1e3:.1f} ms, {rate}", style="bold")
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_row("run", latency_as_text(run))
     table.add_row(
-        f"{flight['depth']} in flight", f"{flight['rate']:.1f} a second for {flight['seconds']:.1f} s: "
+        f"{flight['depth']} in flight", f"{flight['rate']:.1f} {unit} a second for {flight['seconds']:.1f} s: "
         f"{flight['first']:.1f} in the first quarter, {flight['last']:.1f} in the last",
     )
     if "first_result" in figures:
@@ -161,4 +166,4 @@ def print_figures(figures: dict[str, Any]) -> None:
 def latency_as_text(found: dict[str, Any]) -> str:
     """'8.1 ms; 90 % within 9.0, 99 % within 12.1, least 7.9 (240 runs)'. found: the fields of a Latency."""
     median, p90, p99, least = (f"{found[name] * 1e3:.1f}" for name in ("median", "p90", "p99", "least"))
-    return f"{median} ms; 90 % within {p90}, 99 % within {p99}, least {least} ({found['runs']} runs)"
+    return f"{median} ms; 90 % within {p90}, 99 % within {p99}, minimum {least} ({found['runs']} runs)"

@@ -1,4 +1,4 @@
-"""imgconv check: compare each launch of a model, or each form of kernel, with float64 on this device."""
+"""imgconv check: compare each launch of a model, or each kernel variant, with float64 on this device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from imgconv.checking.proving import Running, check_session
 from imgconv.checking.shrinking import smallest_failing
 from imgconv.cl.building.crashes import wrong_kernels_tried_again
 from imgconv.cl.device import DeviceInfo, open_device, select
-from imgconv.commands.arguments import add_device_argument, add_target_argument, named, read_shapes
+from imgconv.commands.arguments import (
+    FLOAT16_HELP, SHAPE_HELP, add_device_argument, add_target_argument, named, read_shapes,
+)
 from imgconv.commands.inputs import declared_of
 from imgconv.compiling.packings import Packings
 from imgconv.compiling.plan import Plan
@@ -40,13 +42,13 @@ from imgconv.stored.compiled_file import Sized, save_sizes
 from imgconv.version import VERSION
 
 DESCRIPTION = """\
-Run a model launch by launch on random inputs, and compare the results of each launch with float64 at some dozens of
-positions: right, wrong, or not covered. A compiled file needs neither onnx nor onnxruntime for this. If a launch is
-wrong, the exit status is 1, and --report FILE writes a report to send us.
+Run a model launch by launch on random inputs, and compare the result of each launch with a float64 reference at 12 to
+512 positions. The verdict is right, wrong, or not covered. If a launch is wrong, the exit status is 1; --report FILE
+writes a report to send to us. Checking a compiled file requires neither onnx nor onnxruntime.
 
-Without a model: every form of kernel at small sizes, for a minute at most, in float, then with FLOAT16=1 and 2 where
-the device supports it. --save writes a file of these kernels in float instead, which imgconv-run --check runs on a
-device without Python."""
+Without a model, check every kernel variant at small sizes for at most a minute: in fp32, then with FLOAT16=1 and 2 if
+the device supports them. --save writes these kernels, in fp32, to a file instead. imgconv-run FILE --check then checks
+them on a device without Python."""
 
 SECONDS = 60.0
 VERDICTS = ("right", "wrong", "not covered")
@@ -54,7 +56,7 @@ LAUNCHES = (
     Column("#"), Column("launch", text=True), Column("kernel", 2, text=True), Column("verdict"), Column("samples", 3),
     Column("why", 1, text=True),
 )
-FORMS = (Column("form of kernel", text=True), Column("FLOAT16"), Column("verdict"), Column("why", 1, text=True))
+FORMS = (Column("kernel variant", text=True), Column("FLOAT16"), Column("verdict"), Column("why", 1, text=True))
 
 
 @dataclass(frozen=True)
@@ -76,18 +78,17 @@ class Checked:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", nargs="?", help="an ONNX file, or one of imgconv compile")
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="an ONNX or compiled file")
     parser.add_argument(
-        "--shape", metavar="NAME=SIZES", type=named, action="append", default=[],
-        help="sizes of an input, as x=1,3,224,224, or of one symbolic dimension, as height=224",
+        "--shape", metavar="NAME=SIZES", type=named, action="append", default=[], help=SHAPE_HELP
     )
-    parser.add_argument("--save", metavar="FILE", help="write every form of kernel, for imgconv-run FILE --check")
+    parser.add_argument(
+        "--save", metavar="FILE", help="write every kernel variant to a file for imgconv-run FILE --check"
+    )
     add_target_argument(parser)
     add_device_argument(parser)
-    parser.add_argument(
-        "--float16", action=argparse.BooleanOptionalAction, help="keep textures in half precision (default: FLOAT16)"
-    )
-    parser.add_argument("--report", metavar="FILE", help="write a report of the wrong kernels, to send us")
+    parser.add_argument("--float16", action=argparse.BooleanOptionalAction, help=FLOAT16_HELP)
+    parser.add_argument("--report", metavar="FILE", help="write a report of the faulty kernels to send to us")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -120,20 +121,20 @@ def execute(options: argparse.Namespace) -> None:
     if wrong:
         advice = f"{options.report} has" if options.report else "--report FILE writes"
         said = f"{info.name}, driver {info.driver_version}: {wrong} launches are wrong"
-        raise DeviceError(f"{said}; {advice} what to send us")
+        raise DeviceError(f"{said}; {advice} the report to send to us")
 
 
 def save_forms(options: argparse.Namespace) -> None:
     """Writes every form of kernel as a compiled file for --target, by default for any device. Raises ConfigError."""
     if options.model or not options.save:
-        raise ConfigError("--save and --target are for a file of all forms of kernels: give --save FILE and no MODEL")
+        raise ConfigError("--save and --target write a file of all kernel variants: give --save FILE, and no MODEL")
     devices = [read_description(each) for each in options.target] or [read_description("generic")]
-    with terminal.Progress("planning every form of kernel"):
+    with terminal.Progress("planning every kernel variant"):
         graph, packings = run_passes(all_forms()), Packings()
         plans = plans_for(graph, Config(), devices, None, {}, packings)
         sized = Sized(graph, Config(), with_generic(plans, graph, Config(), {}, packings))
         save_sizes(options.save, [sized], "", None)
-    print(f"{options.save}: {len(plans[0].plan.launches)} launches; imgconv-run {options.save} --check tries them")
+    print(f"{options.save}: {len(plans[0].plan.launches)} launches; imgconv-run {options.save} --check checks them")
 
 
 def _model(options: argparse.Namespace, progress: terminal.Progress) -> tuple[DeviceInfo, list[Checked]]:
@@ -239,7 +240,7 @@ def print_launches(info: DeviceInfo, made: Checked) -> None:
     parts = len(made.plan.launches) - len(made.findings)
     console.print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()), style="bold")
     if parts:
-        console.print(f"{parts} more do a part of a launch's work, and are checked by its result")
+        console.print(f"{parts} more do part of a layer's work, and are checked through the launch that reads them")
 
 
 def _style(found: LaunchVerdict) -> str | None:
@@ -257,9 +258,9 @@ def print_forms(info: DeviceInfo, plans: Sequence[Checked], left: int) -> None:
         styles.append(_style(worst))
     print_table(console, FORMS, rows, styles=styles)
     right = sum(not each.wrong_launches for each in plans)
-    console.print(f"this driver computes {right} of {len(plans)} forms of kernels correctly", style="bold")
+    console.print(f"this driver computes {right} of {len(plans)} kernel variants correctly", style="bold")
     if left:
-        console.print(f"{left} were not tried, because they would take more than {SECONDS:g} s")
+        console.print(f"{left} were not checked, because the time limit of {SECONDS:g} s was reached")
 
 
 def report(info: DeviceInfo, plans: Iterable[Checked]) -> str:
@@ -285,7 +286,7 @@ def _of_launch(each: Checked, number: int, wrong: LaunchVerdict) -> Iterator[str
     yield ""
     yield f"{each.about}, FLOAT16={each.config.float16}, launch {number} {launch.name!r}: {launch.description}"
     yield f"kernel: {wrong.kernel}, global size {launch.source.global_size}, local size {launch.source.local_size}"
-    yield f"found: {wrong.text}" + ("; launched again it was right" if wrong.again else "")
+    yield f"found: {wrong.text}" + ("; the result of a second launch was right" if wrong.again else "")
     if launch.choice is not None:
         yield f"sizes: {launch.choice.problem}"
     for argument in launch.source.arguments:

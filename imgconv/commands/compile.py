@@ -1,4 +1,4 @@
-"""imgconv compile: write a model for one device to a file that loads at once."""
+"""imgconv compile: compile a model for one or several devices and write it to a file that loads without planning."""
 
 from __future__ import annotations
 
@@ -35,63 +35,72 @@ from imgconv.answers import MOST, AnswerStage, answer_stage, described
 
 SUFFIX = ".imgconv"
 ANSWERS = ("labels", "score", "overlap", "top", "most")  # options that are of answers
-WITHOUT = "without one, give --precision FILE, which imgconv tune --precision makes where there is a device"
+WITHOUT = "without a device, give --precision FILE, written by imgconv tune --precision on another machine"
 
 DESCRIPTION = """\
-Compile a model and write its plan, its packed weights and the driver's programs to one file, by default MODEL with the
-suffix .imgconv. imgconv.load, run, inspect and profile take that file as a model. On the same device and driver it
-loads without reading ONNX, planning, packing or compiling; any other device plans and compiles it again. --target plans
-for a device that is not present. This machine then needs no OpenCL driver, except for --float16, which measures which
-values can be half: on synthetic pictures within the time of a load, or to the end on those of --pictures, as imgconv
-tune --precision does.
+Compile a model and write its plan, its packed weights and, for this machine's device, the program binaries built by
+the driver to one file, by default MODEL with the suffix .imgconv. imgconv.load, run, inspect and profile accept this
+file as a model. On the same device and driver it loads without reading ONNX, planning, packing or compiling; on another
+device imgconv plans and compiles again.
 
-The file ends with a plan for any phone, that of --target generic: a device that is not among the targets takes the
-first plan whose limits it meets.
+--target compiles for a device that is not connected. This needs no OpenCL driver, except with --float16, which measures
+on a device of this machine which values can be stored as fp16: for a limited time on synthetic pictures or, with
+--pictures, without a time limit on the given pictures.
 
-With --picture the file takes a camera's frames: its input "picture" is an array of their bytes, and the device resizes,
-converts and normalises them. The settings are those of imgconv run: of the command line, MODEL.task.json and the head.
+The file also includes the plan of --target generic, which runs on any phone that meets its limits. A device that is not
+among the targets uses the first plan in the file whose limits it meets.
 
-With --task or --head the file gives answers: the device decodes the outputs and suppresses boxes. The answers are
-outputs of a fixed size: boxes in pixels of the frame, scores, classes and their count; classes and scores; a mask; or
-points."""
+With --picture, the file accepts camera frames: its input "picture" is an array of a frame's bytes, and the device
+resizes, converts and normalises the frame. The settings come from the command line, MODEL.task.json and the head, as in
+imgconv run.
+
+With --task or --head, the file returns decoded answers: the device decodes the outputs and suppresses overlapping
+boxes. The answers have fixed shapes. Depending on the task they are boxes (in pixels of the frame) with scores, classes
+and their number; classes with scores; a mask; points; a map; or an image."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser, compiled=False)
     add_precision_argument(parser)
     parser.add_argument(
-        "--pictures", nargs="+", default=[], metavar="PICTURE", help="measure on these what can be half (FLOAT16=1, 2)"
+        "--pictures", nargs="+", default=[], metavar="PICTURE", help="pictures on which --float16 measures"
     )
     add_picture_arguments(parser)
     parser.add_argument(
         "--picture", nargs=2, metavar=("FORMAT", "SIZE"),
-        help=f"put the preparation of such frames into the file: nv12 640x480; formats: {', '.join(FORMATS)}",
+        help=f"accept frames of this format and size, such as nv12 640x480; the formats are {', '.join(FORMATS)}",
     )
-    meaning = parser.add_argument_group("answers in place of outputs")
-    meaning.add_argument("--task", choices=TASKS, help="put the decoding of these answers into the file, for apps")
-    meaning.add_argument("--head", choices=HEADS, metavar="HEAD", help="the layout of the outputs: see imgconv run")
-    meaning.add_argument("--labels", metavar="FILE", help="names of the classes, one per line")
-    meaning.add_argument("--score", type=number, metavar="SCORE", help="the lowest score of a detection")
+    meaning = parser.add_argument_group("answers instead of outputs")
+    meaning.add_argument("--task", choices=TASKS, help="return the decoded answers of this task")
     meaning.add_argument(
-        "--overlap", "--iou", type=number, metavar="PART", help="the largest overlap of two detections"
+        "--head", choices=HEADS, metavar="HEAD", help="the layout of the outputs; imgconv run --help lists the heads"
     )
-    meaning.add_argument("--top", type=count, metavar="N", help="number of classes (default: 5)")
-    meaning.add_argument("--most", type=count, metavar="N", help=f"number of boxes (default: {MOST})")
-    parser.add_argument("--colors", choices=COLORS, help="the standard of a frame's colors (default: bt601)")
+    meaning.add_argument("--labels", metavar="FILE", help="class names, one per line")
+    meaning.add_argument("--score", type=number, metavar="SCORE", help="minimum score of a detection")
+    meaning.add_argument(
+        "--overlap", "--iou", type=number, metavar="PART", help="maximum intersection over union of two detections"
+    )
+    meaning.add_argument(
+        "--top", type=count, metavar="N", help="number of classes that a classifier returns (default: 5)"
+    )
+    meaning.add_argument("--most", type=count, metavar="N", help=f"maximum number of boxes (default: {MOST})")
+    parser.add_argument("--colors", choices=COLORS, help="color standard of the frame (default: bt601)")
     parser.add_argument(
         "--outputs", nargs="+", default=[], metavar="NAME",
-        help="cut the model at these tensors; any tensor will do",
+        help="cut the model at these tensors, which become its outputs",
     )
     parser.add_argument(
         "--state", type=named, action="append", default=[], metavar="OUTPUT=INPUT",
-        help="keep this output on the device as that input of the next run; zero at first",
+        help="keep this output on the device and use it as this input of the next run; in the first run the input is 0",
     )
     parser.add_argument(
-        "--player-only", action="store_true", help="leave out the graph, which only Python needs: load refuses the file"
+        "--player-only", action="store_true", help="leave out the graph; only the player, not Python, can load the file"
     )
     add_strict_argument(parser)
     add_target_argument(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", help=f"where to write (default: MODEL with {SUFFIX})")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help=f"file to write (default: MODEL with the suffix {SUFFIX})"
+    )
 
 
 def execute(options: argparse.Namespace) -> None:
@@ -119,7 +128,7 @@ def execute(options: argparse.Namespace) -> None:
     if frames:
         terminal.console().print(frames, soft_wrap=True)
     if refused:
-        about = f"imgconv runs it; libimgconv, the player for apps, does not: {refused}"
+        about = f"Python can run this file; the native player cannot: {refused}"
         terminal.console().print(about, soft_wrap=True)
 
 
@@ -132,7 +141,7 @@ def _write(
     declared = declared_inputs(options.model, options.outputs)
     shapes, *sizes = read_sizes(options.shape, declared)
     if options.picture and sizes:
-        raise ConfigError("--picture makes a file of one size: give each --shape once")
+        raise ConfigError("a file with --picture has one size: give each --shape once")
     for each in (shapes, *sizes) if not options.picture else ():
         check_sizes(declared, each)
     settings = Settings(
@@ -141,24 +150,24 @@ def _write(
     )
     if options.pictures:
         if options.precision:
-            raise ConfigError("--precision gives what --pictures measures: give one of them")
+            raise ConfigError("--precision FILE contains the result that --pictures would measure: give only one")
         if options.outputs:
-            raise ConfigError("--pictures measures the whole model: with --outputs leave it out, or cut the ONNX file")
+            raise ConfigError("--pictures measures the whole model: leave out --outputs, and cut the ONNX file instead")
         _, _, file, _ = chosen_precision(options, BOUND, progress)
         settings = replace(settings, precision=file, float16=None)
     config, precision = read_settings(settings)
     states = dict(options.state)
     stage, description = None, description_beside(options.model)
     if options.colors and not options.picture:
-        raise ConfigError("--colors describes the frames of --picture: give both")
+        raise ConfigError("--colors applies only to frames: also give --picture")
     if options.picture:
         stage, shapes, description = read_frames(options, declared, shapes)
     answers, asked = None, [name for name in ANSWERS if getattr(options, name) is not None]
     if asked and not (options.task or options.head):
-        raise ConfigError(f"--{asked[0]} is for the answers of --task or --head: give one of these too")
+        raise ConfigError(f"--{asked[0]} applies only to decoded answers: also give --task or --head")
     if options.task or options.head:
         if states:
-            raise ConfigError("--state names outputs, which --task and --head replace by answers")
+            raise ConfigError("--state names outputs of the model, but --task and --head replace these with answers")
         answers, description = read_answers(options, declared, shapes, stage, description)
     if devices and (precision or not config.float16):
         save_for_devices(
@@ -173,7 +182,8 @@ def _write(
     except DeviceError as error:
         if not devices:
             raise
-        raise DeviceError(f"{error}\nWith --float16 a device here measures what can be half; {WITHOUT}") from error
+        remedy = f"--float16 measures on a device of this machine which values can be fp16; {WITHOUT}"
+        raise DeviceError(f"{error}\n{remedy}") from error
     (model.stream(states) if states else model).save(path, devices, sizes, True, options.player_only)
     return model.device
 
@@ -236,5 +246,5 @@ def read_size(text: str) -> Size:
     """Width and height of WIDTHxHEIGHT. Raises InputError."""
     width, _, height = text.partition("x")
     if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
-        raise InputError(f"--picture {text}: a frame's size is one word, WIDTHxHEIGHT, such as 480x640")
+        raise InputError(f"--picture {text}: the size of a frame is WIDTHxHEIGHT, such as 480x640")
     return int(width), int(height)

@@ -1,4 +1,4 @@
-"""imgconv completion: print what a shell needs to complete the commands, options and files."""
+"""imgconv completion: print a completion script for a shell."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SHELLS = ("bash", "zsh", "fish")
 FILES = ("FILE", "MODEL", "PICTURE")  # in the name that an argument has in the help
 
 DESCRIPTION = """\
-Print the completion of imgconv's commands, options and files for a shell. To install it:
+Print a completion script for a shell, which completes imgconv's commands, options and files. To install it:
 
     imgconv completion bash > ~/.local/share/bash-completion/completions/imgconv
     imgconv completion zsh > ~/.zfunc/_imgconv            # ~/.zfunc is in $fpath

@@ -16,12 +16,12 @@ from imgconv.reports import terminal
 
 DESCRIPTION = """\
 List every OpenCL device with the features that imgconv uses; * marks the default. Then list the drivers: where each was
-found and, if it gives no devices, why."""
+found and, if it has no devices, the reason."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--device", help="show this device alone: an index or part of the name")
+    parser.add_argument("--device", help="show only this device: its index or part of its name")
 
 
 def execute(options: argparse.Namespace) -> None:
@@ -86,7 +86,7 @@ def describe(device: DeviceInfo) -> list[tuple[str, object]]:
         *compiled_for,
         ("image limit", image),
         ("RGBA read + write", ", ".join(formats) or f"none: imgconv cannot {problem}"),
-        ("images a kernel", f"{device.max_read_images} read, {device.max_write_images} written"),
+        ("images per kernel", f"{device.max_read_images} read, {device.max_write_images} written"),
         ("fp16 arithmetic", _yes(device.fp16_arithmetic)),
         ("work group", f"{device.max_work_group_size} work items, at most {sizes}"),
         ("compute units", device.compute_units),

@@ -51,7 +51,7 @@ def list_drivers(found: Iterable[str]) -> tuple[Driver, ...]:
             drivers.append(_unregistered(library, chosen[0] if chosen else None, present))
     for library in added_by_user():
         if Path(library).name not in known | {Path(each.library).name for each in drivers if each.platforms}:
-            problem = f"only Khronos's loader reads {ADDED}: write its path into a file /etc/OpenCL/vendors/NAME.icd"
+            problem = f"only the Khronos loader reads {ADDED}: write the path into a file /etc/OpenCL/vendors/NAME.icd"
             drivers.append(Driver(library, ADDED, (), problem))
     return tuple(drivers)
 
@@ -60,7 +60,7 @@ def _unregistered(library: str, chosen: str | None, found: frozenset[str]) -> Dr
     by = "the system's libraries" if library == NVIDIA_DRIVER else "pip's package intel-opencl-rt"
     if chosen is None:
         return _looked_at(library, by, found)
-    return Driver(library, by, (), f"not looked for, because {chosen} names the drivers: unset it")
+    return Driver(library, by, (), f"not searched for, because {chosen} is set: unset it")
 
 
 def _looked_at(library: str, by: str, found: frozenset[str]) -> Driver:
@@ -73,7 +73,7 @@ def _looked_at(library: str, by: str, found: frozenset[str]) -> Driver:
         return Driver(library, by, (), f"cannot be loaded: {error}")
     missing = [name for name in platforms if name not in found]
     if not platforms:
-        return Driver(library, by, (), "offers no platform: it finds no device of its kind, or may not open it")
+        return Driver(library, by, (), "has no platform: it found no device, or may not open it")
     problems = [f"{name} has no device{HINTS.get(name, '')}" for name in missing]
     problems += filter(None, [path_problem(library)])
     return Driver(library, by, platforms, "; ".join(problems))

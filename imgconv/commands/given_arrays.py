@@ -55,9 +55,9 @@ def read_array(path: str) -> Array:
     except OSError as error:
         raise InputError(f"cannot read {path!r}: {error.strerror or error}") from error
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path!r} is not a whole .npy file of numbers: {_reason(error)}") from error
+        raise InputError(f"{path!r} is not a valid .npy file of numbers: {_reason(error)}") from error
     if not isinstance(array, numpy.ndarray):
-        raise InputError(f"{path!r} holds several arrays; a .npy file holds one")
+        raise InputError(f"{path!r} contains several arrays; expected a .npy file, which contains one")
     return array
 
 
@@ -67,15 +67,15 @@ def read_case(path: str) -> dict[str, Array]:
         check_regular(path)
         archive = numpy.load(path, allow_pickle=False)
         if isinstance(archive, numpy.ndarray):
-            raise ValueError("it holds one array, without a name")
+            raise ValueError("it contains one array without a name")
         with archive:
             return {name.removeprefix("in:"): archive[name] for name in archive.files if not name.startswith("out:")}
     except OSError as error:
         raise InputError(f"cannot read {path!r}: {error.strerror or error}") from error
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path!r} is not a whole .npz file of arrays: {_reason(error)}") from error
+        raise InputError(f"{path!r} is not a valid .npz file of arrays: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:
     """Returns the reason of numpy's error, without its advice to load the file as a pickle, which could run code."""
-    return "it has another format, or holds Python objects" if "pickle" in str(error) else str(error)
+    return "it has another format, or contains Python objects" if "pickle" in str(error) else str(error)

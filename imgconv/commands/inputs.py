@@ -168,7 +168,7 @@ def read_cases(options: argparse.Namespace, case: str | None = None) -> tuple[li
             given = prepared_as_run(options, given, picture.size)
         arrays, found = given.with_picture(picture)
         if cases and found != shapes:
-            raise InputError(f"{path!r} has another size than {options.pictures[0]!r}: choose one with --shape")
+            raise InputError(f"{path!r} and {options.pictures[0]!r} differ in size: choose a size with --shape")
         cases, shapes = [*cases, arrays], found
     return cases, shapes
 
@@ -225,22 +225,22 @@ def find_target(declared: Declared, shapes: Shapes, arrays: Arrays) -> PictureIn
     if len(found) == 1:
         return found[0]
     listed = ", ".join(f"{name} {shown(dimensions)}" for name, (_, dimensions) in declared.items())
-    problem = "several inputs could take the picture" if found else "no input takes one picture of 1 or 3 channels"
+    problem = "several inputs could be the picture" if found else "no input is one picture with 1 or 3 channels"
     ranked = {name: dims for name, (_, dims) in declared.items() if dims is None or len(dims) == 4}
     also = ""
     if not found and any(not is_fixed(dims) for dims in ranked.values()):
         also = " If the picture's is another one, give its size, as --shape NAME=1,3,HEIGHT,WIDTH."
     batches = [name for name, dims in ranked.items() if picture_inputs({name: ("float32", [1, *(dims or ())[1:]])}, {})]
     if not found and batches:
-        also = f" {batches[0]!r} takes several pictures at once: export the model with a batch of 1."
-    raise InputError(f"{problem}: {listed}; give the others as arrays, with --input NAME=FILE.npy.{also}".rstrip("."))
+        also = f" {batches[0]!r} has a batch size above 1: export the model with batch size 1."
+    raise InputError(f"{problem}: {listed}; pass the inputs as arrays, with --input NAME=FILE.npy.{also}".rstrip("."))
 
 
 def frame_target(options: argparse.Namespace, description: Description) -> PictureInput:
     """The network's input that a file makes of frames by itself. Raises InputError for options that it fixed."""
     asked = [name for name in ASKED if getattr(options, name) is not None]
     if asked:
-        raise InputError(f"--{asked[0]}: {options.model!r} prepares pictures as it was compiled to: compile it again")
+        raise InputError(f"--{asked[0]}: {options.model!r} contains its preprocessing: set it in imgconv compile")
     width, height = description.picture["model"]
     return PictureInput(PICTURE, "float32", (1, 1 if description.preparation.get("order") == "y" else 3, height, width))
 

@@ -1,4 +1,4 @@
-"""imgconv inspect: show a model's graph and every launch of its plan."""
+"""imgconv inspect: show the launches, the memory and the graph of a model, without running it."""
 
 from __future__ import annotations
 
@@ -31,24 +31,25 @@ from imgconv.runtime.host_fallback import boundary_bytes, strict_error
 from imgconv.stored.tuning import open_beside
 
 DESCRIPTION = """\
-Show what would run on the device: every launch with its fused operations, its ONNX nodes, the texture it writes and its
-multiply-adds, and the totals; with --graph the graph after the passes. Nothing is compiled or run, except with
---float16, which measures on the model which textures must stay float. A table that is wider than the terminal, or than
-200 columns in a file or a pipe, loses its least important columns; --all shows them.
+Show the launches that would run on the device: each with its fused operations, ONNX nodes, output texture and
+multiply-adds. Then print totals. Nothing is compiled or run, except with --float16, which runs the model to measure
+which textures must stay fp32. If the table is wider than the terminal (or than 200 columns, in a file or pipe), it
+omits the least important columns; --all shows every column.
 
-For a compiled file, and for a model with --target, every plan is shown: its device, its memory, its share of half, and
-the time that the cost model predicts. That needs no device; --all shows the launches of each plan too. --device shows
-the plan that this device would run."""
+For a compiled file, and for a model with --target, list every plan: its device, its memory, the fraction of its values
+stored as fp16, and the time that the cost model predicts. This needs no device. --all also shows the launches of each
+plan; --device shows the plan that the given device would use."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
-    parser.add_argument("--all", action="store_true", help="every column")
+    parser.add_argument("--all", action="store_true", help="show every column")
     parser.add_argument("--graph", action="store_true", help="also print the graph after the passes")
     add_strict_argument(parser)
     add_target_argument(parser)
     parser.add_argument(
-        "--why", action="store_true", help="also print what is recomputed, and why each specialisation was chosen"
+        "--why", action="store_true",
+        help="also print which operations are computed twice, and the reason for each specialisation"
     )
 
 
@@ -81,7 +82,7 @@ def _show_plans(options: argparse.Namespace, config: Config) -> None:
     """Prints every plan of a compiled file, or of a model for each --target. Opens no device."""
     if is_container(options.model):
         if options.target:
-            raise ConfigError(f"{options.model!r} is compiled: its plans are fixed")
+            raise ConfigError(f"{options.model!r} is a compiled file: its plans are fixed")
         found = read_plans(options.model)
     else:
         with terminal.Progress(f"reading {options.model}"):
@@ -149,7 +150,7 @@ def choices(plan: Plan) -> dict[str, str]:
 def print_reasons(reasons: Mapping[str, str], choices: Mapping[str, str]) -> None:
     """Prints which values are recomputed or stored, with costs, and the specialisations with their costs."""
     console = terminal.console()
-    console.print(f"\nrecomputed or kept, where a launch counts as {LAUNCH} texel reads")
+    console.print(f"\nrecomputed or stored; an additional launch counts as {LAUNCH} texel reads")
     for value, reason in reasons.items():
         terminal.print_at(console, 2, f"{value}: {reason}", under=6)
     console.print("\nspecialisations")
@@ -159,7 +160,7 @@ def print_reasons(reasons: Mapping[str, str], choices: Mapping[str, str]) -> Non
 
 LAUNCHES = (
     Column("#"), Column("kind", 6, text=True), Column("writes", text=True),
-    Column("operation, and what is fused into it", text=True), Column("sums", 1, text=True),
+    Column("operation, with fused operations", text=True), Column("sums", 1, text=True),
     Column("M multiply-adds", 2), Column("kB", 3),
     Column("texture", 4, text=True), Column("from ONNX nodes", 5, text=True), Column("kernel", 1, text=True),
 )
@@ -205,7 +206,7 @@ def print_boundary(partition: HostPartition, plan: Plan) -> None:
     boundary = boundary_bytes(partition, plan)
     listed = ", ".join(f"{name} {count / 1e3:.1f}" for name, count in boundary.items())
     subgraphs = sum(map(is_subgraph, partition.graph.nodes))
-    again = f", {subgraphs} of them subgraphs that go to the device again" if subgraphs else ""
+    again = f", {subgraphs} of them subgraphs that run on the device" if subgraphs else ""
     terminal.console().print(
         f"{len(partition.graph.nodes)} nodes on the host{again}; {sum(boundary.values()) / 1e3:.1f} kB come from the "
         f"device"
@@ -215,9 +216,9 @@ def print_boundary(partition: HostPartition, plan: Plan) -> None:
 
 def _cells(launch: Launch, why_float: str, sums: str) -> tuple[str, ...]:
     operation = launch.description
-    operation += " sums in half" if launch.sums_in_half else ""
+    operation += ", accumulates in fp16" if launch.sums_in_half else ""
     operation += f" because {launch.reason}" if launch.reason else ""
-    operation += f", float: {why_float}" if why_float else ""
+    operation += f", fp32: {why_float}" if why_float else ""
     multiply_adds = f"{launch.multiply_adds / 1e6:.2f}" if launch.multiply_adds else ""
     written, kind = launch.writes, "" if launch.kind == "compute" else launch.kind
     return (

@@ -30,7 +30,7 @@ from imgconv.stored.tuning import open_beside
 
 PLANS = (
     Column("#"), Column("device", text=True), Column("launches"), Column("M multiply-adds", 4), Column("MB"),
-    Column("weights", 2), Column("activations", 2), Column("states", 3), Column("half", 1), Column("predicted ms"),
+    Column("weights", 2), Column("activations", 2), Column("states", 3), Column("fp16", 1), Column("predicted ms"),
     Column("programs", 5, text=True),
 )
 
@@ -88,7 +88,7 @@ def make_plans(options: argparse.Namespace, config: Config) -> list[Plans]:
     """
     if config.storage != FLOAT32:
         raise ConfigError(
-            "what can be half is measured on a device: give --target to imgconv compile --float16, and inspect its file"
+            "which values can be fp16 is measured on a device: use imgconv compile --float16 --target, then inspect"
         )
     declared = declared_of(options.model)
     sizes = read_sizes(options.shape, declared)
@@ -145,7 +145,7 @@ def print_plans(model: str, found: Plans) -> None:
     if partition:
         lines.append(f"{'host':8} {len(partition.graph.nodes)} nodes, from {partition.node!r} on: {partition.reason}")
     if file.get("refused_by_player"):
-        lines.append(f"{'player':8} refuses it: {file['refused_by_player']}")
+        lines.append(f"{'player':8} rejects it: {file['refused_by_player']}")
     for line in (*lines, ""):
         console.print(line, soft_wrap=True)
     rows = [(str(number), *_cells(each, found.half_share(each.plan))) for number, each in enumerate(found.plans)]

@@ -40,7 +40,7 @@ class Journal:
         """Removes what follows the last whole line, if it is the beginning of a line of this model."""
         usual = self._head.encode()
         if not (rest.startswith(usual) or usual.startswith(rest)):
-            raise InputError(f"the end of {self._path!r} is not a result of imgconv run: choose another file")
+            raise InputError(f"{self._path!r} does not end with a result of imgconv run: choose another file")
         self._file.truncate(start)
 
     def _read(self, number: int, line: bytes) -> dict[str, Any]:

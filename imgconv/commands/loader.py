@@ -278,7 +278,8 @@ class Loader:
         except (EOFError, OSError) as error:
             place = self._connections.index(connection)
             had = ", ".join(item.name for number, item in self._given.items() if number // PREFETCH == place)
-            raise Error(f"of {had} one was not read: {exit_reason(self._processes[connection])}") from error
+            reason = exit_reason(self._processes[connection])
+            raise Error(f"the worker that had {had} failed: {reason}") from error
         if isinstance(reply, Error):
             raise reply
         number, found = reply

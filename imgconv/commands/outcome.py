@@ -148,8 +148,8 @@ def as_lines(outcome: Outcome) -> Iterator[tuple[str, str]]:
             yield f"    {line}".rstrip(), ""
         problem = _problem(array, answer)
         if problem:
-            task = ". If it is not an image, give --task segment, text or depth" if isinstance(answer, Picture) else ""
-            pixels = ". If the model takes other pixels, give --scale, --mean, --std"
+            task = ". If it is not an image, pass --task segment, text or depth" if isinstance(answer, Picture) else ""
+            pixels = ". If the model expects other pixel values, set --scale, --mean and --std"
             yield f"    {problem}{task}{pixels}" if outcome.picture else f"    {problem}", "red"
         if name in outcome.files:
             yield f"    written to {outcome.files[name]}", ""

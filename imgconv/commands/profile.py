@@ -21,14 +21,18 @@ from imgconv.reports.trace import trace
 from imgconv.precision.inputs import synthetic_inputs
 
 DESCRIPTION = """\
-Time each launch with the driver's events, and show the slowest: time (the median of the runs) and share, multiply-adds,
-the bytes that must move (each value read, once, and the value written), and the fraction of the device's peak. That
-fraction is the larger of rate / peak rate and bandwidth / peak bandwidth. The peaks are measured before and after, by a
-multiply-add kernel and a copy that no cache holds. The fraction may be ">110%" where a cache holds the textures, or
-where Winograd needs fewer multiply-adds. A figure that varies by more than 10 % between runs, or between the two peak
-measurements, is printed as a range.
+Time each launch with OpenCL events, and show the slowest launches. For each launch the table shows
 
-An input without a picture or an array gets synthetic values: from 0 to 1, with the spectrum of pictures."""
+  - its time, the median of the runs, and its share of the total;
+  - multiply-adds, and the bytes that it must move: each input value once, and each output value once;
+  - the fraction of the device's peak: the larger of arithmetic rate / peak rate and bandwidth / peak bandwidth.
+
+Both peaks are measured before and after the runs, with a multiply-add kernel and with a copy larger than any cache. The
+fraction can exceed 100 % (printed as ">110%") if a cache holds the textures, or if a Winograd kernel does fewer
+multiply-adds than the direct convolution that is counted. A figure that varies by more than 10 % between runs, or
+between the two peak measurements, is printed as a range.
+
+An input without a picture or an array gets synthetic values from 0 to 1 with the spectrum of natural pictures."""
 
 REPEAT = 10
 
@@ -37,13 +41,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     add_precision_argument(parser)
     add_strict_argument(parser)
-    parser.add_argument("picture", metavar="PICTURE", nargs="?", help="any picture that Pillow reads")
+    parser.add_argument("picture", metavar="PICTURE", nargs="?", help="a picture file")
     parser.add_argument(
-        "--repeat", type=positive, default=REPEAT, metavar="N", help="timed runs (default: %(default)s)"
+        "--repeat", type=positive, default=REPEAT, metavar="N", help="number of timed runs (default: %(default)s)"
     )
-    parser.add_argument("--all", action="store_true", help="every launch in its order, and every column")
-    parser.add_argument("--trace", metavar="FILE", help="write one run for Perfetto and chrome://tracing")
-    parser.add_argument("--html", metavar="FILE", help="write a page with timeline, roofline, graph and textures")
+    parser.add_argument("--all", action="store_true", help="show every launch, in order of execution, and every column")
+    parser.add_argument("--trace", metavar="FILE", help="write a trace of one run for Perfetto and chrome://tracing")
+    parser.add_argument(
+        "--html", metavar="FILE",
+        help="write an HTML page with a timeline, a roofline, the graph and the texture memory"
+    )
     add_picture_arguments(parser)
 
 
@@ -129,7 +136,7 @@ def print_host(host: HostProfile) -> None:
 SLOWEST = 10
 LAUNCHES = (
     Column("#"), Column("writes", text=True), Column("ms"), Column("share", 1), Column("of peak", 2),
-    Column("bound by", 3, text=True), Column("operation, and what is fused into it", 4, text=True),
+    Column("bound by", 3, text=True), Column("operation, with fused operations", 4, text=True),
     Column("M multiply-adds", 6), Column("kB", 7), Column("GFLOP/s", 5), Column("GB/s", 5),
     Column("from ONNX nodes", 8, text=True),
 )
@@ -160,8 +167,8 @@ def totals_as_text(profile: Profile) -> list[str]:
         f"{of['launches']} launches take {of['seconds'] * 1e3:.3f} ms: {of['multiply_adds'] / 1e6:.1f} M multiply-adds "
         f"at {2 * of['multiply_adds'] / seconds / 1e9:.2f} GFLOP/s, {of['bytes'] / 1e6:.2f} MB at "
         f"{of['bytes'] / seconds / 1e9:.2f} GB/s, {percent(profile.of_peak, profile.peak_range)} of peak",
-        f"a run takes {of['timeline_seconds'] * 1e3:.3f} ms from the first launch to the last with events, "
-        f"{of['wall_seconds'] * 1e3:.3f} ms from arrays to arrays without",
+        f"a run takes {of['timeline_seconds'] * 1e3:.3f} ms from the first launch to the last (with events), "
+        f"{of['wall_seconds'] * 1e3:.3f} ms from input to output arrays (without)",
         f"peaks measured: {peaks.operations / 1e9:.1f} GFLOP/s, {peaks.bytes / 1e9:.2f} GB/s",
         f"weights {of['weight_bytes'] / 1e6:.2f} MB, activations {of['activation_bytes'] / 1e6:.2f} MB in "
         f"{of['activation_places']}; at most {of['live_bytes'] / 1e6:.2f} MB are live at once",

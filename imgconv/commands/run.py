@@ -1,4 +1,4 @@
-"""imgconv run: run a model on pictures, videos, cameras or arrays."""
+"""imgconv run: run a model on pictures, videos, cameras or arrays, and print the results."""
 
 from __future__ import annotations
 
@@ -31,29 +31,30 @@ from imgconv.reports.counting import Counting, summary
 from imgconv.tasks import HEADS, TASKS, Description, coco_json, read_labels
 
 DESCRIPTION = """\
-Run a model on each picture and print what it shows: classes, boxes, masks, keypoints, text, depth or an image.
+Run a model on each picture and print the result: classes, boxes, masks, keypoints, text, depth or an image.
 
 PICTURE is a file, a folder, a pattern such as 'photos/*.jpg', a video, a camera such as /dev/video0, an address such as
-rtsp://host/stream, or - for a picture on standard input. Videos need PyAV: pip install 'imgconv[video]'.
+rtsp://host/stream, or - for a picture on standard input. Videos and cameras need PyAV: pip install 'imgconv[video]'.
 
-A picture becomes the model's input as x = (pixel * scale - mean) / std, with pixels from 0 to 255, resized to the size
-that the model takes. If the model leaves its size open, the first picture sets it, and later ones are letterboxed;
---shape sets another size.
+Each picture is resized to the model's input size. Each pixel, from 0 to 255, then becomes
+x = (pixel * scale - mean) / std. If the input size is dynamic, the first picture sets it, and later pictures are
+letterboxed; --shape sets another size.
 
-The task is inferred from the shapes of the outputs if they are unambiguous. Otherwise give --task and --head, or a file
-with the model's name and the suffix .task.json, such as {"task": "detect", "head": "yolox", "labels": "labels.txt",
-"preparation": {"resize": "letterbox"}}. Heads of each task:
+imgconv infers the task from the output shapes if they are unambiguous. Otherwise pass --task and --head, or write a
+JSON file with the model's name and the suffix .task.json, such as {"task": "detect", "head": "yolox", "labels":
+"labels.txt", "preparation": {"resize": "letterbox"}}. The heads of each task are:
 """ + "\n".join(
     f"  {task}: " + ", ".join(name for name, head in HEADS.items() if head.task == task) for task in TASKS
 ) + """
 
-An image network takes a picture of another size than its own in overlapping tiles, unless --resize is given. Black and
-white are 0 and 255 in an output image of bytes, and in one of floats whose largest value is above 4; otherwise they are
-0 and 1. With --order y the colors of the picture are enlarged with bicubic interpolation.
+If the output is an image, a picture whose size differs from the network's is processed in overlapping tiles, unless
+--resize is given. The values of an output image range from 0 (black) to 255 (white) if they are uint8, or if their
+maximum is above 4; otherwise from 0 to 1. With --order y the network processes only the luma, and the picture's colors
+are enlarged with bicubic interpolation.
 
 With several pictures, --output out.png writes out-1.png, out-2.png ..., and --output boxes/ uses the pictures' names;
-frames of videos are numbered from 000000. If a picture cannot be read, the error names it, the run goes on, and the
-exit status is 1."""
+video frames are numbered from 000000. If a picture cannot be read, an error message names it, the run continues with
+the other pictures, and the exit status is 1."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,37 +64,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pictures", metavar="PICTURE", nargs="*", help="a picture, folder, pattern, video, camera or -")
     add_picture_arguments(parser)
     parser.add_argument(
-        "--devices", metavar="all|0,1", help="several devices at once, a process each; results come as they are done"
+        "--devices", metavar="all|0,1",
+        help="use several devices at once, with one process each; results are in order of completion"
     )
     parser.add_argument(
-        "--every", type=positive, default=1, metavar="N", help="take every Nth frame of videos and cameras (default: 1)"
+        "--every", type=positive, default=1, metavar="N",
+        help="process every Nth frame of videos and cameras (default: 1)"
     )
     parser.add_argument(
         "--tile", type=count, nargs="?", const=-1, metavar="OVERLAP",
-        help="run the picture in tiles of the model's size that overlap by this many pixels (default: an eighth)",
+        help="process the picture in tiles of the model's input size that overlap by this many pixels (default: an "
+        "eighth "
+        "of the tile's side, at least 32)",
     )
-    meaning = parser.add_argument_group("what the outputs mean")
-    meaning.add_argument("--task", choices=TASKS, help="what the model is for (default: inferred from the outputs)")
-    meaning.add_argument("--head", choices=HEADS, metavar="HEAD", help="the layout of the outputs: see above")
-    meaning.add_argument("--labels", metavar="FILE", help="names of the classes, one per line")
-    meaning.add_argument("--top", type=count, metavar="N", help="classes to print (default: 5)")
-    meaning.add_argument("--score", type=number, metavar="SCORE", help="the lowest score of a detection")
+    meaning = parser.add_argument_group("meaning of the outputs")
     meaning.add_argument(
-        "--overlap", "--iou", type=number, metavar="PART", help="the largest overlap of two detections"
+        "--task", choices=TASKS, help="the purpose of the model (default: inferred from the output shapes)"
+    )
+    meaning.add_argument("--head", choices=HEADS, metavar="HEAD", help="the layout of the outputs; see the list above")
+    meaning.add_argument("--labels", metavar="FILE", help="class names, one per line")
+    meaning.add_argument("--top", type=count, metavar="N", help="number of classes to print (default: 5)")
+    meaning.add_argument("--score", type=number, metavar="SCORE", help="minimum score of a detection")
+    meaning.add_argument(
+        "--overlap", "--iou", type=number, metavar="PART", help="maximum intersection over union of two detections"
     )
     meaning.add_argument(
-        "--recognizer", metavar="MODEL", help="a model that reads the lines which --task text finds, such as PP-OCR's"
+        "--recognizer", metavar="MODEL",
+        help="a model that reads the text lines found with --task text, such as PP-OCR's"
     )
     after = parser.add_argument_group("results")
     after.add_argument(
         "--output", metavar="FILE.png",
-        help="where to write the drawing or the output image; FILE.mp4: a video of all of them"
+        help="write the drawing or the output image to this file; FILE.mp4: write one video of all drawings"
     )
-    after.add_argument("--save", metavar="FILE.npz", help="where to write the arrays of all outputs")
+    after.add_argument("--save", metavar="FILE.npz", help="write the arrays of all outputs to this file")
     after.add_argument(
-        "--jsonl", metavar="FILE", help="append a line for each picture as it is done; skip pictures that have one"
+        "--jsonl", metavar="FILE",
+        help="append a line of JSON for each finished picture; skip pictures that already have a line"
     )
-    after.add_argument("--coco", metavar="FILE", help="write the detections of all pictures as COCO's JSON")
+    after.add_argument("--coco", metavar="FILE", help="write the detections of all pictures as COCO JSON")
 
 
 @dataclass
@@ -152,11 +161,11 @@ def read_command_line(options: argparse.Namespace) -> CommandLine:
     """Reads all small inputs, so that mistakes are found before compiling. Raises ModelError, InputError."""
     check_folder(options.output, options.save, options.jsonl, options.coco)
     if options.devices and (options.device or not options.pictures):
-        raise InputError("--devices hands out pictures: " + ("leave out --device" if options.device else "give some"))
+        raise InputError("--devices distributes pictures: " + ("leave out --device" if options.device else "give some"))
     if options.output and is_video_file(options.output):
         check_writable(options.output)
         if options.devices:
-            raise InputError("--devices gives results as they are done, not in the order of a video: leave it out")
+            raise InputError("with --devices, results are not in the order of the video: leave --devices out")
     options.pictures = expanded(options.pictures)
     given = parse_inputs(options)
     check_complete(options, given)
@@ -236,7 +245,7 @@ def print_head(line: CommandLine, head: DeviceSummary, is_first: bool) -> None:
     """Prints the time of a run; once, how pictures are prepared, and the options to give if the task is unknown."""
     if is_first and len(line.paths) > 1 and line.given.target and line.given.target.is_open:
         size, name = "x".join(map(str, head.size)), line.given.target.name
-        what = f"the model takes any size, and all pictures as {size}, after the first one"
+        what = f"the input size is dynamic; all pictures are resized to {size}, the size of the first picture"
         print(f"imgconv: {what}; --shape {name}=1,3,HEIGHT,WIDTH chooses another", file=sys.stderr)
     if not line.options.json:
         terminal.say(f"{line.options.model}: {head.seconds * 1e3:.1f} ms a run on {head.name}", style="bold")
@@ -245,7 +254,7 @@ def print_head(line: CommandLine, head: DeviceSummary, is_first: bool) -> None:
     if is_first and line.paths and head.possible_tasks:
         also = " and --head, see imgconv run --help" if "detect" in head.possible_tasks else ""
         what = f"give --task {'|'.join(head.possible_tasks)}{also}"
-        print(f"imgconv: the outputs do not show the task: {what}", file=sys.stderr)
+        print(f"imgconv: the output shapes do not show the task: {what}", file=sys.stderr)
 
 
 def report(result: PrintableResult, several: bool, state: RunState) -> None:

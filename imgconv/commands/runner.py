@@ -129,7 +129,7 @@ def raising(error: InputError) -> Image.Image:
 
 def _unknown_task(outputs: Iterable[str]) -> InputError:
     """Returns the error of --output for outputs whose meaning is not known."""
-    what = f"--output needs the task, which the outputs do not show: {', '.join(outputs)}"
+    what = f"--output needs the task, which the output shapes do not show: {', '.join(outputs)}"
     return InputError(f"{what}; give --task, or write the arrays with --save")
 
 
@@ -182,7 +182,7 @@ class Pictures:
         """The preparation of pictures in one line; "" if the model takes none."""
         if not self.line.given.target:
             return ""
-        guess = "; guessed, else give --scale, --mean, --std" if self.line.guesses else ""
+        guess = "; guessed, set --scale, --mean and --std if wrong" if self.line.guesses else ""
         frame = self.line.given.frame
         before = f"stretched to frames of {frame[0]}x{frame[1]}; " if frame else ""
         return before + as_text(self._preparation, self.size, self.may_tile) + guess
@@ -227,7 +227,7 @@ class Pictures:
         if picture == size or not self.may_tile:
             return None
         if self._preparation.resize != "stretch":
-            raise InputError(f"--tile takes the picture at its own size: leave out resize {self._preparation.resize!r}")
+            raise InputError(f"--tile does not resize the picture: leave out resize {self._preparation.resize!r}")
         return PictureTiling(picture, size, usual_overlap(size) if overlap in (None, -1) else overlap)
 
     def finish(self, sample: Sample, runs: Sequence[Arrays]) -> Outcome:

@@ -1,4 +1,4 @@
-"""imgconv tune: measure a model on a device, and keep the results in a file next to it."""
+"""imgconv tune: choose kernels, or fp16 and fp32, by measuring a model on this device."""
 
 from __future__ import annotations
 
@@ -33,36 +33,39 @@ BUDGET = 120.0
 MOST = 16
 
 DESCRIPTION = """\
-Measure a model on this device, and keep the results in a file next to it.
+Measure a model on this device, and write the results to a file next to the model.
 
-Without --precision: choose the fastest specialisations of its convolutions and products. The candidates that the cost
-model ranks first are timed in turn, faster ones more often, layers with most work first, until --budget seconds have
-passed. MODEL.tuning keeps every measurement. imgconv.load and every command use that file if it lies next to the model
-and has measurements of the same device and driver; imgconv.load(..., tuning=FILE) takes another. --merge FILE adds the
-measurements of others.
+Without --precision, choose the fastest kernels for the model's convolutions and matrix products. imgconv times the
+candidates that the cost model ranks first, starting with the layers that do the most work, until --budget seconds have
+passed; faster candidates are timed more often. All measurements are written to MODEL.tuning. If this file is next to
+the model, imgconv.load and every command use its measurements for the same device and driver. imgconv.load(...,
+tuning=FILE) uses another file. --merge FILE adds measurements from another file.
 
---precision chooses float or half for each layer: as much half as keeps the outputs within --tolerance of float on all
-pictures given, or on synthetic ones. MODEL.precision.json keeps the choice; imgconv run --precision FILE and
-imgconv.load(..., precision=FILE) use it. FLOAT16=2 also chooses how each layer sums."""
+With --precision, choose fp16 or fp32 storage for each layer: as much fp16 as possible while the outputs on the given
+pictures, or on synthetic ones, differ from the fp32 outputs by at most --tolerance. With FLOAT16=2, also choose how
+each layer accumulates. The choice is written to MODEL.precision.json, for imgconv run --precision FILE and
+imgconv.load(..., precision=FILE)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser, compiled=False)
-    parser.add_argument("pictures", metavar="PICTURE", nargs="*", help="any pictures that Pillow reads (--precision)")
-    parser.add_argument("--precision", action="store_true", help="choose float or half for each layer")
+    parser.add_argument("pictures", metavar="PICTURE", nargs="*", help="picture files, for --precision")
+    parser.add_argument("--precision", action="store_true", help="choose fp16 or fp32 for each layer")
     parser.add_argument(
         "--tolerance", type=number, metavar="ERROR",
-        help=f"largest error of the outputs, relative to their largest value (default: {BOUND:g})",
+        help=f"maximum error of an output, relative to its largest value (default: {BOUND:g})",
     )
     parser.add_argument(
-        "--budget", type=number, metavar="SECONDS", help=f"when to stop measuring (default: {BUDGET:g})"
+        "--budget", type=number, metavar="SECONDS", help=f"time to measure (default: {BUDGET:g})"
     )
     parser.add_argument(
-        "--candidates", type=positive, metavar="N", help=f"candidates for one problem (default: {MOST})"
+        "--candidates", type=positive, metavar="N", help=f"maximum number of candidates per problem (default: {MOST})"
     )
-    parser.add_argument("--all", action="store_true", help="every column of the table")
-    parser.add_argument("--merge", metavar="FILE", action="append", default=[], help="another file of measurements")
-    parser.add_argument("--output", metavar="FILE", help="where to write (default: next to the model)")
+    parser.add_argument("--all", action="store_true", help="show every column")
+    parser.add_argument(
+        "--merge", metavar="FILE", action="append", default=[], help="add the measurements in this file"
+    )
+    parser.add_argument("--output", metavar="FILE", help="file to write (default: next to the model)")
     add_picture_arguments(parser)
 
 
@@ -73,9 +76,9 @@ def execute(options: argparse.Namespace) -> None:
     for name in other:
         if getattr(options, name) not in (None, []):
             use = "without" if options.precision else "with"
-            raise ConfigError(f"--{name} is used {use} --precision only")
+            raise ConfigError(f"--{name} can only be used {use} --precision")
     if options.budget is not None and not options.budget >= 0:
-        raise ConfigError(f"--budget {options.budget:g} has to be 0 or more")
+        raise ConfigError(f"--budget is {options.budget:g}; it must be at least 0")
     if options.precision:
         _tune_precision(options)
     else:
@@ -84,7 +87,7 @@ def execute(options: argparse.Namespace) -> None:
 
 def _tune_kernels(options: argparse.Namespace) -> None:
     if options.pictures:
-        raise ConfigError("pictures are for --precision only: the time of a kernel does not depend on them")
+        raise ConfigError("pictures can only be used with --precision: the time of a kernel does not depend on them")
     from imgconv.onnx_import import import_onnx
 
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)
@@ -124,11 +127,11 @@ def summary(rows: Sequence[Mapping[str, Any]], left: Sequence[str]) -> list[str]
     before = sum(row["predicted_seconds"] * len(row["layers"]) for row in timed)
     after = sum(row["seconds"] * len(row["layers"]) for row in timed)
     count = sum(len(row["layers"]) for row in rows)
-    lines = [f"{count} of {count + len(left)} layers are measured, of {len(rows)} sorts"]
+    lines = [f"{count} of {count + len(left)} layers are measured, in {len(rows)} different sizes"]
     if timed:
-        lines.append(f"they take {after * 1e3:.3f} ms a run, {before * 1e3:.3f} as the cost model would choose")
+        lines.append(f"these layers take {after * 1e3:.3f} ms a run, {before * 1e3:.3f} with the cost model's choice")
     if left:
-        lines.append(f"left: {', '.join(left[:SHOWN])}{' ...' * (len(left) > SHOWN)}; measure on with the same command")
+        lines.append(f"left: {', '.join(left[:SHOWN])}{' ...' * (len(left) > SHOWN)}; repeat the command to continue")
     return lines
 
 
@@ -193,7 +196,7 @@ def chosen_precision(
 def _tune_precision(options: argparse.Namespace) -> None:
     tolerance = BOUND if options.tolerance is None else options.tolerance
     if not tolerance > 0:
-        raise ConfigError(f"--tolerance {tolerance:g} has to be above 0")
+        raise ConfigError(f"--tolerance is {tolerance:g}; it must be above 0")
     with terminal.Progress(f"reading {options.model}") as progress:
         config, choice, file, half_share = chosen_precision(options, tolerance, progress)
     path = Path(options.output) if options.output else precision_path(options.model)
@@ -212,7 +215,7 @@ def _tune_precision(options: argparse.Namespace) -> None:
         console.print(f"of the layers in fp16, {sums}")
     console.print(f"error of the outputs: {choice.error:.2g}, at most {tolerance:g}")
     if choice.half_error > choice.error:
-        console.print(f"with fp16 for every value that is not near {HALF_MAX:.0f} it is {choice.half_error:.2g}")
+        console.print(f"with fp16 for all values except those near {HALF_MAX:.0f} it is {choice.half_error:.2g}")
     console.print(f"written to {path}")
 
 

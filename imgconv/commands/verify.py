@@ -1,4 +1,4 @@
-"""imgconv verify: compare every layer with onnxruntime, in fp32 and in fp16."""
+"""imgconv verify: compare the outputs and every layer with onnxruntime, in fp32 and in fp16."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from imgconv.files.disk import check_folder, written_whole
 from imgconv.reports import terminal
 from imgconv.reports import verify_page
 from imgconv.reports.table import Column, print_table
-from imgconv.reports.verify import FLOAT_BOUND, HALF_BOUND, Layer, as_json, check_oracle, first_problem, verify
-from imgconv.reports.verify import wrong_outputs
+from imgconv.reports.verify import (
+    SUM_TYPES, FLOAT_BOUND, HALF_BOUND, Layer, as_json, check_oracle, first_problem, verify, wrong_outputs,
+)
 from imgconv.loading.compiled import prepare_for
 from imgconv.precision.inputs import synthetic_inputs
 from imgconv.loading.native_functions import native_functions_fit
@@ -27,35 +28,37 @@ from imgconv.stored.precision_file import read_precision_file
 from imgconv.stored.tuning import open_beside
 
 DESCRIPTION = f"""\
-Run a model here and with onnxruntime, and print the difference of each output. If one is over its bound, the exit
-status is 1. The table of layers shows where a difference begins, and names the first layer over a bound; that alone is
-no fault if the outputs are right. In a quantised network a number may round to either of two levels: a difference
-counts as right if onnxruntime's own results differ by as much when its inputs change by 1e-7, or with and without its
+Run a model with imgconv and with onnxruntime, and print the difference of each output. If an output exceeds its bound,
+the exit status is 1. The table of layers shows where differences start, and names the first layer over its bound; if
+all outputs pass, this does not change the exit status.
+
+In a quantised network, rounding may turn a value into the neighbouring quantised value. Larger differences are
+therefore accepted if onnxruntime's own results differ as much: when its inputs change by 1e-7, or with and without its
 graph optimisations.
 
-With --float16, FLOAT16 or --precision FILE, the fp16 results that imgconv run computes are judged too. Without them one
-line shows the error of the outputs with everything in fp16, if it is over the bound. A relative error is a difference
-divided by the layer's largest value. fp16 rounds each value to 5e-4, so the error of a network that amplifies none
-stays below {HALF_BOUND:g}, and in fp32 below {FLOAT_BOUND:g}.
+A relative error is a difference divided by the layer's largest value. fp16 rounds each value by up to 5e-4. If a
+network does not amplify errors, its relative error stays below {HALF_BOUND:g} in fp16 and below {FLOAT_BOUND:g} in
+fp32. fp16 results are judged only with --float16, FLOAT16 or --precision FILE. Otherwise one line shows the error of
+the outputs with all values stored as fp16, if it exceeds the bound.
 
-Without a picture or a case the input is synthetic: values from 0 to 1 with the spectrum of pictures."""
+Without a picture or --case, inputs get synthetic values from 0 to 1 with the spectrum of natural pictures."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser, compiled=False)
     add_precision_argument(parser)
     given = parser.add_mutually_exclusive_group()
-    given.add_argument("picture", metavar="PICTURE", nargs="?", help="any picture that Pillow reads")
+    given.add_argument("picture", metavar="PICTURE", nargs="?", help="a picture file")
     given.add_argument(
-        "--case", metavar="FILE.npz", help="a file of numpy.savez: an array for each input, called x or in:x; arrays "
-        "called out:... are ignored",
+        "--case", metavar="FILE.npz", help="a file written by numpy.savez, with an array for each input; the array for "
+        "the input x is called x or in:x, and arrays called out:... are ignored",
     )
     add_picture_arguments(parser)
     parser.add_argument(
         "--bound", type=number, default=HALF_BOUND, metavar="ERROR",
-        help=f"largest relative error of fp16 results (default: {HALF_BOUND:g}); of fp32 results a tenth of it",
+        help=f"maximum relative error of fp16 results (default: {HALF_BOUND:g}); for fp32 results a tenth of it",
     )
-    parser.add_argument("--all", action="store_true", help="every layer, and every column")
+    parser.add_argument("--all", action="store_true", help="show every layer and every column")
     parser.add_argument("--html", metavar="FILE", help="also write a page with a bar for each layer")
 
 
@@ -151,7 +154,7 @@ def print_layers(
     numbered = [*enumerate(layers)]
     worst = numbered if everything else sorted(sorted(numbered, key=lambda pair: -pair[1].worst)[:WORST])
     over = sum(bool(layer.problem) for layer in layers)
-    which = "all layers" if len(worst) == len(layers) else f"the {WORST} layers that are farthest off: --all"
+    which = "all layers" if len(worst) == len(layers) else f"the {WORST} layers with the largest errors (all: --all)"
     console.print(f"\n{which}; {over} of {len(layers)} over a bound", style="bold")
     rows = [_cells(place, layer) for place, layer in worst]
     print_table(console, LAYERS, rows, everything, ["red" if each.problem else None for _, each in worst], "--all")
@@ -178,7 +181,7 @@ def _cells(place: int, layer: Layer) -> tuple[str, ...]:
     numbers = (layer.float_difference, layer.float_error, layer.half_difference, layer.half_error, layer.rounding)
     return (
         str(place), layer.name, layer.operation, *map(_shown, numbers), f"{layer.largest:.4g}", layer.problem,
-        layer.stored, layer.sums,
+        layer.stored, SUM_TYPES.get(layer.sums, ""),
     )
 
 

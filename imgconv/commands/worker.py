@@ -85,7 +85,9 @@ def without_interrupts() -> Iterator[None]:
 
 
 def exit_reason(process: BaseProcess) -> str:
-    """Returns how a process ended: "its process was ended by SIGKILL", "its process ended with 1"."""
+    """Returns how a process ended: "its process was killed by SIGKILL", "its process ended with 1"."""
     process.join()
     code = process.exitcode or 0
-    return f"its process was ended by {signal.Signals(-code).name}" if code < 0 else f"its process ended with {code}"
+    if code < 0:
+        return f"its process was killed by {signal.Signals(-code).name}"
+    return f"its process exited with status {code}"

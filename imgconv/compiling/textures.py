@@ -359,32 +359,32 @@ def known_float(graph: Graph) -> dict[str, str]:
     reasons = {}
     for name, growth in growth_of(graph, HALF_MAX).items():
         if abs(growth.power) > 1:
-            reasons[name] = f"made of squares: they grow as power {growth.power:g} of what they are made of"
+            reasons[name] = f"grow as squares: with power {growth.power:g} of their inputs"
         elif growth.terms >= LONG_SUM:
-            reasons[name] = f"made of sums of {LONG_SUM} numbers or more: {growth.terms:.0f}"
-    return reasons | dict.fromkeys(values_behind_indices(graph), "deciding an index")
+            reasons[name] = f"depend on sums of {LONG_SUM} or more values: {growth.terms:.0f}"
+    return reasons | dict.fromkeys(values_behind_indices(graph), "determine an index")
 
 
 def why_float(graph: Graph, value: Value, precision: Precision, known: Mapping[str, str]) -> str:
-    """Why a value is stored in float under FLOAT16, or "". known: `known_float`.
+    """Why a value is stored as fp32 under FLOAT16, or "". known: `known_float`.
 
-    A colon parts the kind of reason from its details.
+    A colon separates the kind of reason from its details.
     """
     if not value.dtype.startswith("float"):
-        return "holding integers"
+        return "contain integers"
     node = graph.producers.get(value.name)
     if node is not None and isinstance(node.operation, Reduction):
         terms = prod(node.operands[0].view.shape[len(value.shape) :])
         if any(not graph.values[operand.value].dtype.startswith("float") for operand in node.operands):
-            return "reduced from integers"
+            return "results of reductions of integers"
         if terms >= LONG_SUM:
-            return f"reduced from {LONG_SUM} numbers or more: {terms}"
+            return f"results of reductions of {LONG_SUM} or more values: {terms}"
     if value.name in known:
         return known[value.name]
     if any(takes_logarithm(reader) for reader in graph.consumers[value.name]):
-        return "in front of a logarithm"
+        return "inputs of a logarithm"
     if value.name in precision.storage:
-        return precision.reasons.get(value.name, "named by the precision file")
+        return precision.reasons.get(value.name, "fp32 in the precision file")
     return ""
 
 

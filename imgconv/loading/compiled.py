@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("imgconv")
 DEPTH = 3  # frames in flight, unless the caller says otherwise
-TO_THE_END = "imgconv tune --precision MODEL PICTURES, or imgconv compile --pictures PICTURES, measures all of them"
+TO_THE_END = "imgconv tune --precision MODEL PICTURES, or imgconv compile --pictures PICTURES, measures every value"
 
 
 class OutputStage(Protocol):

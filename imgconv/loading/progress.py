@@ -36,6 +36,14 @@ def shown(progress: Union[ProgressCallback, bool, None]) -> Iterator[ProgressCal
             line.clear()
 
 
+def counted(done: int, total: int, what: str) -> str:
+    """Returns a step with its count: "compiling kernels, 3 of 40"; if the total is unknown (0), "measuring, run 3".
+
+    done: 0 with an unknown total for a step that is not counted.
+    """
+    return f"{what}, {done} of {total}" if total else f"{what}, run {done}" if done else what
+
+
 class ProgressLine:
     """A line with the progress of a load that takes over a second; it disappears at the end.
 
@@ -53,13 +61,13 @@ class ProgressLine:
         self._lock = threading.Lock()
 
     def __call__(self, done: int, total: int, what: str) -> None:
-        """Writes the line, or clears it if all is done. A total of 0 is an unknown one."""
+        """Writes the line, or clears it if all is done. A total of 0 is unknown."""
         if total and done >= total:
             self.clear()
             return
         now = time.monotonic()
         with self._lock:
-            self._text = f"{what}, {done} of {total}" if total else what
+            self._text = counted(done, total, what)
             if self._begun is None:
                 self._begun = now
                 self._timer = threading.Timer(PATIENCE, self._write_late)

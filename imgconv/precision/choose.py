@@ -30,8 +30,8 @@ from imgconv.runtime.session import Session
 
 BOUND = 1e-2
 STEPS = frozenset({"round", "floor", "ceil", "truncate", "sign"})
-LOST = "in a model whose outputs are lost in half if inputs are large"
-OF_LEVELS = "in a quantised network, whose levels halves would change"
+LOST = "in a model whose outputs overflow fp16 if inputs are large"
+OF_LEVELS = "in a quantised network, whose quantised values fp16 could change"
 
 
 @dataclass(frozen=True)

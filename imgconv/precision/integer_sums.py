@@ -10,7 +10,7 @@ from imgconv.precision.choose import is_quantised
 
 
 def integer_sums(plan: Plan, graph: Graph, target: Target) -> dict[str, str]:
-    """The text "integers", or "floats: " and a reason, of each launch that multiplies and adds, by its name.
+    """The text "integers", or "fp32: " and a reason, of each launch that multiplies and adds, by its name.
 
     target: of the plan. Empty if the network is not quantised.
     """
@@ -26,10 +26,10 @@ def _text(launch: Launch, target: Target) -> str:
         return "integers"
     reason = _why_floats(launch)
     if not reason and not target.is_mobile:
-        reason = "only phones' GPUs sum integers"
+        reason = "only phone GPUs sum integers"
     if not reason and not target.dot_product:
-        reason = "the device has no dot product of bytes that passed a test"
-    return f"floats: {reason or 'they are expected to be faster'}"
+        reason = "the device has no byte dot product that passed the test"
+    return f"fp32: {reason or 'expected to be faster'}"
 
 
 def _why_floats(launch: Launch) -> str:
@@ -37,4 +37,4 @@ def _why_floats(launch: Launch) -> str:
     problem = launch.choice and launch.choice.problem
     if isinstance(problem, Problem):
         return problem.float_sums
-    return f"{launch.source.path} has no form for integers"
+    return f"{launch.source.path} has no integer variant"

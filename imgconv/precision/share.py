@@ -1,4 +1,4 @@
-"""The share of a plan that is half, and the reasons why the rest stays float."""
+"""The fraction of a plan's values that is stored as fp16, and the reasons why the others stay fp32."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from imgconv.dtype import FLOAT16, FLOAT32
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import Texture
 
-UNDECIDED = "not measured within the time of a load"
+UNDECIDED = "not measured within the time limit"
 
 
 @dataclass(frozen=True)
 class HalfShare:
-    """The values of floats in textures: their number, those in half, the part of all their numbers that is in half.
+    """The floating-point values in textures: their number, the number stored as fp16, the fraction of their elements.
 
-    reasons: why each of the others stays float, by name.
+    reasons: why each of the others stays fp32, by name.
 
     str(HalfShare(1, 12, 11, 0.98, {"y": "near 65504: 3e4 on the measured inputs"}))
     """
@@ -36,7 +36,9 @@ class HalfShare:
 
     @property
     def text(self) -> str:
-        """The share, and the number of values that stay float for each kind of reason."""
+        """The fraction, and the number of values that stay fp32 for each kind of reason."""
+        if not self.values:
+            return "no floating-point values in textures"
         line = f"{self.half} of {self.values} values are fp16, {self.share:.1%} of all elements"
         if not self.reasons:
             return line
@@ -46,7 +48,7 @@ class HalfShare:
 
 
 def half_share_of(plan: Plan, graph: Graph, config: Config) -> HalfShare:
-    """The share of a plan that is half. Buffers of the host's side, as of some outputs, do not count."""
+    """Returns the HalfShare of a plan. Host buffers, such as those of some outputs, do not count."""
     known = known_float(graph)
     stored = {
         name: place.storage.dtype for name, place in plan.placements.items()
@@ -55,7 +57,7 @@ def half_share_of(plan: Plan, graph: Graph, config: Config) -> HalfShare:
     half = [name for name, dtype in stored.items() if dtype == FLOAT16]
     numbers = sum(graph.values[name].size for name in stored)
     reasons = {
-        name: why_float(graph, graph.values[name], config.precision, known) or "sharing a texture with one of these"
+        name: why_float(graph, graph.values[name], config.precision, known) or "share a texture with one of these"
         for name, dtype in stored.items() if dtype == FLOAT32
     }
     share = sum(graph.values[name].size for name in half) / numbers if numbers else 1.0

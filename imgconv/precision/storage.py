@@ -53,9 +53,9 @@ RUNS_ON_INPUT, RUNS_ON_PROBE = 3, 2
 # If more of the values pass 65504 in overflow probes, the model is not made for these.
 OUTLIERS = 0.25
 
-CHOOSING = "choosing which values are half"
+CHOOSING = "choosing fp16 and fp32"
 NEAR = "near 65504: {:.3g} on the measured inputs"
-NOT_FINITE = "not finite in float either"
+NOT_FINITE = "not finite in fp32 either"
 SENSITIVE = "too sensitive to rounding"
 
 

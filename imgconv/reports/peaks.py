@@ -137,4 +137,4 @@ def _fastest(context: Context, bound: Kernel, size: tuple[int, ...]) -> float:
 def _check(context: Context, output: Buffer, expected: float) -> None:
     found = context.read(output, (output.size // 4,), numpy.float32)
     if not numpy.allclose(found, expected):
-        raise Error(f"{context.info.name}: a kernel that measures the device gave {found[0]:g} instead of {expected:g}")
+        raise Error(f"{context.info.name}: a kernel that measures peaks returned {found[0]:g} instead of {expected:g}")

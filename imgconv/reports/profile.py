@@ -318,7 +318,7 @@ def headline(profile: Profile) -> str:
     "28.6 ms a run, 34.9 frames a second; 92% of the launches' time is bound by multiply-adds"
     """
     seconds, (name, share) = profile.wall.median, profile.bound
-    part = "of a run is the host's: starting launches, copies" if name == "the host" else (
+    part = "of a run is spent on the host, with launching kernels and copying" if name == "the host" else (
         f"of the launches' time is bound by {name}"
     )
     time, rate = (f"{n:.0f}" if n >= 100 else f"{n:.3g}" for n in (seconds * 1e3, 1 / seconds))

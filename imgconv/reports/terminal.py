@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from imgconv.errors import one_line
-from imgconv.loading.progress import PATIENCE, ProgressLine
+from imgconv.loading.progress import PATIENCE, ProgressLine, counted
 
 UNLIMITED = 10_000
 
@@ -101,14 +101,14 @@ class Progress:
             self._line.clear()
 
     def __call__(self, done: int, total: int, what: str) -> None:
-        """The callback that imgconv.load takes; a total of 0 means uncounted work."""
+        """The callback that imgconv.load takes; a total of 0 is unknown."""
         what = one_line(what)
         if self._line:
             self._line(done, total, what)
             return
         if total and done >= total:  # the next line or the result says so
             return
-        self._text = f"{what}: {done} of {total}" if total else what
+        self._text = counted(done, total, what)
         now = time.monotonic()
         if now - self._start > PATIENCE and (what != self._step or now - self._said > PATIENCE):
             self._step, self._said = what, now

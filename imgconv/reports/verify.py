@@ -43,6 +43,9 @@ FLOAT_BOUND = 1e-3
 UNSTABLE = 7.0
 PERTURBED, OPTIMISED = "if its inputs change by 1e-7", "with and without its graph optimisations"
 
+# By Layer.sums.
+SUM_TYPES = {"float": "fp32", "runs": "chunks", "half": "fp16"}
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -144,7 +147,7 @@ def verify(
         if not any(each.fault for each in judged):
             break
         if progress:
-            progress(0, 0, f"running onnxruntime: it may differ from itself {yardstick}")
+            progress(0, 0, f"running onnxruntime, whose results may differ {yardstick}")
         if yardstick == PERTURBED:
             other, made = reference(path, graph, perturbed(inputs)), {}
         else:

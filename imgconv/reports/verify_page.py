@@ -7,7 +7,7 @@ from html import escape
 from math import log10
 
 from imgconv.kernels.target import HALF_MAX
-from imgconv.reports.verify import Layer, first_problem, wrong_outputs
+from imgconv.reports.verify import SUM_TYPES, Layer, first_problem, wrong_outputs
 
 # The powers of ten at the left and the right end of a bar.
 ERRORS = (-8.0, 1.0)
@@ -76,11 +76,11 @@ def page(title: str, about: str, layers: Sequence[Layer], bound: float) -> str:
 {_table("output", outputs, bound)}
 </section>
 <section><h2>Layers</h2>
-<p>{over} of {len(layers)} are over a bound. They show where a difference begins; a layer over a bound is no fault by
-itself, if the outputs are right.</p>
-<p class="note">Bars are logarithmic: errors from 1e{ERRORS[0]:.0f} to 1e{ERRORS[1]:.0f} of a layer's largest value,
-largest values from 1e{VALUES[0]:.0f} to 1e{VALUES[1]:.0f}. Marks are the bounds, {bound / 10:g} in fp32 and {bound:g}
-in fp16, and the largest fp16 value, {HALF_MAX:.0f}.</p>
+<p>{over} of {len(layers)} are over a bound. They show where differences start. If all outputs are right, a layer over
+its bound is not a fault.</p>
+<p class="note">Bars are logarithmic. Errors are relative to the layer's largest value, from 1e{ERRORS[0]:.0f} to
+1e{ERRORS[1]:.0f}; largest values are from 1e{VALUES[0]:.0f} to 1e{VALUES[1]:.0f}. Marks show the bounds,
+{bound / 10:g} in fp32 and {bound:g} in fp16, and the largest fp16 value, {HALF_MAX:.0f}.</p>
 {_table("layer", layers, bound)}
 </section>
 </body>
@@ -92,7 +92,7 @@ def _judgement(layers: Sequence[Layer]) -> str:
     wrong, first = wrong_outputs(layers), first_problem(layers)
     if not wrong:
         half = next((layer for layer in layers if layer.in_half), None)
-        rest = f"; with all in fp16 {escape(half.name)} {escape(half.in_half)}" if half else ""
+        rest = f"; with all values stored as fp16, {escape(half.name)} {escape(half.in_half)}" if half else ""
         return f'<p class="right">Every output is within its bound{rest}.</p>'
     begin = "" if first is None or first is wrong[0] else f"; first, {escape(first.name)} {escape(first.problem)}"
     return f'<p class="problem">Output {escape(wrong[0].name)} {escape(wrong[0].fault)}{begin}</p>'
@@ -108,7 +108,7 @@ def _row(layer: Layer, bound: float) -> str:
     kind = "problem" if layer.problem else "note"
     contents = (
         _bar(layer.float_error, ERRORS, bound / 10), _bar(layer.half_error, ERRORS, bound),
-        _bar(layer.largest, VALUES, HALF_MAX), escape(layer.stored), escape(layer.sums),
+        _bar(layer.largest, VALUES, HALF_MAX), escape(layer.stored), SUM_TYPES.get(layer.sums, ""),
         f'<span class="{kind}">{escape(layer.problem)}</span>' if layer.problem else "",
     )
     cells = "".join(f'<td data-title="{title}">{text}</td>' for title, text in zip(TITLES, contents, strict=True))

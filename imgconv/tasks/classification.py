@@ -63,7 +63,7 @@ def scores(outputs: Arrays, description: Description, placement: PicturePlacemen
     """
     names = outputs_of_scores(outputs)
     if not names:
-        raise InputError("no output of the model is scores, one for each class")
+        raise ValueError("no output is scores")
     if not (description.task or description.head or description.labels):
         vectors = [name for name, array in outputs.items() if is_scores(array.shape, str(array.dtype))]
         probable = [name for name in vectors if are_probabilities(outputs[name])]

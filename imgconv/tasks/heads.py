@@ -37,7 +37,8 @@ class Head:
     """The layout of a model's outputs, and the function that decodes it.
 
     outputs: in words, for people; decode: the outputs as answers; defaults: fields of a Description;
-    matches: whether outputs of these shapes and dtypes are this head's, for an input of this width and height.
+    matches: whether outputs of these shapes and dtypes are this head's, for an input of this width and height;
+    accepts: whether the decoder can read outputs of these shapes, for heads that the user has to name.
     """
 
     task: str
@@ -45,6 +46,7 @@ class Head:
     decode: Callable[[Arrays, Description, PicturePlacement], Answers]
     matches: Callable[[Declared, Size], bool] | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    accepts: Callable[[OutputShapes], bool] | None = None
 
 
 def _shapes(outputs: Declared) -> OutputShapes:
@@ -151,6 +153,22 @@ def _is_movenet(outputs: Declared, size: Size) -> bool:
     return _shapes(outputs) == [(1, 1, len(KEYPOINTS), 3)]
 
 
+def _are_planes(shapes: OutputShapes) -> bool:
+    return len(shapes[0]) == 3 or len(shapes[0]) == 4 and shapes[0][0] == 1
+
+
+def _are_one_plane(shapes: OutputShapes) -> bool:
+    shape = shapes[0]
+    return _are_planes(shapes) and 1 in ((shape[0],) if len(shape) == 3 else (shape[1], shape[3]))
+
+
+def _are_boxes_and_scores(shapes: OutputShapes) -> bool:
+    """Returns whether an output is (1, n, 4), and another one (1, n, classes)."""
+    boxes = [number for number, shape in enumerate(shapes) if len(shape) == 3 and shape[2] == 4]
+    others = [shape[:2] for number, shape in enumerate(shapes) if number not in boxes[:1]]
+    return bool(boxes) and shapes[boxes[0]][:2] in others
+
+
 # In the order in which they are looked for.
 HEADS: Mapping[str, Head] = {
     "yolox": Head(
@@ -165,13 +183,15 @@ HEADS: Mapping[str, Head] = {
     "yolov5-face": Head(
         "detect", "(1, 3 * cells, 16), five landmarks before the class", Boxes(detection.yolov5_face), None,
         {**YOLO, "labels": ("face",), "preparation": YOLO_PICTURE},
+        lambda shapes: len(shapes[0]) == 3 and shapes[0][2] == detection.FACE_COLUMNS,
     ),
     "yolov8": Head(
-        "detect", "(1, 4 + classes, cells), as v11's", Boxes(detection.yolov8),
+        "detect", "(1, 4 + classes, cells), YOLOv8 and v11", Boxes(detection.yolov8),
         lambda outputs, size: _is_yolo(outputs, size, 1, 2, 5), {**YOLO, "preparation": YOLO_PICTURE},
     ),
     "yolov10": Head(
-        "detect", "(1, n, 6), corners in pixels, score and class, as YOLO26's", Boxes(detection.yolov10), _is_yolov10,
+        "detect", "(1, n, 6), YOLOv10 and YOLO26: corners in pixels, score, class", Boxes(detection.yolov10),
+        _is_yolov10,
         {"score": 0.5, "overlap": 1.0, "preparation": YOLO_PICTURE},
     ),
     "yolov8-seg": Head(
@@ -182,6 +202,7 @@ HEADS: Mapping[str, Head] = {
     "yolov8-pose": Head(
         "pose", "(1, 5 + 3 * keypoints, cells)", Boxes(detection.yolov8_pose), None,
         {**YOLO, "preparation": YOLO_PICTURE},
+        lambda shapes: len(shapes[0]) == 3 and shapes[0][1] > 5 and (shapes[0][1] - 5) % 3 == 0,
     ),
     "retinaface": Head(
         "detect", "(1, n, 4), (1, n, 2), (1, n, 10), relative to anchors", Boxes(anchors.retinaface),
@@ -200,13 +221,13 @@ HEADS: Mapping[str, Head] = {
         },
     ),
     "ssd": Head(
-        "detect", "boxes (1, n, 4), corners as parts of the input; scores (1, n, classes), background first",
+        "detect", "boxes (1, n, 4), corners as fractions of the input size; scores (1, n, classes), background first",
         Boxes(anchors.ssd), _is_ssd,
         {"score": 0.7, "overlap": 0.3, "preparation": {"filter": "bilinear", "mean": (127.0,), "std": (128.0,)}},
     ),
     "anchors": Head(
-        "detect", "(1, n, 4), (1, n, classes), relative to the description's anchors", Boxes(anchors.anchors), None,
-        {"score": 0.5, "overlap": 0.45},
+        "detect", "(1, n, 4), (1, n, classes), relative to the anchors of MODEL.task.json", Boxes(anchors.anchors),
+        None, {"score": 0.5, "overlap": 0.45}, _are_boxes_and_scores,
     ),
     "yunet": Head(
         "detect", "cls, obj, bbox and kps for each of the strides 8, 16 and 32, as cls_8",
@@ -257,35 +278,41 @@ HEADS: Mapping[str, Head] = {
         },
     ),
     "boxes": Head(
-        "detect", "boxes (n, 4) in pixels of the input, scores (n) and integers (n), suppressed, as torchvision's",
+        "detect", "boxes (n, 4) in pixels of the input, scores (n), labels (n), after suppression (torchvision)",
         Boxes(detection.boxes), _is_boxes, {"score": 0.5, "overlap": 1.0, "preparation": {"scale": 1 / 255}},
     ),
     "movenet": Head(
-        "pose", "(1, 1, 17, 3), each y, x and a score", Points(maps.movenet), _is_movenet,
+        "pose", "(1, 1, 17, 3), y, x and score of each keypoint", Points(maps.movenet), _is_movenet,
         {"labels": KEYPOINTS, "preparation": {"resize": "letterbox", "filter": "bilinear", "pad": 0}},
+        lambda shapes: len(shapes[0]) == 4 and shapes[0][:2] == (1, 1) and shapes[0][3] == 3,
     ),
-    "simcc": Head("pose", "(1, points, 2 * width), (1, points, 2 * height)", Points(maps.simcc), _is_simcc),
-    "heatmaps": Head("pose", "(1, points, height, width)", Points(maps.heatmaps)),
+    "simcc": Head(
+        "pose", "(1, keypoints, 2 * width), (1, keypoints, 2 * height)", Points(maps.simcc), _is_simcc, {},
+        lambda shapes: [len(shape) for shape in shapes[:2]] == [3, 3] and shapes[0][:2] == shapes[1][:2],
+    ),
+    "heatmaps": Head("pose", "(1, keypoints, height, width)", Points(maps.heatmaps), accepts=_are_planes),
     "indices": Head(
         "segment", "(1, height, width) or (1, 1, height, width) of integers", Segments(maps.segment_indices),
-        _is_segment_indices,
+        _is_segment_indices, {}, _are_one_plane,
     ),
     "logits": Head(
         "segment", "(1, classes, height, width)", Segments(maps.segment_logits, maps.are_segment_logits),
-        _is_segment_logits,
+        _is_segment_logits, {}, _are_planes,
     ),
-    "mask": Head("segment", "(1, 1, height, width)", Segments(maps.segment_mask)),
-    "map": Head("depth", "(1, height, width) or (1, 1, height, width)", maps.depth),
-    "scores": Head("classify", "one for each class", classification.scores, classification.may_be_classes),
+    "mask": Head("segment", "(1, 1, height, width)", Segments(maps.segment_mask), accepts=_are_one_plane),
+    "map": Head("depth", "(1, height, width) or (1, 1, height, width)", maps.depth, accepts=_are_one_plane),
+    "scores": Head("classify", "a score for each class", classification.scores, classification.may_be_classes),
     "dbnet": Head(
         "text", "(1, 1, height, width), the probability of text", text.dbnet, None,
         {
             "score": 0.6, "preparation": {**LETTERBOX, "scale": 1 / 255, "pad": 0, **IMAGENET},
         },
+        lambda shapes: len(shapes[0]) == 4 and shapes[0][1] == 1,
     ),
     "ctc": Head(
         "text", "(1, steps, classes), the blank first", text.ctc, None,
         {"preparation": {**LETTERBOX, "scale": 1 / 255, "mean": (0.5,), "std": (0.5,), "pad": 127}},
+        lambda shapes: len(shapes[0]) == 3,
     ),
     "image": Head("image", "(1, 1 or 3, height, width)", maps.image, maps.are_likely_images),
 }
@@ -319,19 +346,24 @@ class Task:
         try:
             yield
         except (ValueError, IndexError, KeyError, StopIteration) as error:
-            raise InputError(self._mismatch(outputs)) from error
+            declared = {name: (str(array.dtype), array.shape) for name, array in outputs.items()}
+            raise InputError(_mismatch(self.head, declared)) from error
 
-    def _mismatch(self, outputs: Arrays) -> str:
-        """Returns the error of outputs that the head cannot have."""
-        listed = ", ".join(f"{name} {list(array.shape)}" for name, array in outputs.items())
-        return f"the outputs, {listed}, are none of head {self.head!r}: {HEADS[self.head].outputs}"
+
+def _mismatch(head: str, outputs: Declared) -> str:
+    """Returns the error of outputs that are not this head's."""
+    return f"head {head!r} expects {HEADS[head].outputs}; the outputs of the model are {_listed(outputs)}"
+
+
+def _listed(outputs: Declared) -> str:
+    return ", ".join(f"{name} {list(shape or ())}" for name, (_, shape) in outputs.items())
 
 
 def find_task(outputs: Declared, size: Size, description: Description) -> Task | None:
     """The task of a model with these outputs, and with an input of this width and height; None if it is unknown.
 
-    Raises InputError if the description names an unknown head, a detector's head other than that which the outputs
-    show, or a task whose head they do not show.
+    Raises InputError if the description names an unknown head, a head that cannot have outputs of these shapes, or a
+    task whose head the shapes do not show.
 
         find_task({"y": ("float32", (1, 1000))}, (224, 224), Description()).name     # 'classify'
     """
@@ -351,16 +383,18 @@ def find_task(outputs: Declared, size: Size, description: Description) -> Task |
 
 
 def _check_head(head: str, outputs: Declared, size: Size) -> None:
-    """Raises InputError if the outputs are not those of this head of a detector, but those of another one.
+    """Raises InputError if the decoder cannot read these outputs, or, of a detector, if they are another head's.
 
-    Outputs that no head matches may be this head's: with other strides, or other names.
+    Outputs of a detector that no head matches may be this head's: with other strides, or other names.
     """
+    accepts, shapes = HEADS[head].accepts, _shapes(outputs)
+    are_known = bool(shapes) and all(shape and min(shape) >= 0 for shape in shapes)
+    if accepts and are_known and not accepts(shapes):
+        raise InputError(_mismatch(head, outputs))
     detectors = {name: each for name, each in HEADS.items() if each.task == "detect" and each.matches}
     matching = [name for name, each in detectors.items() if each.matches and each.matches(outputs, size)]
     if head in detectors and matching and head not in matching:
-        have, other = ", ".join(f"{name} {list(shape or ())}" for name, (_, shape) in outputs.items()), matching[0]
-        theirs = f"the outputs, {have}, are those of head {other!r}, {HEADS[other].outputs}"
-        raise InputError(f"head {head!r} has {HEADS[head].outputs}; {theirs}")
+        raise InputError(f"{_mismatch(head, outputs)}, which are those of head {matching[0]!r}")
 
 
 def possible_tasks(outputs: Declared) -> tuple[str, ...]:
@@ -386,8 +420,8 @@ def _matching_head(outputs: Declared, size: Size, task: str) -> str:
         if not others and len(shape) == 4:
             return "mask" if shape[3 if maps.has_channels_last(shape, size) else 1] == 1 else "logits"
     listed = "; ".join(f"{name}: {head.outputs}" for name, head in heads.items())
-    have = ", ".join(f"{name} {list(shape or ())}" for name, (_, shape) in outputs.items())
-    raise InputError(f"which head do the outputs have, {have}? Give --head, or \"head\": {listed}")
+    have = f"the outputs of the model, {_listed(outputs)}, do not show the head"
+    raise InputError(f"{have}: pass --head, or set \"head\" in MODEL.task.json. {listed}")
 
 
 # By head: the axis of the first output that has the classes, and what else is on it.

@@ -189,7 +189,7 @@ def image(outputs: Arrays, description: Description, placement: PicturePlacement
     """Returns every output that is an image: (1, 1 or 3, height, width)."""
     found = {name: Picture(array[0]) for name, array in outputs.items() if is_image(array.shape, str(array.dtype))}
     if not found:
-        raise InputError("no output of the model is an image, (1, 1 or 3, height, width)")
+        raise ValueError("no output is an image")
     return found
 
 

@@ -89,14 +89,14 @@ def test_the_first_result(imgconv: Command, device: DeviceInfo) -> None:
     assert status == 0, err
     assert min(json.loads(out)["first_result"].values()) > 0
     status, _, err = imgconv("bench", "means.imgconv", *options, "--compare", "onnxruntime")
-    assert status == 1 and "needs the ONNX file" in err
+    assert status == 1 and "needs an ONNX file" in err
 
 
 def test_shapes_of_a_batch() -> None:
     declared: Any = {"x": ("float32", ["n", 3, "h", 8]), "s": ("float32", [1, 4])}
     assert batch_shapes(declared, {"h": 6}, 5) == {"h": 6, "x": (5, 3, 6, 8)}
     assert batch_shapes(declared, {"x": (1, 3, 2, 8)}, 5) == {"x": (5, 3, 2, 8)}
-    with pytest.raises(InputError, match="no input of the model leaves its batch open"):
+    with pytest.raises(InputError, match="no input of the model has a dynamic batch size"):
         batch_shapes({"s": ("float32", [1, 4])}, {}, 5)
 
 
@@ -109,4 +109,4 @@ def test_a_batch(imgconv: Command, device: DeviceInfo) -> None:
     assert json.loads(imgconv(*command, "--json")[1])["batch"] == 4
     write_classifier()
     status, _, err = imgconv("bench", "means.onnx", "--batch", 4)
-    assert status == 1 and "no input of the model leaves its batch open" in err
+    assert status == 1 and "no input of the model has a dynamic batch size" in err

@@ -90,13 +90,13 @@ def test_forms(imgconv: Command, device: DeviceInfo, monkeypatch: pytest.MonkeyP
     status, out, err = imgconv("check", "--device", device.index)
     widths = 1 + device.half_images + (device.half_images and device.fp16_arithmetic)
     count = widths * len(forms) + 2
-    assert status == 0 and f"computes {count} of {count} forms of kernels" in out and "frames of p010" in out, out + err
+    assert status == 0 and f"computes {count} of {count} kernel variants" in out and "frames of p010" in out, out + err
 
 
 def test_forms_that_take_too_long(imgconv: Command, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "SECONDS", -1.0)
     status, out, _ = imgconv("check", "--device", device.index)
-    assert status == 0 and "computes 0 of 0 forms" in out and "were not tried" in out
+    assert status == 0 and "computes 0 of 0 kernel variants" in out and "were not checked" in out
 
 
 def test_every_template_has_a_form(device: DeviceInfo) -> None:

@@ -137,9 +137,9 @@ def test_bytes_with_the_channels_last(imgconv: Command, device: DeviceInfo) -> N
     write_picture("a.png", (10, 20, 255))
     status, out, err = imgconv("run", "bytes.onnx", "a.png", "--device", device.index, "--scale", 2)
     assert status == 0, err
-    assert "y float32 1x3: 20, 40, 255\n" in out and "the outputs do not show the task" in err
+    assert "y float32 1x3: 20, 40, 255\n" in out and "the output shapes do not show the task" in err
     status, _, err = imgconv("run", "bytes.onnx", "a.png", "--device", device.index, "--output", "b.png")
-    assert status == 1 and "--output needs the task, which the outputs do not show: y [1, 3]" in err
+    assert status == 1 and "--output needs the task, which the output shapes do not show: y [1, 3]" in err
 
 
 def test_luma_gets_its_color_back(imgconv: Command, device: DeviceInfo) -> None:
@@ -214,7 +214,7 @@ def test_inspect_says_what_is_half(imgconv: Command, device: DeviceInfo) -> None
     assert status == 0, err
     line, = (line for line in out.splitlines() if line.startswith("float16=1: "))
     assert "1 near 65504" in line
-    marked, = (line for line in out.splitlines() if ", float: near 65504" in line)
+    marked, = (line for line in out.splitlines() if ", fp32: near 65504" in line)
     assert "big" in marked
     half = json.loads(imgconv("inspect", "big.onnx", "--device", device.index, "--float16", "--json")[1])["half"]
     assert half["values"] - half["half"] == len(half["reasons"]) and "big" in half["reasons"]
@@ -334,7 +334,7 @@ def test_slow_work_is_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
         progress(5, 5, "ready")
         progress(0, 0, "running")
     lines = capsys.readouterr().err.splitlines()
-    assert lines[-2:] == ["compiling: 3 of 5", "running"]
+    assert lines[-2:] == ["compiling, 3 of 5", "running"]
 
 
 def test_a_terminal_has_one_line_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

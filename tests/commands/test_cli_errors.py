@@ -84,7 +84,7 @@ ERRORS = [
     ("run means.onnx a.png --device nonsense", ["nonsense"]),
     ("run means.onnx a.png --max-image 3", ["IMGCONV_MAX_IMAGE"]),
     ("run any.onnx a.png --shape x=1,3,4", ["x=1,3,4", "[1, 3, h, w]"]),
-    ("run any.onnx a.png --shape x=one", ["x=one", "whole numbers"]),
+    ("run any.onnx a.png --shape x=one", ["x=one", "integers"]),
     ("inspect any.onnx", ["'x'", "[1, 3, h, w]", "--shape x=1,3,224,224"]),
     ("inspect conv.onnx --shape h=99999 --max-image 8", ["tensor", "99999", "8x8"]),
     ("inspect none.onnx", ["none.onnx", "No such file"]),

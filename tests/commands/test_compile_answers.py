@@ -93,8 +93,8 @@ def test_the_file_says_what_its_outputs_are(imgconv: Command, device: DeviceInfo
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        (("--head", "dbnet"), "126 maps; this head takes one"),
-        (("--most", "9"), "--most is for the answers"),
+        (("--head", "dbnet"), "head 'dbnet' expects (1, 1, height, width)"),
+        (("--most", "9"), "--most applies only to decoded answers"),
         (("--head", "fcos"), "are those of head 'yolox'"), (("--head", "ovals"), "invalid choice"),
         (("--head", "yolox", "--state", "boxes=images"), "--state names outputs"),
         (("--head", "yolox", "--labels", "two.txt"), "4 classes, but there are 2 labels"),

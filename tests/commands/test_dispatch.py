@@ -60,7 +60,7 @@ def test_a_killed_process_is_named(imgconv: Command, device: DeviceInfo) -> None
     messages = dispatch(line, (9, 12), items_of(line), 60, [device, device])
     assert isinstance(next(messages), DeviceSummary)
     multiprocessing.active_children()[0].kill()
-    with pytest.raises(DeviceError, match=rf"^\[{device.index}\] .*: its process was ended by SIGKILL$"):
+    with pytest.raises(DeviceError, match=rf"^\[{device.index}\] .*: its process was killed by SIGKILL$"):
         list(messages)
     assert not multiprocessing.active_children()
 
@@ -83,7 +83,7 @@ def test_errors_of_a_process_are_raised_here(imgconv: Command, device: DeviceInf
     """The task is asked for, which only the processes know."""
     names = write_pictures(3)
     line = read_command_line(parse(["run", "means.onnx", *names, "--task", "pose"]))
-    with pytest.raises(DeviceError, match="which head do the outputs have"):
+    with pytest.raises(DeviceError, match="do not show the head"):
         list(dispatch(line, (9, 12), items_of(line), None, [device]))
 
 

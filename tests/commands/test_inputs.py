@@ -93,8 +93,8 @@ def test_an_input_that_takes_no_picture_names_shape(imgconv: Command) -> None:
     assert status == 1 and "--shape NAME=1,3,HEIGHT,WIDTH" in err
     write_model("row.onnx", [make_node("Relu", ["x"], ["y"])], {"x": [1, "n"]})
     status, _, err = imgconv("run", "row.onnx", "a.png")
-    assert status == 1 and "no input takes one picture" in err and "--shape" not in err
-    for dimensions, said in (([10, 3, 8, 8], "'x' takes several pictures at once"), ([1, 8, 8, 4], "FILE.npy\n")):
+    assert status == 1 and "no input is one picture" in err and "--shape" not in err
+    for dimensions, said in (([10, 3, 8, 8], "'x' has a batch size above 1"), ([1, 8, 8, 4], "FILE.npy\n")):
         write_model("fixed.onnx", [make_node("Relu", ["x"], ["y"])], {"x": dimensions})
         status, _, err = imgconv("run", "fixed.onnx", "a.png")
         assert status == 1 and said in err and "--shape" not in err, err

@@ -128,7 +128,7 @@ def test_a_model_of_any_size_is_compiled_once(
     command = ("--task", "classify", "--device", device.index, "--json")
     status, out, err = imgconv("run", "open.onnx", ".", *command, "--pad", 0)
     assert status == 0 and shapes == [(1, 3, 32, 64)], err
-    assert "any size, and all pictures as 64x32" in err and "--shape x=1,3,HEIGHT,WIDTH" in err
+    assert "all pictures are resized to 64x32" in err and "--shape x=1,3,HEIGHT,WIDTH" in err
     # Letterboxed: 20x33 covers 19 of 64 columns, and 20 of those that are doubled.
     assert [means_of(out)[f"{n}.png"][0] for n in (2, 1)] == pytest.approx([20 + 20, 10 * (19 + 20) / 64])
     status, out, err = imgconv("run", "open.onnx", "0.png", *command, "--shape", "x=1,3,8,8")
@@ -319,7 +319,7 @@ def test_an_unknown_task_is_asked_for(imgconv: Command, device: DeviceInfo) -> N
     assert status == 0 and "y float32 1x4x10x8: 540 .. 540" in out
     assert "--task classify|detect|segment|pose|depth|image" in err
     status, _, err = imgconv(*command, "--task", "pose")
-    assert status == 1 and "heatmaps: (1, points, height, width)" in err and "simcc" in err
+    assert status == 1 and "heatmaps: (1, keypoints, height, width)" in err and "simcc" in err
     status, out, err = imgconv(*command, "--task", "segment")
     assert status == 0 and "mask of 1 classes" in out and "--task" not in err
 
@@ -375,7 +375,7 @@ def test_tiles_that_cannot_be(imgconv: Command, device: DeviceInfo) -> None:
     status, _, err = imgconv(*command, "--tile", "17")
     assert status == 1 and "32x32 can overlap by 0 to 16" in err
     status, _, err = imgconv(*command, "--tile", "--resize", "crop")
-    assert status == 1 and "at its own size" in err
+    assert status == 1 and "does not resize the picture" in err
 
 
 # COCO's JSON
@@ -430,7 +430,7 @@ def write_image_network(name: str, bias: float, subtract: float = 0.0) -> None:
 
 
 @pytest.mark.parametrize(("bias", "subtract", "text", "largest"), [
-    (0.5, 0.0, "x = pixel * 0.003922; guessed, else give --scale, --mean, --std", 200 / 255 + 0.5),
+    (0.5, 0.0, "x = pixel * 0.003922; guessed, set --scale, --mean and --std if wrong", 200 / 255 + 0.5),
     (30.0, 0.0, "x = pixel, 0 to 255", 230.0),
     (0.1, 117.0, "x = pixel, 0 to 255", 83.1),
 ])
@@ -463,7 +463,7 @@ def test_a_map_of_one_channel_may_be_anything(imgconv: Command, device: DeviceIn
     status, out, err = imgconv("run", "map.onnx", "a.png", "--device", device.index)
     assert status == 0 and "pictures: rgb, stretched to 16x16, x = pixel * 0.003922; guessed" in out, out + err
     assert "  y float32 1x1x16x16: 0.5" in out and ": image" not in out
-    assert "imgconv: the outputs do not show the task: give --task segment|text|depth|image\n" in err
+    assert "imgconv: the output shapes do not show the task: give --task segment|text|depth|image\n" in err
     status, out, err = imgconv("run", "map.onnx", "a.png", "--device", device.index, "--task", "depth")
     assert status == 0 and "depth, 0.5" in out and "do not show" not in err
 
@@ -479,7 +479,7 @@ def test_a_useless_picture_is_said(imgconv: Command, device: DeviceInfo) -> None
     Image.new("RGB", (16, 16), (200, 10, 100)).save("grey.png")
     command = ("--device", device.index)
     _, out, _ = imgconv("run", "clipped.onnx", "noise.png", *command)
-    assert "% of the values are 0 or 1. If it is not an image, give --task segment, text or depth. If" in out
+    assert "% of the values are 0 or 1. If it is not an image, pass --task segment, text or depth. If" in out
     _, out, _ = imgconv("run", "clipped.onnx", "grey.png", *command)
     assert "all values are 1. If it is not an image" in out, out
     _, out, _ = imgconv("run", "right.onnx", "noise.png", *command)

@@ -179,7 +179,7 @@ def test_what_inspect_says(device: DeviceInfo, tmp_path: Path, capsys: pytest.Ca
     onnx.save(CASES["two_stage"]()[0], path)
     assert main(["inspect", str(path), "--device", str(device.index)]) == 0
     shown = capsys.readouterr().out
-    assert "nodes on the host, 1 of them subgraphs that go to the device again" in " ".join(shown.split())
+    assert "nodes on the host, 1 of them subgraphs that run on the device" in " ".join(shown.split())
     text = str(import_onnx(path))
     assert "  y = Subgraph(copies)\n    conv_2 = Conv(copies, second)\n    pooled = GlobalAveragePool(conv_2)\n" in text
 

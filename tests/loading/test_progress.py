@@ -43,8 +43,9 @@ def test_a_search_of_unknown_length_has_a_line(monkeypatch: pytest.MonkeyPatch) 
     terminal = opened(monkeypatch)
     with shown(None) as step:
         assert step is not None
-        step(7, 0, "choosing which values are half")
-    assert terminal.getvalue() == f"{CLEAR}imgconv: choosing which values are half{CLEAR}"
+        step(0, 0, "reading")
+        step(7, 0, "choosing fp16 and fp32")
+    assert terminal.getvalue() == f"{CLEAR}imgconv: reading{CLEAR}imgconv: choosing fp16 and fp32, run 7{CLEAR}"
 
 
 def test_a_driver_that_compiles_for_long_has_a_line(monkeypatch: pytest.MonkeyPatch) -> None:

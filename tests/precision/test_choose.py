@@ -346,9 +346,11 @@ def test_load_says_how_much_is_half(device: DeviceInfo, caplog: pytest.LogCaptur
         imgconv.load(overflow_model(1.0), device, float16=1)
         model = imgconv.load(overflow_model(), device, float16=1)
         assert model.config.precision.reasons["big"].startswith("near 65504: ")
-    half, some = (record.getMessage() for record in caplog.records)
+        imgconv.load(build_graph({"y": Tensor.input("x", (1,), "int64") + 1}), device, float16=1)
+    half, some, none = (record.getMessage() for record in caplog.records)
     assert re.fullmatch(r"float16=1: (\d+) of \1 values are fp16, 100.0% of all elements", half)
     assert re.fullmatch(r"float16=1: .* of all elements; \d+ stays? fp32: .*\b1 near 65504\b.*", some)
+    assert none == "float16=1: no floating-point values in textures"
 
 
 def test_load_says_what_was_not_measured(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:

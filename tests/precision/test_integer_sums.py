@@ -59,18 +59,18 @@ def network() -> Graph:
 
 @pytest.mark.parametrize(("target", "dense"), [
     (PHONE, "integers"),
-    (replace(PHONE, dot_product=""), "floats: the device has no dot product of bytes that passed a test"),
-    (replace(PHONE, compute_units=60), "floats: only phones' GPUs sum integers"),
-    (replace(PHONE, kind="cpu"), "floats: only phones' GPUs sum integers"),
-    (replace(PHONE, kind="cpu", linear=Alignment(1, 8, 1 << 30)), "floats: the input is stored as floats"),
+    (replace(PHONE, dot_product=""), "fp32: the device has no byte dot product that passed the test"),
+    (replace(PHONE, compute_units=60), "fp32: only phone GPUs sum integers"),
+    (replace(PHONE, kind="cpu"), "fp32: only phone GPUs sum integers"),
+    (replace(PHONE, kind="cpu", linear=Alignment(1, 8, 1 << 30)), "fp32: the input is stored as floats"),
 ])
 def test_each_launch_says_why(target: Target, dense: str) -> None:
     graph = network()
     floats = "the input is stored as floats" if target.linear else "the weights are floats"
     plan = Prepared(graph, Config(), target, Integers()).plan()
     assert list(integer_sums(plan, graph, target).values()) == [
-        dense, "floats: depthwise: no products of several channels are summed", f"floats: {floats}",
-        "floats: matmul.cl has no form for integers",
+        dense, "fp32: depthwise: no products of several channels are summed", f"fp32: {floats}",
+        "fp32: matmul.cl has no integer variant",
     ]
 
 

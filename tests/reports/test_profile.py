@@ -298,7 +298,7 @@ def test_the_page_in_a_browser(tmp_path: Path, width: int, images_in_buffers: Al
     assert found["first"].split() == [str(n) for n in reversed(range(count))], "later launches take longer here"
     assert found["sorted"].split() == [str(n) for n in range(count)], "the heading turns the order round"
     assert "100 ms a run, 10 frames a second" in found["headline"] and found["named"] == "2"
-    for chart in ("time by sort of work", "timeline", "roofline", "bandwidth", "textures over time"):
+    for chart in ("time by kind of work", "timeline", "roofline", "bandwidth", "textures over time"):
         (drawn,) = re.findall(rf'<svg[^>]*aria-label="{chart}"[^>]*>(.*?)</svg>', result.stdout, re.DOTALL)
         assert drawn.count("<rect") + drawn.count("<circle") >= 1, chart
         assert "NaN" not in drawn and "undefined" not in drawn and "Infinity" not in drawn, chart
@@ -399,7 +399,7 @@ def test_files_that_cannot_be_written(
     [
         (("nothing.onnx",), 1, "nothing.onnx"),
         (("tiny.onnx", "nothing.png"), 1, "nothing.png"),
-        (("tiny.onnx", "--repeat", "0"), 2, "'0' is not a whole number of at least 1"),
+        (("tiny.onnx", "--repeat", "0"), 2, "'0' is not an integer of at least 1"),
         (("open.onnx",), 1, "--shape x=1,3,224,224"),
     ],
 )

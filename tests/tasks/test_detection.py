@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from itertools import product
 from typing import Any
 
@@ -288,9 +289,30 @@ def test_yolov5_face() -> None:
 def test_a_head_that_the_shapes_contradict(head: str, shape: tuple[int, ...], other: str) -> None:
     """A layout of no head, as with a fourth stride or an unknown input size, may be the one that is named."""
     outputs, said = {"y": ("float32", shape)}, Description(head=head)
-    with pytest.raises(InputError, match=f"head '{head}' has .*; the outputs, y .*are those of head '{other}'"):
+    with pytest.raises(InputError, match=f"head '{head}' expects .* are y .*those of head '{other}'"):
         find_task(outputs, SIZE, said)
     assert find_task(outputs, (0, 0), said).head == find_task(outputs, (1000, 1000), said).head == head
+
+
+@pytest.mark.parametrize(
+    ("head", "right", "wrong"),
+    [
+        ("yolov5-face", (1, 99, 16), (1, 99, 85)), ("yolov8-pose", (1, 56, 99), (1, 84, 99)),
+        ("movenet", (1, 1, 13, 3), (1, 3, 64, 64)), ("heatmaps", (1, 17, 64, 48), (1, 17)),
+        ("logits", (1, 3, 9, 9), (1, 21)), ("indices", (1, 64, 64), (1, 3, 64, 64)),
+        ("mask", (1, 64, 64, 1), (1, 3, 64, 64)), ("map", (1, 64, 64), (1, 84, 99, 85)),
+        ("dbnet", (1, 1, 64, 64), (1, 3, 64, 64)), ("ctc", (1, 40, 97), (1, 97)), ("anchors", None, (1, 99, 4)),
+        ("simcc", None, (1, 17, 384)),
+    ],
+)
+def test_a_head_that_cannot_have_these_shapes(head: str, right: tuple[int, ...] | None, wrong: tuple[int, ...]) -> None:
+    """The error names both, before anything runs; shapes that the head may have, and unknown ones, are accepted."""
+    said = Description(head=head)
+    with pytest.raises(InputError, match=re.escape(f"head '{head}' expects") + ".*" + re.escape(f"y {list(wrong)}")):
+        find_task({"y": ("float32", wrong)}, SIZE, said)
+    for shape in (right, None, (-1, *wrong[1:])) if right else (None,):
+        found = find_task({"y": ("float32", shape)}, SIZE, said)
+        assert found and found.head == head
 
 
 def test_yunet() -> None:
@@ -503,7 +525,7 @@ def test_boxes_that_the_model_has_suppressed(batch: bool) -> None:
     check(task.decode(one, SAME)["boxes"], [(2, 0.9, list(corners[0]))])
     none = {"labels": kinds[:0], "scores": values[:0], "boxes": corners[:0]}
     assert task.decode(none, SAME)["boxes"] == Detections(())
-    with pytest.raises(InputError, match="none of head 'boxes'"):
+    with pytest.raises(InputError, match="head 'boxes' expects"):
         task.decode({"boxes": corners, "scores": values}, SAME)
 
 
