@@ -23,10 +23,19 @@ from imgconv.kernels.target import Target
 
 @dataclass(frozen=True, eq=False)
 class WeightPacking:
-    """The way from constant weights to the content of a storage. pack: of an array of the shape of `source`."""
+    """The way from constant weights to the content of a storage: `transform`, then `pack`.
+
+    pack: moves numbers and adds zeros; of any array of the shape of `numbers`.
+    """
 
     source: Array
     pack: Callable[[Array], Array]
+    transform: Callable[[Array], Array] = lambda source: source
+
+    @property
+    def numbers(self) -> Array:
+        """What is packed."""
+        return self.transform(self.source)
 
 
 class ConstantContent(Mapping[Storage, Array]):
@@ -39,7 +48,7 @@ class ConstantContent(Mapping[Storage, Array]):
     def __getitem__(self, storage: Storage) -> Array:
         if storage not in self._made:
             packing = self._makers[storage]
-            self._made[storage] = packing.pack(packing.source)
+            self._made[storage] = packing.pack(packing.numbers)
         return self._made[storage]
 
     def packing(self, storage: Storage) -> WeightPacking:
@@ -105,7 +114,7 @@ class LaunchEmitter:
         for storage in dict.fromkeys(storage for launch in launches for storage in launch.reads):
             if storage in self.waiting:
                 weights = self.waiting[storage]
-                makers[storage] = WeightPacking(weights.source, partial(weights.content, storage))
+                makers[storage] = WeightPacking(weights.source, partial(weights.content, storage), weights.transform)
             elif isinstance(storage, Texture) and storage in self.placed.known:
                 makers[storage] = WeightPacking(self.placed.known[storage], partial(_texels, storage))
         return ConstantContent(makers)

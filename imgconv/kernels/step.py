@@ -130,11 +130,15 @@ class Packed(Protocol):
 
     @property
     def source(self) -> Array:
-        """The constant weights that are packed."""
+        """The constant weights."""
         ...
 
-    def content(self, storage: Texture | HostBuffer, source: Array) -> Array:
-        """The array to upload to the storage, packed from an array of the shape of `source`."""
+    def transform(self, source: Array) -> Array:
+        """The numbers that are packed: those of `source`, or computed from them."""
+        ...
+
+    def content(self, storage: Texture | HostBuffer, numbers: Array) -> Array:
+        """The array to upload to the storage: packed numbers, or others in an array of the same shape."""
         ...
 
 

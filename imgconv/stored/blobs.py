@@ -12,6 +12,7 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.errors import ModelError
 from imgconv.files.disk_cache import digest
+from imgconv.kernels.winograd.taps import WINDOW, taps_of
 
 ZERO = -(1 << 62)
 LEAST = -(1 << 48)  # of a place; sums with a ZERO are less
@@ -28,11 +29,13 @@ class StoredView:
 
     Element (i, j, ...) is number tables[0][i] + tables[1][j] + ... of the other. It is 0 if one of these is ZERO, or if
     counts[n][0][i] + counts[n][1][j] + ... is limits[n] or more, for any n.
+    of_taps: the other array is not the stored one, but the taps of its 3x3 windows, see taps_of.
     """
 
     tables: Sequence[Array]
     limits: Sequence[int]
     counts: Sequence[Sequence[Array]]
+    of_taps: bool = False
 
     def places(self) -> Array:
         """The places of all elements; less than LEAST for those that are 0."""
@@ -67,6 +70,11 @@ class BlobWriter:
         """Returns whether arrays may be views of others, or halves."""
         return bool(self._views or self._rounded)
 
+    @property
+    def has_taps(self) -> bool:
+        """Returns whether arrays may be made of the taps of others."""
+        return any(view.of_taps for _, view in self._views.values())
+
     def add(self, content: bytes | memoryview) -> int:
         """The number of a new blob."""
         self.parts.append(content)
@@ -94,6 +102,7 @@ class BlobWriter:
             return self.whole(array)
         return self.whole(home) | about | {
             "tables": _joined([view.tables]), "limits": view.limits, "counts": _joined(view.counts),
+            "taps": view.of_taps,
         }
 
     def whole(self, array: Array) -> dict[str, Any]:
@@ -120,7 +129,8 @@ def array_reader(blob: ReadBlob) -> ReadArray:
     made: dict[tuple[Any, ...], Array] = {}
 
     def read(table: Any) -> Array:
-        key = table.blob, table.dtype, table.stored, table.shape, table.tables, table.limits, table.counts
+        view = table.tables, table.limits, table.counts, table.taps
+        key = table.blob, table.dtype, table.stored, table.shape, *view
         if key not in made:
             made[key] = read_array(table, blob)
             made[key].flags.writeable = False
@@ -143,6 +153,8 @@ def read_array(table: Any, blob: ReadBlob) -> Array:
         whole: Array = numpy.frombuffer(content, stored.newbyteorder("<")).reshape(table.shape)
         return whole if stored == dtype else whole.astype(dtype)
     elements = numpy.frombuffer(content[: len(content) // stored.itemsize * stored.itemsize], stored.newbyteorder("<"))
+    if table.taps:
+        elements = taps_of(elements[: elements.size // WINDOW * WINDOW].reshape(-1, 3, 3)).reshape(-1)
     length = sum(table.shape)
     # Pads are a few times the weights; a made-up shape may be any.
     fits = len(table.tables) == length and len(table.counts) == length * len(table.limits)

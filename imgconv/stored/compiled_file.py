@@ -42,8 +42,8 @@ from imgconv.version import VERSION
 
 # What this imgconv reads, and what a reader of its files has to know: Model.needs in model.fbs. NEEDS_HOST is for files
 # with a host partition, which the host computes, NEEDS_STATES for plans that keep states, NEEDS_VIEWS for arrays that
-# are views of others.
-READS, NEEDS, NEEDS_HOST, NEEDS_STATES, NEEDS_VIEWS = 4, 1, 2, 3, 4
+# are views of others, NEEDS_TAPS for views of taps.
+READS, NEEDS, NEEDS_HOST, NEEDS_STATES, NEEDS_VIEWS, NEEDS_TAPS = 5, 1, 2, 3, 4, 5
 # What reading a made-up file may raise; a damaged one does not pass its checksums.
 REFUSED = (
     ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError, StopIteration, TypeError,
@@ -143,7 +143,7 @@ def _sized_values(sized: Sized, blobs: BlobWriter, format: Format | None, player
     writer, partition = TableWriter(codec(), blobs), sized.graph.host_partition
     needs = NEEDS_STATES if sized.states else NEEDS_HOST if partition else NEEDS
     return {
-        "needs": NEEDS_VIEWS if blobs.has_views else needs, "written_by": VERSION,
+        "needs": NEEDS_TAPS if blobs.has_taps else NEEDS_VIEWS if blobs.has_views else needs, "written_by": VERSION,
         "config": writer.values(Config, "Config", sized.config),
         "graph": None if player_only else graph_values(sized.graph, blobs),
         "plans": made, "states": [{"name": output, "text": fed} for output, fed in sized.states.items()],

@@ -1,12 +1,13 @@
 """Weights that a file stores once: the graph's constants, and the packed weights of plans as views of them.
 
-Packing moves numbers and adds zeros. So packed weights are stored as a view of the constant, see View in blobs.py. If
-all plans keep a constant as halves, so does the file.
+Packing moves numbers and adds zeros. So packed weights are stored as a view of the constant, see View in blobs.py, and
+those of Winograd's filtering as a view of its taps. If all plans keep a constant as halves, so does the file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy
 
@@ -18,9 +19,22 @@ from imgconv.stored.blobs import ZERO, BlobWriter, StoredView, key_of
 SMALL = 256  # bytes of arrays that are stored as they are
 
 
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """Packed weights as the places, -1 for a zero, of `numbers`: those of the constant, or the taps of its windows."""
+
+    constant: Array
+    numbers: Array
+    places: Array
+
+    @property
+    def is_of_taps(self) -> bool:
+        return self.numbers.shape != self.constant.shape
+
+
 def share_weights(blobs: BlobWriter, plans: Sequence[tuple[Plan, Mapping[str, Array]]]) -> None:
     """Makes the weights that plans pack views of the constants of their graphs, which come with each plan."""
-    traced: list[tuple[Array, Array, Array]] = []  # packed, its constant, and the places of its numbers in there
+    traced: list[tuple[Array, Origin]] = []
     for plan, constants in plans:
         for constant in constants.values():
             if constant.dtype == numpy.float16:
@@ -28,54 +42,61 @@ def share_weights(blobs: BlobWriter, plans: Sequence[tuple[Plan, Mapping[str, Ar
         for storage, packed in plan.content.items():
             found = _trace(plan, storage, constants)
             if found is not None:
-                traced.append((packed, constants[found[0]], found[1]))
+                traced.append((packed, found))
     widest: dict[bytes, int] = {}
-    for packed, constant, _ in traced:
-        key = key_of(constant)
+    for packed, origin in traced:
+        key = key_of(origin.constant)
         widest[key] = max(widest.get(key, 0), packed.itemsize)
-    for packed, constant, places in traced:
-        stored = constant
+    for packed, origin in traced:
+        stored = constant = origin.constant
         if constant.dtype == numpy.float32 and widest[key_of(constant)] == 2:
             stored = constant.astype(numpy.float16)
             blobs.add_rounded(constant, stored)
-        view = view_of(places, constant.shape)
+        view = view_of(origin.places, origin.numbers.shape)
         if view is not None and stored.dtype == packed.dtype:
-            blobs.add_view(packed, stored, view)
+            blobs.add_view(packed, stored, replace(view, of_taps=origin.is_of_taps))
 
 
-def _trace(plan: Plan, storage: Storage, constants: Mapping[str, Array]) -> tuple[str, Array] | None:
-    """The `origins` of a storage's content; None if it is not known how it was made."""
+def _trace(plan: Plan, storage: Storage, constants: Mapping[str, Array]) -> Origin | None:
+    """The origin of a storage's content; None if it is not known how it was made."""
     if not isinstance(plan.content, ConstantContent) or plan.content[storage].nbytes <= SMALL:
         return None
-    return origins(plan.content.packing(storage), plan.content[storage], constants)
+    return origin_of(plan.content.packing(storage), plan.content[storage], constants)
 
 
-def origins(packing: WeightPacking, packed: Array, constants: Mapping[str, Array]) -> tuple[str, Array] | None:
-    """Returns the constant whose numbers are packed, and for each packed number its place in there, -1 for a zero.
+def origin_of(packing: WeightPacking, packed: Array, constants: Mapping[str, Array]) -> Origin | None:
+    """Returns the origin of packed numbers.
 
-    None if they are no numbers of one constant: sums, as Winograd's, or of an array that was changed before.
+    None if they are no numbers of one constant: sums, as those of Winograd's filtering in one dimension, or of an array
+    that was changed before; and for taps of floats, which depend on the order of sums.
     """
-    found = next((n for n, each in constants.items() if each.nbytes > SMALL and _reads(packing.source, each)), None)
-    if found is None:
+    found = (each for each in constants.values() if each.nbytes > SMALL and _reads(packing.source, each))
+    constant = next(found, None)
+    if constant is None:
         return None
-    constant = constants[found]
+    numbers, source = packing.numbers, packing.source
+    if numbers.shape == source.shape:
+        numbers = constant
+    elif source.shape != constant.shape or not source.flags.c_contiguous or packed.dtype != numpy.float16:
+        return None
     base = 64 if packed.dtype.itemsize == 1 else 1024  # exact in a half
-    numbers = numpy.arange(1, constant.size + 1)
+    counted = numpy.arange(1, numbers.size + 1)
     places = numpy.zeros(packed.shape, numpy.int64)
     factor = 1
     with numpy.errstate(all="ignore"):
-        while factor <= constant.size:
-            digits = (numbers // factor % base).astype(constant.dtype).reshape(constant.shape)
-            made = packing.pack(_view_of(digits, packing.source, constant)).astype(numpy.float64)
+        while factor <= numbers.size:
+            digits = (counted // factor % base).astype(numbers.dtype).reshape(numbers.shape)
+            given = _view_of(digits, source, constant) if numbers is constant else digits
+            made = packing.pack(given).astype(numpy.float64)
             if not (made >= 0).all() or not (made < base).all():
                 return None
             places += made.astype(numpy.int64) * factor
             factor *= base
     places -= 1
-    if places.max(initial=-1) >= constant.size:
+    if places.max(initial=-1) >= numbers.size:
         return None
-    again = numpy.where(places < 0, 0, constant.reshape(-1)[places]).astype(packed.dtype)
-    return (found, places) if again.tobytes() == packed.tobytes() else None
+    again = numpy.where(places < 0, 0, numbers.reshape(-1)[places]).astype(packed.dtype)
+    return Origin(constant, numbers, places) if again.tobytes() == packed.tobytes() else None
 
 
 def _reads(array: Array, constant: Array) -> bool:

@@ -431,7 +431,8 @@ struct Array FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_STORED = 10,
     VT_TABLES = 12,
     VT_LIMITS = 14,
-    VT_COUNTS = 16
+    VT_COUNTS = 16,
+    VT_TAPS = 18
   };
   const flatbuffers::String *dtype() const {
     return GetPointer<const flatbuffers::String *>(VT_DTYPE);
@@ -454,6 +455,9 @@ struct Array FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const flatbuffers::Vector<int64_t> *counts() const {
     return GetPointer<const flatbuffers::Vector<int64_t> *>(VT_COUNTS);
   }
+  bool taps() const {
+    return GetField<uint8_t>(VT_TAPS, 0) != 0;
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyOffset(verifier, VT_DTYPE) &&
@@ -469,6 +473,7 @@ struct Array FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            verifier.VerifyVector(limits()) &&
            VerifyOffset(verifier, VT_COUNTS) &&
            verifier.VerifyVector(counts()) &&
+           VerifyField<uint8_t>(verifier, VT_TAPS, 1) &&
            verifier.EndTable();
   }
 };
@@ -498,6 +503,9 @@ struct ArrayBuilder {
   void add_counts(flatbuffers::Offset<flatbuffers::Vector<int64_t>> counts) {
     fbb_.AddOffset(Array::VT_COUNTS, counts);
   }
+  void add_taps(bool taps) {
+    fbb_.AddElement<uint8_t>(Array::VT_TAPS, static_cast<uint8_t>(taps), 0);
+  }
   explicit ArrayBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -517,7 +525,8 @@ inline flatbuffers::Offset<Array> CreateArray(
     flatbuffers::Offset<flatbuffers::String> stored = 0,
     flatbuffers::Offset<flatbuffers::Vector<int64_t>> tables = 0,
     flatbuffers::Offset<flatbuffers::Vector<int64_t>> limits = 0,
-    flatbuffers::Offset<flatbuffers::Vector<int64_t>> counts = 0) {
+    flatbuffers::Offset<flatbuffers::Vector<int64_t>> counts = 0,
+    bool taps = false) {
   ArrayBuilder builder_(_fbb);
   builder_.add_counts(counts);
   builder_.add_limits(limits);
@@ -526,6 +535,7 @@ inline flatbuffers::Offset<Array> CreateArray(
   builder_.add_blob(blob);
   builder_.add_shape(shape);
   builder_.add_dtype(dtype);
+  builder_.add_taps(taps);
   return builder_.Finish();
 }
 
@@ -537,7 +547,8 @@ inline flatbuffers::Offset<Array> CreateArrayDirect(
     const char *stored = nullptr,
     const std::vector<int64_t> *tables = nullptr,
     const std::vector<int64_t> *limits = nullptr,
-    const std::vector<int64_t> *counts = nullptr) {
+    const std::vector<int64_t> *counts = nullptr,
+    bool taps = false) {
   auto dtype__ = dtype ? _fbb.CreateString(dtype) : 0;
   auto shape__ = shape ? _fbb.CreateVector<int64_t>(*shape) : 0;
   auto stored__ = stored ? _fbb.CreateString(stored) : 0;
@@ -552,7 +563,8 @@ inline flatbuffers::Offset<Array> CreateArrayDirect(
       stored__,
       tables__,
       limits__,
-      counts__);
+      counts__,
+      taps);
 }
 
 struct NamedArray FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {

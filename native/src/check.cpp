@@ -27,15 +27,6 @@ float drawn_number(uint32_t bits, int digits, bool positive) {
   return positive ? (number + 1) / largest : number / (largest / 2) - 1;
 }
 
-// A multiple of 1/2048 of at most 1.
-uint16_t to_half(float number) {
-  int exponent = 0;
-  const float digits = std::frexp(std::fabs(number), &exponent);  // 0.5 .. 1
-  const uint16_t sign = std::signbit(number) ? 0x8000 : 0;
-  if (digits == 0) return sign;
-  return static_cast<uint16_t>(sign | (exponent + 14) << 10 | (static_cast<int>(digits * 2048) & 1023));
-}
-
 // The channels of an image's texel that hold elements of the tensor: so many, from the first on.
 size_t lanes_of(const Storage &storage, size_t x, size_t y, size_t layer) {
   const Texels &texels = storage.texels;

@@ -1,6 +1,7 @@
 #include "dtype.h"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <type_traits>
 
@@ -10,6 +11,15 @@ namespace imgconv {
 namespace {
 
 constexpr int64_t EXACT = 1 << 24;
+constexpr uint32_t HALF_INFINITY = 0x7C00;
+
+template <class To, class From>
+To bits_as(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  std::memcpy(&to, &from, sizeof to);
+  return to;
+}
 
 // The types of C of every dtype but half, which is kept as it is.
 #define IMGCONV_C_TYPES(X)                                                                              \
@@ -120,11 +130,25 @@ double number_at(imgconv_dtype dtype, const void *array, size_t number) {
   if (dtype == IMGCONV_UINT8) return static_cast<const uint8_t *>(array)[number];
   if (dtype != IMGCONV_FLOAT16) return static_cast<const float *>(array)[number];
   const uint16_t bits = static_cast<const uint16_t *>(array)[number];
-  const int exponent = bits >> 10 & 31, digits = bits & 1023;
-  const double magnitude = exponent == 31   ? (digits ? NAN : INFINITY)
-                           : exponent == 0 ? std::ldexp(digits, -24)
-                                           : std::ldexp(1024 + digits, exponent - 25);
-  return bits >> 15 ? -magnitude : magnitude;
+  const uint32_t magnitude = bits & 0x7FFF;
+  if (magnitude >= HALF_INFINITY) return magnitude > HALF_INFINITY ? NAN : bits >> 15 ? -INFINITY : INFINITY;
+  const double found = bits_as<float>(magnitude << 13) * 0x1p112;  // the exponent of a float is 112 larger
+  return bits >> 15 ? -found : found;
+}
+
+uint16_t to_half(float number) {
+  const uint32_t bits = bits_as<uint32_t>(number), magnitude = bits & 0x7FFFFFFF;
+  uint32_t half = 0;
+  if (std::isnan(number)) {
+    half = HALF_INFINITY + 1;
+  } else if (magnitude >= bits_as<uint32_t>(65520.0f)) {  // half way from the largest half to the next power of two
+    half = HALF_INFINITY;
+  } else if (magnitude < bits_as<uint32_t>(0x1p-14f)) {  // a multiple of 2**-24, the last digit of 0.5 .. 1
+    half = bits_as<uint32_t>(bits_as<float>(magnitude) + 0.5f) - bits_as<uint32_t>(0.5f);
+  } else {
+    half = (magnitude - (112u << 23) + 0xFFF + (magnitude >> 13 & 1)) >> 13;
+  }
+  return static_cast<uint16_t>(bits >> 31 << 15 | half);
 }
 
 int64_t integer_at(imgconv_dtype dtype, const void *array, size_t number) {

@@ -35,6 +35,9 @@ void check_exact(const Value &value, const void *array);
 // A number of an array of float32, float16 or uint8.
 double number_at(imgconv_dtype dtype, const void *array, size_t number);
 
+// The nearest half, of two the even one.
+uint16_t to_half(float number);
+
 // An integer or a bool of an array, and setting one. Integers wrap around.
 int64_t integer_at(imgconv_dtype dtype, const void *array, size_t number);
 void set_integer(imgconv_dtype dtype, void *array, size_t number, int64_t value);

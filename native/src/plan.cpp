@@ -178,7 +178,7 @@ class Reader {
 
   void read_content(Storage &storage, const stored::Array &table) {
     const bool is_converted = table.stored() && table.stored()->size();
-    if (!is_converted && !(table.tables() && table.tables()->size())) {
+    if (!is_converted && !table.taps() && !(table.tables() && table.tables()->size())) {
       storage.content = blob(table.blob(), storage.bytes, "the bytes of a constant");
       return;
     }
@@ -188,6 +188,7 @@ class Reader {
     storage.view.limits = list(table.limits());
     storage.view.counts = list(table.counts());
     storage.view.stored = is_converted ? dtype(table.stored()) : storage.dtype;
+    storage.view.of_taps = table.taps();
     size_t count = 1;
     for (const int64_t size : list(table.shape())) {
       count = product(count, static_cast<uint64_t>(size), "a number of elements");

@@ -1,5 +1,6 @@
 #include "shared_weights.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace imgconv {
@@ -9,23 +10,46 @@ constexpr int64_t ZERO = -(int64_t(1) << 62);  // as in imgconv/stored/blobs.py
 constexpr size_t MOST_PADS = 64;               // the same there
 constexpr int64_t LARGEST = int64_t(1) << 48;  // of an entry
 
-// Copies element `place` of the blob to element `at`.
+// Copies element `place` of a blob to element `at`.
 struct Copying {
-  const View &view;
-  Span blob;
-  imgconv_dtype dtype;
+  const uint8_t *blob;
+  imgconv_dtype stored, dtype;
   uint8_t *made;
 
   void operator()(size_t place, size_t at) const {
     const size_t bytes = dtype_bytes(dtype);
-    if (view.stored == dtype) {
-      std::memcpy(made + at * bytes, blob.data + place * bytes, bytes);
-    } else {
-      const float number = static_cast<float>(number_at(view.stored, blob.data, place));
-      std::memcpy(made + at * bytes, &number, bytes);
+    if (stored == dtype) {
+      std::memcpy(made + at * bytes, blob + place * bytes, bytes);
+      return;
     }
+    const float number = static_cast<float>(number_at(stored, blob, place));
+    const uint16_t half = to_half(number);
+    std::memcpy(made + at * bytes, dtype == IMGCONV_FLOAT16 ? static_cast<const void *>(&half) : &number, bytes);
   }
 };
+
+// G g of three numbers g, which are `step` apart as those that are made: see Array in model.fbs.
+void transform(const double *g, size_t step, double *made) {
+  const double ends = g[0] + g[2 * step];
+  made[0] = g[0];
+  made[step] = (ends + g[step]) / 2;
+  made[2 * step] = (ends - g[step]) / 2;
+  made[3 * step] = g[2 * step];
+}
+
+// The taps of all windows of a blob, as imgconv/kernels/winograd/taps.py has them.
+std::vector<float> taps_of(Span blob, imgconv_dtype stored) {
+  constexpr size_t SIDE = 3, WINDOW = SIDE * SIDE, TAPS = 16;
+  std::vector<float> made(blob.bytes / dtype_bytes(stored) / WINDOW * TAPS);
+  for (size_t at = 0, first = 0; at < made.size(); at += TAPS, first += WINDOW) {
+    double window[WINDOW], columns[4 * SIDE], taps[TAPS];
+    for (size_t i = 0; i < WINDOW; ++i) window[i] = number_at(stored, blob.data, first + i);
+    for (size_t column = 0; column < SIDE; ++column) transform(window + column, SIDE, columns + column);
+    for (size_t row = 0; row < 4; ++row) transform(columns + row * SIDE, 1, taps + row * 4);
+    std::copy(taps, taps + TAPS, made.begin() + static_cast<ptrdiff_t>(at));
+  }
+  return made;
+}
 
 // The tables of a view, or the counts of one of its limits, at a position of all axes but the last.
 class Line {
@@ -84,10 +108,18 @@ size_t elements_of(const View &view, size_t stored) {
 }  // namespace
 
 bool gather(const View &view, Span blob, imgconv_dtype dtype, std::vector<uint8_t> &made) {
-  const size_t stored = blob.bytes / dtype_bytes(view.stored), elements = elements_of(view, stored);
-  if (!elements || (view.stored != dtype && dtype != IMGCONV_FLOAT32)) return false;
+  std::vector<float> taps;
+  imgconv_dtype type = view.stored;
+  if (view.of_taps) {
+    taps = taps_of(blob, type);
+    blob = {reinterpret_cast<const uint8_t *>(taps.data()), taps.size() * sizeof(float)};
+    type = IMGCONV_FLOAT32;
+  }
+  const size_t stored = blob.bytes / dtype_bytes(type), elements = elements_of(view, stored);
+  const bool is_half = view.of_taps && dtype == IMGCONV_FLOAT16;
+  if (!elements || (type != dtype && dtype != IMGCONV_FLOAT32 && !is_half)) return false;
   made.assign(elements * dtype_bytes(dtype), 0);
-  const Copying copy{view, blob, dtype, made.data()};
+  const Copying copy{blob.data, type, dtype, made.data()};
   if (view.tables.empty()) {
     for (size_t at = 0; at < elements; ++at) copy(at, at);
     return true;

@@ -11,15 +11,16 @@
 namespace imgconv {
 
 // sizes: of the axes. is_used: whether the blob is not the content itself, but halves, or what the tables are of.
+// of_taps: whether the tables are of the taps of the blob's windows.
 struct View {
   std::vector<size_t> sizes;
   std::vector<int64_t> tables, limits, counts;
   imgconv_dtype stored = IMGCONV_FLOAT32;
-  bool is_used = false;
+  bool is_used = false, of_taps = false;
 };
 
-// The content of a view in `dtype`, which is that of the blob, or float32 for halves. Returns false if the view leads out
-// of the blob.
+// The content of a view in `dtype`, which is that of the blob; float32 for halves; either for taps. Returns false if the
+// view leads out of the blob.
 bool gather(const View &view, Span blob, imgconv_dtype dtype, std::vector<uint8_t> &made);
 
 }  // namespace imgconv

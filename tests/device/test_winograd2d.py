@@ -24,6 +24,7 @@ from imgconv.kernels.device_model.time_range import NEVER
 from imgconv.kernels.layout import ImageLimits, Texture
 from imgconv.kernels.target import Target
 from imgconv.kernels.winograd import template as winograd2d
+from imgconv.kernels.winograd.taps import taps_of
 from imgconv.kernels.winograd.template import TEMPLATE, Problem, baseline, candidates
 from imgconv.loading.tuner import problems_of
 from imgconv.passes import run_passes
@@ -156,7 +157,8 @@ def test_the_check_of_launches(context: Context, monkeypatch: pytest.MonkeyPatch
     graph = run_passes(build_graph({"y": output}))
     verdicts = []
     for wrong in (1.0, factor):
-        monkeypatch.setattr(winograd2d, "TO_TAPS", (*winograd2d.TO_TAPS[:3], (0, 0, wrong)))
+        factors = numpy.outer((1, 1, 1, wrong), (1, 1, 1, wrong)).reshape(-1)
+        monkeypatch.setattr(winograd2d, "taps_of", lambda windows, factors=factors: taps_of(windows) * factors)
         session = session_of(Prepared(graph, config, wanted.target, wanted.chooser).plan(), context)
         verdicts.append({finding.verdict for _, finding in check_launches(Running(session, graph, config))})
     assert verdicts == [{"right"}, {"right", "wrong"}]

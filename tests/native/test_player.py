@@ -25,7 +25,7 @@ from imgconv.graph.nodes import Graph
 from imgconv.loading import compiled
 from imgconv.loading.target import target_of
 from imgconv.preprocessing.preparation import FORMATS, Format
-from imgconv.stored.compiled_file import PlanFor, save_model
+from imgconv.stored.compiled_file import PlanFor, SavedModel, save_model
 from imgconv.tensor import Tensor, build_graph, concatenate, less
 from models import build
 from tests.host_fallback_models import CASES
@@ -77,6 +77,22 @@ def test_sums_in_half(device: DeviceInfo, play: Play, tmp_path: Path, monkeypatc
     model = loaded(network(), device, {"float16": 2})
     assert {launch.sums for launch in model.plan.launches} >= {"half", "runs"}
     check(model, device, play, tmp_path / "m")
+
+
+def test_winograd_on_a_phone(
+    device: DeviceInfo, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file has windows of halves, of which the player makes the taps."""
+    if not device.half_images:
+        pytest.skip("the device has no textures of halves")
+    monkeypatch.setattr(compiled, "read_choice", lambda key, graph: Precision())
+    scale = numpy.float32(10) ** -(numpy.arange(62) % 9).astype(numpy.float32)  # some weights are no normal halves
+    weights = const(62, 64, 3, 3).numpy() * scale.reshape(62, 1, 1, 1)
+    graph = build_graph({"y": Tensor.input("x", (1, 64, 40, 40)).conv2d(Tensor.constant(weights), padding=1)})
+    model = loaded(graph, replace(device, kind="gpu", compute_units=2), {"float16": 1})
+    assert any(launch.source.path.endswith("winograd2d.cl") for launch in model.plan.launches)
+    check(model, device, play, tmp_path / "m")
+    assert any(each.content and each.content.taps for each in SavedModel.open(tmp_path / "m").table.plans[0].storages)
 
 
 def sums_in_turn(graph: Graph) -> Precision:

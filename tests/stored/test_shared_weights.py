@@ -21,7 +21,7 @@ from imgconv.stored.compiled_file import PlanFor, SavedModel, save_model
 from imgconv.stored.shared_weights import view_of
 from imgconv.tensor import Tensor, build_graph
 
-X = Tensor.input("x", (1, 12, 9, 10))
+X, WIDE = Tensor.input("x", (1, 12, 9, 10)), Tensor.input("x", (1, 64, 40, 40))
 NETWORKS = {
     "whole quads": lambda: X.conv2d(const(64, 12, 3, 3)), "parts of quads": lambda: X.conv2d(const(50, 12, 3, 3)),
     "one channel": lambda: X.slice(1, 0, 1).conv2d(const(70, 1, 3, 3)),
@@ -30,20 +30,21 @@ NETWORKS = {
     "depthwise": lambda: X.conv2d(const(12, 1, 7, 7), groups=12),
     "transposed": lambda: X.conv_transpose2d(const(12, 30, 3, 3), stride=2),
     "matrix": lambda: X.reshape(108, 10) @ const(10, 90),
+    "taps": lambda: WIDE.conv2d(const(62, 64, 3, 3), padding=1),
 }
 
 
 def is_winograd(launch: Launch) -> bool:
-    chosen = launch.choice and launch.choice.specialisation
-    of_two_axes = launch.choice is not None and launch.choice.template.startswith("winograd")
-    return of_two_axes or bool(getattr(chosen, "winograd", 0))
+    """Returns whether the weights are transformed along rows only, by sums that are not exact."""
+    return bool(launch.choice and getattr(launch.choice.specialisation, "winograd", 0))
 
 
 @pytest.mark.parametrize("float16", [0, 1])
 @pytest.mark.parametrize("target", ["small gpu", "large gpu", "cpu"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_weights_are_stored_once(name: str, target: str, float16: int, tmp_path: Path) -> None:
-    prepared = prepare(build_graph({"y": NETWORKS[name]()}, [X]), Config(float16), DEVICES[target])
+    inputs = [WIDE if name == "taps" else X]
+    prepared = prepare(build_graph({"y": NETWORKS[name]()}, inputs), Config(float16), DEVICES[target])
     graph, plan = prepared.graph, prepared.plan()
     save_model(tmp_path / "m", graph, Config(float16), [PlanFor(plan, "d", DEVICES[target])])
     saved = SavedModel.open(tmp_path / "m")
@@ -55,6 +56,8 @@ def test_weights_are_stored_once(name: str, target: str, float16: int, tmp_path:
     found = next(each for each in saved.read_graph().constants.values() if each.shape == largest.shape)
     expected = largest.astype("float16").astype("float32") if halves else largest
     numpy.testing.assert_array_equal(found, expected)
+    if name == "taps" and (target, float16) == ("small gpu", 1):
+        assert any(each.source.path.endswith("winograd2d.cl") for each in plan.launches) and saved.table.needs == 5
     # Zeros between groups, and sums of weights, are no view.
     is_view = name != "thin groups" and not any(is_winograd(launch) for launch in plan.launches)
     stored = sum(place.bytes for place in saved.table.blobs)
@@ -80,7 +83,7 @@ def table(**changed: Any) -> Any:
     """An Array table: the transpose of a 2x3 array, with a zero, and a limit that makes the last element 0."""
     values = {
         "dtype": "float32", "shape": [3, 2], "blob": 0, "stored": "", "tables": [0, 1, ZERO, 0, 3],
-        "limits": [2], "counts": [0, 1, 0, 0, 1],
+        "limits": [2], "counts": [0, 1, 0, 0, 1], "taps": False,
     }
     return SimpleNamespace(**{**values, **changed})
 
@@ -108,6 +111,20 @@ def test_a_made_up_view_is_refused(changed: dict[str, Any]) -> None:
         read_array(table(**limits | changed), lambda _: blob.tobytes())
 
 
+def test_a_view_of_taps_is_read() -> None:
+    """Taps are G g G' for a window g of halves, however small its numbers are; a half is the nearest one."""
+    matrix = numpy.float64([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
+    windows = numpy.random.default_rng(0).normal(size=(2, 3, 3)).astype(numpy.float16)
+    windows[1] *= numpy.float16(1e-5)
+    expected = (matrix @ windows.astype(numpy.float64) @ matrix.T).reshape(-1).astype(numpy.float32)
+    about = {"stored": "float16", "limits": [], "counts": [], "taps": True, "shape": [32], "tables": range(32)}
+    for dtype in ("float32", "float16"):
+        found = read_array(table(dtype=dtype, **about), lambda _: windows.tobytes())
+        numpy.testing.assert_array_equal(found, expected.astype(dtype))
+    with pytest.raises(ModelError, match="leads out of it"):
+        read_array(table(**about | {"tables": range(1, 33)}), lambda _: windows.tobytes())
+
+
 def test_arrays_of_equal_bytes_are_one_blob() -> None:
     blobs = BlobWriter()
     first, second = blobs.array(BLOB), blobs.array(BLOB.reshape(2, 3))
@@ -124,7 +141,7 @@ def test_a_view_is_of_one_shape() -> None:
         assert view is not None
         blobs.add_view(array, home, view)
     for array in (packed, packed[None], packed.reshape(4)):
-        made = {"stored": "", "tables": [], "limits": [], "counts": [], **blobs.array(array)}
+        made = {"stored": "", "tables": [], "limits": [], "counts": [], "taps": False, **blobs.array(array)}
         content = [bytes(part) for part in blobs.parts]
         numpy.testing.assert_array_equal(read_array(SimpleNamespace(**made), lambda n: content[n]), array)
 

@@ -84,9 +84,13 @@ class QuantizedWeights:
         """The constant weights that are packed."""
         return self.weights.array
 
-    def content(self, storage: Texture | HostBuffer, source: Array) -> Array:
-        """The array to upload to the storage, packed from an array of the shape of `source`."""
-        dense = pack_weights(self.problem, self.weights.operation, self.block_quads, source)
+    def transform(self, source: Array) -> Array:
+        """The source: its numbers are packed as they are."""
+        return source
+
+    def content(self, storage: Texture | HostBuffer, numbers: Array) -> Array:
+        """The array to upload to the storage, packed from an array of the shape of the numbers."""
+        dense = pack_weights(self.problem, self.weights.operation, self.block_quads, numbers)
         blocks, steps = dense.shape[:2]
         lanes = dense.reshape(blocks, steps, LANES, self.block_quads, LANES).astype(numpy.int64)  # input, quad, output
         grid = sum((lanes[:, :, lane] % BYTES) << (8 * lane) for lane in range(LANES))

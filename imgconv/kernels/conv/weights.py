@@ -116,9 +116,13 @@ class Weights:
     operation: Convolution
     dtype: DType
 
-    def dense(self) -> Array:
-        """The array to pack."""
-        return self.array
+    def transform(self, array: Array) -> Array:
+        """The numbers that a kernel reads, computed from `array`."""
+        return array
+
+    def dense(self, packed: Array) -> Array:
+        """These numbers in the shape of the weights of `operation`."""
+        return packed
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,10 +167,14 @@ class PackedWeights:
         """The constant weights that are packed."""
         return self.weights.array
 
-    def content(self, storage: Texture | HostBuffer, source: Array) -> Array:
-        """The array to upload to the storage, packed from an array of the shape of `source`."""
+    def transform(self, source: Array) -> Array:
+        """The numbers that are packed."""
+        return self.weights.transform(source)
+
+    def content(self, storage: Texture | HostBuffer, numbers: Array) -> Array:
+        """The array to upload to the storage, packed from an array of the shape of the numbers."""
         blocks, steps, texels = self.shape
-        dense = replace(self.weights, array=source).dense()
+        dense = self.weights.dense(numbers)
         packed = pack_weights(self.problem, self.weights.operation, self.block_quads, dense, self.winograd)
         assert packed.shape == (blocks, steps, texels, LANES), (packed.shape, self.shape)
         if isinstance(storage, HostBuffer):

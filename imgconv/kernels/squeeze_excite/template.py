@@ -128,11 +128,15 @@ class Matrix:
         """The constant weights that are packed."""
         return self.array
 
-    def content(self, storage: Texture | HostBuffer, source: Array) -> Array:
-        """The array to upload to the storage, packed from an array of the shape of `source`."""
+    def transform(self, source: Array) -> Array:
+        """The source: its numbers are packed as they are."""
+        return source
+
+    def content(self, storage: Texture | HostBuffer, numbers: Array) -> Array:
+        """The array to upload to the storage, packed from an array of the shape of the numbers."""
         texture = expect_texture(storage)
         padded = numpy.zeros(texture.shape, self.dtype)
-        padded[: source.shape[0]] = source
+        padded[: numbers.shape[0]] = numbers
         return texture.tiling.scatter(texture.layout.pack(padded))
 
 

@@ -32,14 +32,13 @@ from imgconv.kernels.source import KernelSource, group_attribute, round_up
 from imgconv.kernels.specialise import specialise
 from imgconv.kernels.step import Emitting, Placing, Step, Template, describe
 from imgconv.kernels.target import HALF_MAX, Target
+from imgconv.kernels.winograd.taps import TAPS, taps_of
 
 FILE = "kernels/winograd/winograd2d.cl"
 
-TILE, TAPS = 2, 16  # outputs of a tile in a row and in a column; taps of a tile
+TILE = 2  # outputs of a tile in a row and in a column
 ADDS_TO_TAPS, ADDS_TO_OUTPUTS = 32, 24  # additions of texels that a tile takes
 LARGEST_TAP = 2.25  # times the largest weight: a tap of weights
-# A window's row or column as taps: the matrix G of the algorithm.
-TO_TAPS = ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1))
 
 
 @dataclass(frozen=True)
@@ -108,15 +107,20 @@ class Specialisation:
 
 @dataclass(frozen=True, eq=False)
 class TapWeights(Weights):
-    """The weights of a 3x3 window as those of PRODUCTS. `array` is that of the window."""
+    """The weights of a 3x3 window as those of PRODUCTS. `array` is that of the window.
 
-    def dense(self) -> Array:
-        """(16 * filters, channels, 1, 1), with both rounded up to whole quads: G g G' for each filter and channel."""
-        filters, channels = self.array.shape[:2]
-        both = numpy.kron(TO_TAPS, TO_TAPS)
-        taps = self.array.reshape(filters, channels, -1).astype(numpy.float64) @ both.T
-        padded = numpy.zeros((TAPS, round_up(filters, LANES), round_up(channels, LANES)))
-        padded[:, :filters, :channels] = taps.transpose(2, 0, 1)
+    Windows are rounded as the weights of conv.cl are, and their taps again: so a file has halves for all plans.
+    """
+
+    def transform(self, array: Array) -> Array:
+        """The taps of all windows."""
+        return taps_of(array.astype(self.dtype))
+
+    def dense(self, packed: Array) -> Array:
+        """(16 * filters, channels, 1, 1), with both rounded up to whole quads."""
+        filters, channels = packed.shape[:2]
+        padded = numpy.zeros((TAPS, round_up(filters, LANES), round_up(channels, LANES)), numpy.float32)
+        padded[:, :filters, :channels] = packed.transpose(2, 0, 1)
         return padded.reshape(-1, padded.shape[2], 1, 1)
 
 

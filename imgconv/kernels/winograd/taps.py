@@ -1,0 +1,22 @@
+"""Windows of weights as taps of Winograd's F(2x2, 3x3). Compiled files have the windows, and readers make the taps."""
+
+from __future__ import annotations
+
+import numpy
+
+from imgconv.arrays import Array
+
+WINDOW, TAPS = 9, 16  # numbers of a window, and its taps
+
+
+def taps_of(windows: Array) -> Array:
+    """The taps G g G' of each 3x3 window g, (..., 3, 3), as float32: (..., 16).
+
+    Of windows of halves each sum is exact in float64, so that every reader makes the same taps.
+    """
+    taps: Array = windows.astype(numpy.float64)
+    for axis in (-2, -1):
+        first, middle, last = numpy.moveaxis(taps, axis, 0)
+        ends = first + last
+        taps = numpy.stack([first, (ends + middle) / 2, (ends - middle) / 2, last], axis)
+    return taps.reshape(*windows.shape[:-2], TAPS).astype(numpy.float32)
