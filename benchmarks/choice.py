@@ -43,7 +43,7 @@ from benchmarks.measure import (
 from benchmarks.measurements import add_measurements
 from benchmarks.networks import DEFAULT
 from benchmarks.predicted_choice import predicted_rows
-from imgconv.cl.device import open_device, select
+from imgconv.cl.device import open_device, select_device
 from imgconv.commands.arguments import positive
 from imgconv.commands.tune import MOST
 from imgconv.compiling.compiler import limited
@@ -101,7 +101,7 @@ def measure(asked: Asked, trial: Trial, repeat: int, tolerance: float) -> Row:
 
 def rows_of(problems: Sequence[Asked], config: Config, options: argparse.Namespace) -> Iterator[Row]:
     """The rows one after another, until the budget is spent."""
-    context = open_device(select(config.device), profile=True)
+    context = open_device(select_device(config.device), profile=True)
     tolerance = HALF_TOLERANCE if config.float16 else FLOAT_TOLERANCE
     chosen = [asked.candidates[: options.candidates] for asked in problems]
     wanted = [
@@ -121,7 +121,7 @@ def rows_of(problems: Sequence[Asked], config: Config, options: argparse.Namespa
 def main(options: argparse.Namespace) -> int:
     """Measures every problem of the networks, or predicts it; 1 if a result is wrong."""
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)
-    device = None if options.predicted else select(config.device)
+    device = None if options.predicted else select_device(config.device)
     target = adreno.target_for(A630) if device is None else limited(target_of(device), config)
     names = options.network or DEFAULT
     problems = collect(names, config, target)

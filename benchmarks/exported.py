@@ -30,7 +30,7 @@ from benchmarks.measure import (
     milliseconds, publish, relative_error, run_main, steps, version_of,
 )
 from imgconv.arrays import Arrays
-from imgconv.cl.device import DeviceInfo, open_device, select
+from imgconv.cl.device import DeviceInfo, open_device, select_device
 from imgconv.commands.arguments import add_device_argument, positive
 from imgconv.runtime.session import Session
 from imgconv.reports.timing import Timing, after_warm_up, repeated, timed
@@ -83,7 +83,7 @@ def main(options: argparse.Namespace) -> int:
     """Exports all networks, then measures each; 1 if a result is wrong."""
     if options.prepare:
         return prepare(options.network[0], Path(options.folder), options.device)
-    device = select(options.device)
+    device = select_device(options.device)
     names = options.network or NETWORKS
     with tempfile.TemporaryDirectory(prefix="imgconv-bench-") as temporary, ThreadPoolExecutor(options.jobs) as jobs:
         folder = Path(options.folder or temporary)

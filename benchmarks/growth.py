@@ -31,7 +31,7 @@ from benchmarks.measure import (
     make_table, milliseconds, positives, publish, relative_error, run_main, run_oracle, steps,
 )
 from benchmarks.networks import Network, open_network
-from imgconv.cl.device import DeviceInfo, open_device, select
+from imgconv.cl.device import DeviceInfo, open_device, select_device
 from imgconv.config import read_config
 from imgconv.runtime.session import Session
 from imgconv.reports.timing import Timing, timed
@@ -223,7 +223,7 @@ def grown(rows: Sequence[Row]) -> list[Grown]:
 
 def main(options: argparse.Namespace) -> int:
     """Measures every size; 1 if one does not load, is wrong, or costs more than WANTED times the reference."""
-    device = select(read_config(device=options.device).device)
+    device = select_device(read_config(device=options.device).device)
     wanted = [(name, size) for name in options.network or ["mobilenet_v2"] for size in options.resolution]
     cases: dict[str, list[Case]] = {}
     with tempfile.TemporaryDirectory(prefix="imgconv-bench-") as folder:

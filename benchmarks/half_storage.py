@@ -34,7 +34,7 @@ from benchmarks.measure import add_output_argument
 from benchmarks.survey import Row as Found
 from benchmarks.survey import in_range, oracle_of, with_picture
 from imgconv.arrays import Array, Arrays
-from imgconv.cl.device import select
+from imgconv.cl.device import select_device
 from imgconv.commands.arguments import add_device_argument
 from imgconv.precision.share import half_share_of
 from imgconv.compiling.textures import SMALL_WEIGHTS, known_float, why_float
@@ -178,7 +178,7 @@ def main(options: argparse.Namespace) -> int:
     warnings.simplefilter("ignore")
     with steps(options.path) as walk:
         rows = [row_of(Path(path), options) for path in walk]
-    found = environment(select(options.device))
+    found = environment(select_device(options.device))
     table = make_table(f"In half within {options.bound:g} of float", COLUMNS, rows)
     publish(options, {"environment": found, "rows": [asdict(row) for row in rows]}, environment_line(found), table)
     return 0

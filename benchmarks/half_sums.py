@@ -34,7 +34,7 @@ from benchmarks.measure import (
 from benchmarks.networks import DEFAULT, Network, open_network
 from imgconv.arrays import Array, Arrays
 from imgconv.cl.opencl_device import OpenCLDevice
-from imgconv.cl.device import open_device, select
+from imgconv.cl.device import open_device, select_device
 from imgconv.commands.arguments import positive
 from imgconv.compiling.compiler import Prepared
 from imgconv.config import Float16, Precision, read_config
@@ -128,7 +128,7 @@ def row_of(network: Network, prepared: Prepared, context: OpenCLDevice) -> Row:
 def main(options: argparse.Namespace) -> int:
     """Measures every network."""
     config = replace(read_config(None, options.native_explog, None, options.device), float16=2)
-    device = select(config.device)
+    device = select_device(config.device)
     context, rows = open_device(device), []
     with tempfile.TemporaryDirectory(prefix="imgconv-bench-") as folder:
         for name in options.network or DEFAULT:

@@ -34,7 +34,7 @@ from benchmarks.measure import (
 )
 from benchmarks.networks import DEFAULT, open_network
 from imgconv.cl.opencl_device import OpenCLDevice
-from imgconv.cl.device import open_device, select
+from imgconv.cl.device import open_device, select_device
 from imgconv.compiling.compiler import prepare
 from imgconv.compiling.plan import Launch
 from imgconv.config import Config, read_config
@@ -208,7 +208,7 @@ def measure(
 def main(options: argparse.Namespace) -> int:
     """Measures the peaks and every problem; 1 if a result is wrong."""
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)
-    device = select(config.device)
+    device = select_device(config.device)
     context = open_device(device, profile=True)
     problems = collect(options.network or DEFAULT, config, target_of(device))
     rows = []

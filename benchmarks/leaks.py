@@ -31,7 +31,7 @@ from benchmarks.measure import (
     Column, add_output_argument, digits, draw_inputs, environment, environment_line, make_table, publish, run_main,
     steps,
 )
-from imgconv.cl.device import DeviceInfo, select
+from imgconv.cl.device import DeviceInfo, select_device
 from imgconv.commands.arguments import positive
 from imgconv.config import read_config
 from imgconv.graph.nodes import Graph
@@ -161,7 +161,7 @@ def measure_way(device: DeviceInfo, way: str, runs: int, blocks: int) -> Row:
 
 def main(options: argparse.Namespace) -> int:
     """Measures every way; 1 if one grows."""
-    device = select(read_config(device=options.device).device)
+    device = select_device(read_config(device=options.device).device)
     with steps(WAYS) as walk:
         rows = [measure_way(device, way, options.runs // BLOCKS * BLOCKS, BLOCKS) for way in walk]
     found = environment(device)

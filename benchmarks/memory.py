@@ -25,7 +25,7 @@ from benchmarks.measure import (
     steps,
 )
 from imgconv.cl.opencl_device import OpenCLDevice
-from imgconv.cl.device import open_device, select
+from imgconv.cl.device import open_device, select_device
 from imgconv.compiling.compiler import prepare
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, read_config
@@ -201,7 +201,7 @@ def select_cases(names: Sequence[str]) -> list[Case]:
 
 def main(options: argparse.Namespace) -> int:
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)
-    context = open_device(select(config.device), profile=True)
+    context = open_device(select_device(config.device), profile=True)
     copy = measure_peaks(context, config.storage).bytes
     chosen = {str(case): case for case in select_cases(options.name)}
     with steps(list(chosen)) as names:

@@ -27,7 +27,7 @@ from benchmarks.measure import (
     environment_line, make_table, milliseconds, positives, publish, relative_error, run_main, run_oracle, steps,
 )
 from benchmarks.networks import DEFAULT, Network, open_network, sized
-from imgconv.cl.device import DeviceInfo, open_device, select
+from imgconv.cl.device import DeviceInfo, open_device, select_device
 from imgconv.compiling.plan import Plan
 from imgconv.config import read_config
 from imgconv.kernels.layout import Texture
@@ -99,7 +99,7 @@ COST = (
 
 def main(options: argparse.Namespace) -> int:
     """Measures every network that the command line names; 1 if a result is wrong."""
-    device = select(read_config(device=options.device).device)
+    device = select_device(read_config(device=options.device).device)
     wanted = [pair for name in options.network or DEFAULT for pair in sized(name, options.resolution)]
     rows = []
     with tempfile.TemporaryDirectory(prefix="imgconv-bench-") as folder, steps([name for name, _ in wanted]) as names:

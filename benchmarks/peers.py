@@ -33,7 +33,7 @@ from benchmarks.measure import (
 )
 from benchmarks.networks import DEFAULT, Network, open_network
 from imgconv.cl import drivers
-from imgconv.cl.device import DeviceInfo, select
+from imgconv.cl.device import DeviceInfo, select_device
 from imgconv.config import read_config
 from imgconv.reports.timing import WARMUP_SECONDS, Timing
 
@@ -79,7 +79,7 @@ COLUMNS = (
 def main(options: argparse.Namespace) -> int:
     """Measures every network with every engine; 1 if imgconv's result is wrong."""
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)
-    device = select(config.device)
+    device = select_device(config.device)
     names = [OURS, *(name for name in options.engine or ENGINES if name != OURS)]
     rows: list[Row] = []
     networks = options.network or DEFAULT

@@ -29,7 +29,7 @@ from benchmarks.measure import (
     FLOAT_TOLERANCE, HALF_TOLERANCE, Column, add_run_arguments, environment, environment_line, make_table,
     milliseconds, publish, relative_error, run_main,
 )
-from imgconv.cl.device import DeviceInfo, open_device, select
+from imgconv.cl.device import DeviceInfo, open_device, select_device
 from imgconv.config import read_config
 from imgconv.model import Model
 from imgconv.preprocessing.stage import PICTURE, array_shape, prepared
@@ -75,7 +75,7 @@ COLUMNS = (
 
 def main(options: argparse.Namespace) -> int:
     """Checks, then times; 1 if a result is wrong."""
-    device = select(read_config(device=options.device).device)
+    device = select_device(read_config(device=options.device).device)
     settings = {name: getattr(options, name) for name in ("float16", "native_explog", "max_image")}
     how = Preparation("letterbox", options.filter, "bgr", format=options.format)
     width, height = options.size

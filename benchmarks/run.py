@@ -39,7 +39,7 @@ from benchmarks.measure import (
     make_table, milliseconds, publish, relative_error, run_main, run_oracle, steps,
 )
 from benchmarks.networks import DEFAULT, Network, open_network
-from imgconv.cl.device import DeviceInfo, open_device, select
+from imgconv.cl.device import DeviceInfo, open_device, select_device
 from imgconv.commands.arguments import positive
 from imgconv.config import read_config
 from imgconv.runtime.mapped import Mapped
@@ -123,7 +123,7 @@ GROWTH = (
 
 def main(options: argparse.Namespace) -> int:
     """Measures every network that the command line names; 1 if a result is wrong."""
-    device = select(read_config(device=options.device).device)
+    device = select_device(read_config(device=options.device).device)
     names = options.network or DEFAULT
     rows, frames = [], []
     with tempfile.TemporaryDirectory(prefix="imgconv-bench-") as folder, steps(names) as walk:

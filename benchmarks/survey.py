@@ -42,7 +42,7 @@ from benchmarks.measure import (
     onnxruntime_session, publish, relative_error, run_main, run_oracle, steps,
 )
 from imgconv.arrays import Array, Arrays
-from imgconv.cl.device import select
+from imgconv.cl.device import select_device
 from imgconv.commands.arguments import add_device_argument, positive
 from imgconv.precision.share import half_share_of
 from imgconv.graph.evaluate import evaluate_graph
@@ -99,7 +99,7 @@ def main(options: argparse.Namespace) -> int:
     """Every file in turn; 1 if one is wrong."""
     if options.one:
         return report(Path(options.path[0]), options)
-    device = select(options.device)
+    device = select_device(options.device)
     files = [str(file) for path in options.path for file in files_of(Path(path))]
     with steps(files) as walk:
         rows = [asked(file, options) for file in walk]

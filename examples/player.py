@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from imgconv.cl.drivers import LOADER_VARIABLES, registered_drivers, unregistered_drivers
-from imgconv.cl.loader import library
+from imgconv.cl.opencl_library import library
 from imgconv.errors import DeviceError
 
 PLAYER = Path(__file__).parent.parent / "build" / "installed" / "bin" / "imgconv-run"

@@ -17,7 +17,7 @@ from imgconv.arrays import Array, Arrays, Shapes
 from imgconv.checking.comparing import LaunchVerdict
 from imgconv.checking.frames import check_frames, frame_launch
 from imgconv.checking.proving import Running, check_session
-from imgconv.cl.device import DeviceInfo, open_device, select
+from imgconv.cl.device import DeviceInfo, open_device, select_device
 from imgconv.cl.shutdown import shutdown_guard
 from imgconv.compiling.plan import Launch, Plan
 from imgconv.config import Config, read_config, read_device
@@ -466,7 +466,7 @@ def load(
         )
         if workspace is None:
             return Model(open_source(model, settings))
-        wanted = device if device is None or isinstance(device, DeviceInfo) else select(device)
+        wanted = device if device is None or isinstance(device, DeviceInfo) else select_device(device)
         if wanted not in (None, workspace.device):
             raise ConfigError(f"{device!r} is not the device of the model whose workspace is to be shared")
         if priority is not None:
@@ -504,7 +504,7 @@ def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedS
     if isinstance(model, (str, os.PathLike)) and is_container(model):
         return _open_saved(SavedModel.open(model), os.fspath(model), settings)
     config, file = read_settings(settings)
-    info = device if isinstance(device, DeviceInfo) else select(config.device)
+    info = device if isinstance(device, DeviceInfo) else select_device(config.device)
     database = open_beside(model) if settings.tuning is None else Database(settings.tuning)
     context = open_device(info, timeout=settings.limits.run_seconds, priority=settings.priority)
     source = Source(
@@ -540,7 +540,7 @@ def _open_saved(saved: SavedModel, path: str, settings: Settings) -> SavedSource
     if unknown or replace(settings, strict=False, trusted=True, check=True, priority=None) != fixed:
         raise ConfigError(fixed_file)
     device = settings.device
-    info = device if isinstance(device, DeviceInfo) else select(read_device(device))
+    info = device if isinstance(device, DeviceInfo) else select_device(read_device(device))
     if settings.strict and saved.host_partition:
         raise strict_error(saved.host_partition, path)
     if saved.is_player_only:

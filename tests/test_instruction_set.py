@@ -11,7 +11,7 @@ import pytest
 
 from imgconv.cl import drivers
 from imgconv.cl import instruction_set as module
-from imgconv.cl.device import DeviceInfo, select
+from imgconv.cl.device import DeviceInfo, select_device
 from imgconv.cl.instruction_set import instruction_set, read_cpuinfo
 from imgconv.loading.description import read_description
 
@@ -118,4 +118,4 @@ def test_a_gpu_is_keyed_by_its_name() -> None:
 def test_a_device_is_not_chosen_by_its_instruction_set(cpu: DeviceInfo) -> None:
     """A part of a GPU's name may be there too: "arm" in "armv8l", "cpu" in "cpu family"."""
     gpu = dataclasses.replace(read_description("adreno_650"), index=1, name="cpu family")
-    assert select("cpu family", (cpu, gpu)) is gpu
+    assert select_device("cpu family", (cpu, gpu)) is gpu

@@ -15,7 +15,7 @@ from imgconv.arrays import Array
 from imgconv.checking.comparing import Contents, LaunchVerdict, compare
 from imgconv.checking.subjects import Subject, subjects_of
 from imgconv.cl.building.crashes import note_wrong, refused_kernels
-from imgconv.cl.building.source import BuiltKernel
+from imgconv.cl.building.program_source import BuiltKernel
 from imgconv.cl.device_info import DeviceInfo
 from imgconv.cl.shutdown import shutdown_guard
 from imgconv.compiling.plan import Plan, Storage

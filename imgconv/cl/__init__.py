@@ -11,5 +11,5 @@ drivers.py         drivers that are installed; driver_links.py: links to those w
 priority.py        what drivers are told of a priority
 quirks.py          what is done because of a driver, by platform
 instruction_set.py what tells CPUs of one name apart
-loader.py          functions of the OpenCL library that pyopencl lacks
+opencl_library.py  functions of the OpenCL library that pyopencl lacks
 """

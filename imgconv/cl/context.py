@@ -28,7 +28,7 @@ from imgconv.cl.building.processes import BuilderPool
 from imgconv.cl.device_info import DeviceInfo
 from imgconv.cl.external_memory import acquired, import_dma_buf
 from imgconv.cl.priority import Priority, queue_properties
-from imgconv.cl.shutdown import keep
+from imgconv.cl.shutdown import never_release
 from imgconv.cl.watchdog import TIMEOUT, DriverCall, Watchdog
 from imgconv.dtype import DTYPES, FLOAT16, FLOAT32, INT8, UINT32, UNSIGNED_INT8, DType
 from imgconv.errors import DeviceError, Error, ResourceError
@@ -79,8 +79,8 @@ class Context:
         self.watchdog = Watchdog(info, timeout, self._abandoned)
 
     def _abandoned(self) -> None:
-        forget(self.info)
-        keep(self._copies)
+        forget_context(self.info)
+        never_release(self._copies)
 
     # Memory. `tensor` is the name in errors.
 
@@ -118,7 +118,7 @@ class Context:
             flags = cl.mem_flags.READ_WRITE
             return cl.create_image(self.handle, flags, texel_format, shape=size, is_array=layers > 1)
 
-    def part(self, buffer: Buffer, offset: int, size: int, tensor: str = "") -> Buffer:
+    def sub_buffer(self, buffer: Buffer, offset: int, size: int, tensor: str = "") -> Buffer:
         """The buffer of `size` bytes that is a part of another. DeviceInfo has the offset's alignment.
 
         Raises ResourceError if the driver refuses it.
@@ -126,7 +126,7 @@ class Context:
         with self._errors(f"a buffer of {size} bytes in another", tensor, (size,)):
             return buffer[offset : offset + size]
 
-    def image_in(
+    def image_from_buffer(
         self, buffer: Buffer, offset: int, row_bytes: int, width: int, height: int, dtype: npt.DTypeLike,
         tensor: str = "",
     ) -> Image:
@@ -285,7 +285,7 @@ class Context:
         try:
             return cl.enqueue_nd_range_kernel(self.queue, kernel, global_size, local_size)
         except cl.Error as error:
-            raise refusal(self.info, launch_name((kernel, global_size, local_size)), error) from error
+            raise driver_error(self.info, launch_name((kernel, global_size, local_size)), error) from error
 
     # Events
 
@@ -317,7 +317,7 @@ class Context:
             status = event.command_execution_status
             if status < 0:
                 failed = self.watchdog.failed_launch() or "a launch or a copy"
-                raise failure(self.info, failed, status, f"it failed while it ran ({status})")
+                raise status_error(self.info, failed, status, f"it failed while it ran ({status})")
 
     def _ends_soon(self) -> bool:
         """Looks at the queue for a moment. Returns whether its commands have ended without an error."""
@@ -424,7 +424,7 @@ class Context:
         try:
             yield
         except cl.Error as error:
-            raise refusal(self.info, what, error, tensor, shape) from error
+            raise driver_error(self.info, what, error, tensor, shape) from error
 
 
 def _finish_each(left: Sequence[DriverCall[Any]], queues: Iterable[Queue]) -> None:
@@ -505,19 +505,21 @@ def new_queue(handle: cl.Context, info: DeviceInfo, profile: bool, priority: Pri
     return cl.CommandQueue(handle, handle.devices[0], bits)
 
 
-def forget(info: DeviceInfo) -> None:
+def forget_context(info: DeviceInfo) -> None:
     """Lets the next `open_device` make a new context for the device."""
     for number, handle in tuple(handles.items()):
         if " ".join(handle.devices[0].name.replace("\0", " ").split()) == info.name:
             handles.pop(number, None)
 
 
-def refusal(info: DeviceInfo, what: str, error: cl.Error, tensor: str = "", shape: tuple[int, ...] = ()) -> DeviceError:
-    """imgconv's error for one of pyopencl's, see `failure`."""
-    return failure(info, what, error.code, str(error), tensor, shape)
+def driver_error(
+    info: DeviceInfo, what: str, error: cl.Error, tensor: str = "", shape: tuple[int, ...] = ()
+) -> DeviceError:
+    """imgconv's error for one of pyopencl's, see `status_error`."""
+    return status_error(info, what, error.code, str(error), tensor, shape)
 
 
-def failure(
+def status_error(
     info: DeviceInfo, what: str, status: int, said: str, tensor: str = "", shape: tuple[int, ...] = ()
 ) -> DeviceError:
     """The error for a call of the driver that failed: ResourceError if the device lacks memory, else DeviceError.
@@ -526,7 +528,7 @@ def failure(
     nothing works any more in the old one.
     """
     if status in LOST:
-        forget(info)
+        forget_context(info)
     shortages = (
         cl.status_code.MEM_OBJECT_ALLOCATION_FAILURE,
         cl.status_code.OUT_OF_RESOURCES,

@@ -18,11 +18,11 @@ from imgconv.cl.device_info import DeviceKind
 from imgconv.cl.driver_links import path_problem
 from imgconv.cl.drivers import cpu_variables, drivers_visible
 from imgconv.cl.instruction_set import instruction_set, read_cpuinfo
-from imgconv.cl.loader import device_number, new_context
+from imgconv.cl.opencl_library import device_number, new_context
 from imgconv.cl.priority import Priority, context_hints
 from imgconv.cl.quirks import quirks_of
 from imgconv.cl.shutdown import shutdown_guard
-from imgconv.cl.watchdog import TIMEOUT, DriverCall, Overdue
+from imgconv.cl.watchdog import TIMEOUT, CallOverdueError, DriverCall
 from imgconv.dtype import DotProduct
 from imgconv.errors import DeviceError
 
@@ -44,8 +44,8 @@ Hints = tuple[tuple[int, int], ...]  # properties of a context
 
 # Held while the loader looks for drivers, because it reads a variable of the whole process.
 _looking = Lock()
-# By the index of the device: the context by which `select` looked at what it chose, for `open_device`. NVIDIA's driver
-# (580) takes 0.1 s to make one.
+# By the index of the device: the context by which `select_device` looked at what it chose, for `open_device`. NVIDIA's
+# driver (580) takes 0.1 s to make one.
 _looked_at: dict[int, cl.Context] = {}
 
 
@@ -61,14 +61,14 @@ def list_devices() -> tuple[DeviceInfo, ...]:
 
 
 def _described() -> tuple[DeviceInfo, ...]:
-    return _asked(lambda: tuple(_describe(index, device) for index, device in enumerate(_find_devices())))
+    return _call_driver(lambda: tuple(_describe(index, device) for index, device in enumerate(_find_devices())))
 
 
-def _asked(function: Callable[[], Result]) -> Result:
+def _call_driver(function: Callable[[], Result]) -> Result:
     """Returns what a function returns that calls drivers before there is a Context."""
     try:
         return DriverCall(function).result(TIMEOUT)
-    except Overdue:
+    except CallOverdueError:
         advice = "end other processes that use the device, or restart the machine"
         raise DeviceError(f"an OpenCL driver did not answer within {TIMEOUT:g} s: {advice}") from None
 
@@ -84,7 +84,7 @@ def default_device(devices: tuple[DeviceInfo, ...]) -> DeviceInfo:
     return min(devices, key=lambda device: (not device.float_images, kinds.index(device.kind), device.index))
 
 
-def select(choice: str | int | None = None, devices: tuple[DeviceInfo, ...] | None = None) -> DeviceInfo:
+def select_device(choice: str | int | None = None, devices: tuple[DeviceInfo, ...] | None = None) -> DeviceInfo:
     """The device that ``choice`` means: an index, a part of its name in any case, or None for the default.
 
     The part is looked for in ``DeviceInfo.full_name``: platform, name, and OpenCL C version (the only place of "pocl"
@@ -130,11 +130,11 @@ def open_device(
     """
     import pyopencl as cl
 
-    from imgconv.cl.context import handles, new_queue, refusal
+    from imgconv.cl.context import driver_error, handles, new_queue
     from imgconv.cl.opencl_device import OpenCLDevice
 
     _leave_out_caches(cl)
-    devices = _asked(_find_devices)
+    devices = _call_driver(_find_devices)
     device = devices[info.index] if info.index < len(devices) else None
     if device is None or (_text(device.platform.name), _text(device.name)) != (info.platform, info.name):
         raise DeviceError(f"device {info} no longer exists: list the devices again")
@@ -150,11 +150,11 @@ def open_device(
     hints = context_hints(info.extensions, priority)
     try:
         made, key = partial(_handle, info.index, device, hints), (device.int_ptr, hints)
-        handle = handles.get(key) or handles.setdefault(key, _asked(made))
-        queue = _asked(partial(new_queue, handle, info, profile, priority))
+        handle = handles.get(key) or handles.setdefault(key, _call_driver(made))
+        queue = _call_driver(partial(new_queue, handle, info, profile, priority))
         return OpenCLDevice(info, handle, queue, profile, timeout, priority)
     except cl.Error as error:
-        raise refusal(info, "opening the device", error) from error
+        raise driver_error(info, "opening the device", error) from error
 
 
 def _leave_out_caches(pyopencl: ModuleType) -> None:
@@ -167,7 +167,7 @@ def _leave_out_caches(pyopencl: ModuleType) -> None:
 
 
 def _handle(index: int, device: cl.Device, hints: Hints) -> cl.Context:
-    """The context of `select`, or a new one."""
+    """The context of `select_device`, or a new one."""
     kept = _looked_at.pop(index, None)
     is_fit = kept is not None and kept.devices == [device] and hints == context_hints(device.extensions.split(), None)
     return kept if kept is not None and is_fit else _new_handle(device, hints)

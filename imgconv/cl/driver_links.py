@@ -19,14 +19,14 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from imgconv.cl.loader import loaded
+from imgconv.cl.opencl_library import loaded_libraries
 from imgconv.files.disk_cache import digest, own_folder, private_folder
 
 SPACE = re.compile(r"\s", re.ASCII)
 SENSITIVE = "libintelocl.so"
 
 
-def without_spaces(library: Path) -> Path:
+def path_without_spaces(library: Path) -> Path:
     """A path without spaces of a driver's library; the library's own if there can be none."""
     if not SPACE.search(str(library)):
         return library
@@ -65,7 +65,7 @@ def path_problem(library: str | None = None) -> str:
 
     library: its path; by default that of the driver in this process.
     """
-    paths = loaded(SENSITIVE) if library is None else (library,)
+    paths = loaded_libraries(SENSITIVE) if library is None else (library,)
     wrong = next((path for path in paths if Path(path).name.startswith(SENSITIVE) and SPACE.search(path)), None)
     if wrong is None:
         return ""

@@ -16,8 +16,8 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from imgconv.cl.driver_links import without_spaces
-from imgconv.cl.loader import loaded
+from imgconv.cl.driver_links import path_without_spaces
+from imgconv.cl.opencl_library import loaded_libraries
 
 NVIDIA_DRIVER = "libnvidia-opencl.so.1"
 # Each names the folder of all drivers. OCL_ICD_FILENAMES does not: Khronos's loader adds the drivers that it names to
@@ -82,7 +82,7 @@ def environment_for(platform: str) -> dict[str, str]:
     names = {Path(driver).name for driver in registered_drivers(vendor_folders())}
     for driver in unregistered_drivers():
         if Path(driver).name not in names and platform in platforms_of(driver):
-            path = next(iter(loaded(Path(driver).name)), driver)
+            path = next(iter(loaded_libraries(Path(driver).name)), driver)
             environment |= {LOADER_VARIABLES[0]: path, ADDED: path}
     return environment
 
@@ -114,7 +114,7 @@ def unregistered_drivers() -> list[str]:
     """Drivers that often come without a valid .icd file: pip's Intel CPU driver, and NVIDIA's inside containers."""
     if not sys.platform.startswith("linux"):
         return []
-    drivers = [str(without_spaces(library)) for library in files_of_wheel() if library.name == "libintelocl.so"]
+    drivers = [str(path_without_spaces(library)) for library in files_of_wheel() if library.name == "libintelocl.so"]
     try:
         ctypes.CDLL(NVIDIA_DRIVER)
         drivers.append(NVIDIA_DRIVER)

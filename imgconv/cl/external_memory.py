@@ -18,7 +18,7 @@ from typing import Any, Union, cast
 import pyopencl as cl
 
 from imgconv.cl.device_info import DeviceInfo
-from imgconv.cl.loader import DriverFunction, extension_function, library
+from imgconv.cl.opencl_library import DriverFunction, extension_function, library
 from imgconv.errors import DeviceError, InputError
 
 # cl_ext.h and Qualcomm's cl_ext_qcom.h.
@@ -37,7 +37,7 @@ HAND_OVER = (_STATUS, _POINTER, _COUNT, _POINTER, _COUNT, _POINTER, _POINTER)
 ImportedMemory = Union[cl.Buffer, cl.Image, None]
 # Makes a buffer of a dma-buf: takes the device, its context, the descriptor and the size. Returns the buffer's handle,
 # and what must live as long.
-Way = Callable[[DeviceInfo, cl.Context, int, int], tuple[int, object]]
+BufferImporter = Callable[[DeviceInfo, cl.Context, int, int], tuple[int, object]]
 
 
 class _HostPointer(ctypes.Structure):
@@ -151,7 +151,7 @@ def _by_arm(info: DeviceInfo, context: cl.Context, descriptor: int, size: int) -
 
 
 # By the names of the extensions, the first one first.
-WAYS: dict[str, Way] = {
+WAYS: dict[str, BufferImporter] = {
     "cl_khr_external_memory_dma_buf": _by_khronos, "cl_qcom_dmabuf_host_ptr": partial(_by_qualcomm, DMA_BUF),
     "cl_qcom_ion_host_ptr": partial(_by_qualcomm, ION), "cl_arm_import_memory_dma_buf": _by_arm,
 }

@@ -9,7 +9,7 @@ from functools import partial
 import pyopencl as cl
 
 from imgconv.cl.context import Context, KernelLaunch, launch_name
-from imgconv.cl.loader import launch_function
+from imgconv.cl.opencl_library import launch_function
 from imgconv.cl.watchdog import FirstLaunch
 
 # A launch, and a function that enqueues it and returns the driver's status.

@@ -11,12 +11,12 @@ import numpy.typing as npt
 import pyopencl as cl
 
 from imgconv.cl.building.program import (
-    KernelFactory, Program, binary, building, most_items, programs_at_once, workers_for
+    KernelFactory, Program, building, max_work_group_size, program_binary, programs_at_once, workers_for
 )
-from imgconv.cl.building.source import Part
+from imgconv.cl.building.program_source import ProgramSource
 from imgconv.cl.context import Context, KernelLaunch, Memory, launch_name
 from imgconv.cl.launch_sequence import OpenCLLaunchSequence
-from imgconv.cl.loader import pointer_function
+from imgconv.cl.opencl_library import pointer_function
 from imgconv.cl.staging import HostBinding, SharedBuffer, StagingBuffer
 
 
@@ -31,13 +31,13 @@ class OpenCLDevice(Context):
         """Returns the number of programs that minimises the time to build this many kernels; at least 1."""
         return programs_at_once(self, kernels)
 
-    def building(self, parts: Sequence[Part]) -> AbstractContextManager[Iterator[Program]]:
+    def building(self, parts: Sequence[ProgramSource]) -> AbstractContextManager[Iterator[Program]]:
         """Builds programs in the background of the block, see program.building."""
         return building(self, parts, workers_for(self, sum(len(part.kernels) for part in parts)))
 
     def binary(self, program: Program) -> bytes:
         """The driver's own form of a program; empty if it has none."""
-        return binary(program)
+        return program_binary(program)
 
     def launch(
         self, program: Program, name: str, arguments: Sequence[Memory], global_size: tuple[int, ...],
@@ -55,9 +55,9 @@ class OpenCLDevice(Context):
         with self._errors(f"argument {number} of {launch[0].function_name}"):
             launch[0].set_arg(number, memory)
 
-    def most_items(self, launch: KernelLaunch) -> int:
+    def max_work_group_size(self, launch: KernelLaunch) -> int:
         """The most work items of a group that the driver allows for the launch's kernel."""
-        return most_items(self, launch[0])
+        return max_work_group_size(self, launch[0])
 
     def reads_host_memory(self) -> bool:
         """Returns whether kernels can take the address of an array: fine-grained system sharing (SVM).

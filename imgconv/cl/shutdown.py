@@ -124,7 +124,7 @@ class ShutdownGuard:
 shutdown_guard = ShutdownGuard()
 
 
-def keep(thing: object) -> None:
+def never_release(thing: object) -> None:
     """Never releases it."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
@@ -147,7 +147,7 @@ def _keep_all(platform: str) -> None:
         # A mapped array does not tell its context.
         is_one = issubclass(type(each), kinds) and platform in (ALL_PLATFORMS, _platform(each))
         if is_one or issubclass(type(each), cl.MemoryMap):
-            keep(each)
+            never_release(each)
 
 
 def _platform(thing: Any) -> str:

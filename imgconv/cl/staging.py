@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyopencl as cl
 
 from imgconv.arrays import Array
-from imgconv.cl.context import READ_WRITE, Buffer, Context, Event, Memory, Queue, refusal
-from imgconv.cl.loader import copy_function
+from imgconv.cl.context import READ_WRITE, Buffer, Context, Event, Memory, Queue, driver_error
+from imgconv.cl.opencl_library import copy_function
 
 Events = Union[Sequence[Event], None]
 
@@ -88,7 +88,7 @@ class SharedBuffer:
             self.memory = cl.Buffer(context.handle, flags, size)
             context.wait(context.watchdog.call(partial(self.to_host, context, context.queue, True)))
         except cl.Error as error:
-            raise refusal(context.info, f"{size} bytes of shared memory", error, "", shape) from error
+            raise driver_error(context.info, f"{size} bytes of shared memory", error, "", shape) from error
 
     def to_device(self, context: Context, queue: Queue, awaited: bool, instead: Array | None = None) -> list[Event]:
         """Enqueues the unmap: the buffer goes to the device, and the array must not be used. Raises DeviceError."""
@@ -97,7 +97,7 @@ class SharedBuffer:
         try:
             return [memory_map.release(queue)]
         except cl.Error as error:
-            raise refusal(context.info, f"giving up {self.array.nbytes} bytes of shared memory", error) from error
+            raise driver_error(context.info, f"giving up {self.array.nbytes} bytes of shared memory", error) from error
 
     def to_host(self, context: Context, queue: Queue, awaited: bool, wait_for: Events = None) -> list[Event]:
         """Enqueues the map: the buffer goes to the host, as a new array. Its event. Raises DeviceError."""
@@ -106,7 +106,7 @@ class SharedBuffer:
                 queue, self.memory, READ_WRITE, 0, self._shape, self._dtype, wait_for=wait_for, is_blocking=False
             )
         except cl.Error as error:
-            raise refusal(context.info, f"taking {self.memory.size} bytes of shared memory", error) from error
+            raise driver_error(context.info, f"taking {self.memory.size} bytes of shared memory", error) from error
         return [event]
 
 

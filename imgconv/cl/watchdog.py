@@ -17,7 +17,7 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 
 from imgconv.cl.device_info import DeviceInfo
 from imgconv.cl.quirks import quirks_of
-from imgconv.cl.shutdown import shutdown_guard, keep
+from imgconv.cl.shutdown import never_release, shutdown_guard
 from imgconv.errors import DeviceError
 from imgconv.limits import Limits
 
@@ -28,7 +28,7 @@ NAMING_SECONDS = 1.0  # for a look at what a device does that hangs
 LOOK_SECONDS = 0.5
 
 
-class Overdue(Exception):
+class CallOverdueError(Exception):
     """A call takes longer than it may. No TimeoutError: a signal's handler may raise that while its caller waits."""
 
 
@@ -56,7 +56,7 @@ class DriverCall(Generic[Result]):
         try:
             while not self._ended.acquire(timeout=max(0.0, min(end - monotonic(), LOOK_SECONDS))):
                 if monotonic() >= end:
-                    raise Overdue
+                    raise CallOverdueError
         except BaseException:
             self.leave()
             raise
@@ -115,7 +115,7 @@ class _CallThread:
 _idle: list[_CallThread] = []
 
 
-class Calls(Generic[Result]):
+class ThreadedCalls(Generic[Result]):
     """Several calls, made by some threads in order. running: the numbers of those under way."""
 
     def __init__(self, functions: Sequence[Callable[[], Result]], threads: int) -> None:
@@ -132,7 +132,7 @@ class Calls(Generic[Result]):
             while number not in self._made:
                 left = self._last + seconds - monotonic()
                 if left <= 0:
-                    raise Overdue
+                    raise CallOverdueError
                 self._changed.wait(min(left, LOOK_SECONDS))
         result, error = self._made[number]
         if error is not None:
@@ -223,7 +223,7 @@ class Watchdog:
         bound, call = self.timeout if seconds is None else seconds, DriverCall(function)
         try:
             return call.result(bound)
-        except Overdue:
+        except CallOverdueError:
             self.abandon(bound)
         except BaseException:
             if not call.is_over:
@@ -242,7 +242,7 @@ class Watchdog:
             "hangs, or the model asks for too much. Load the model again; if that fails too, start another process"
         )
         self._forget()
-        keep(self.in_use)
+        never_release(self.in_use)
         if quirks_of(self._info.platform).releases_wait:
             shutdown_guard.keep_all(self._info.platform)
         raise DeviceError(self.reason)

@@ -104,7 +104,7 @@ def execute(options: argparse.Namespace) -> None:
             info, plans, left = *_model(options, progress), 0
         else:
             config = read_config(options.float16, None, None, options.device)
-            info = select(config.device)
+            info = select_device(config.device)
             plans, left = checked_forms(info, open_device(info), progress)
     if options.json:
         terminal.print_json(as_json(info, plans, left))

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from imgconv.cl.device import DeviceInfo, list_devices, select
+from imgconv.cl.device import DeviceInfo, list_devices, select_device
 from imgconv.cl.priority import PRIORITY_EXTENSIONS
 from imgconv.commands.drivers import Driver, list_drivers, searched_folders
 from imgconv.config import read_device
@@ -27,12 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> None:
     """Prints the devices. Raises DeviceError if there is none, or if IMGCONV_DEVICE fits none."""
     devices = list_devices()
-    shown = devices if options.device is None else (select(options.device, devices),)
+    shown = devices if options.device is None else (select_device(options.device, devices),)
     drivers = list_drivers({device.platform for device in devices})
     problem = None
     chosen = None
     try:
-        chosen = select(read_device(), devices)
+        chosen = select_device(read_device(), devices)
     except DeviceError as error:
         problem = error
     if options.json:

@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Union
 
-from imgconv.cl.device import DeviceInfo, list_devices, select
+from imgconv.cl.device import DeviceInfo, list_devices, select_device
 from imgconv.commands.loader import cores, results, worker_count
 from imgconv.commands.outcome import DeviceSummary, PrintableResult
 from imgconv.commands.runner import CommandLine, Item
@@ -29,7 +29,7 @@ def devices_of(asked: str) -> list[DeviceInfo]:
     """Returns the devices of --devices: "all", or as for --device with commas between them. Raises DeviceError."""
     if asked == "all":
         return [device for device in list_devices() if device.float_images]
-    return [select(part) for part in asked.split(",")]
+    return [select_device(part) for part in asked.split(",")]
 
 
 def dispatch(

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from imgconv.arrays import Shapes
-from imgconv.cl.device import DeviceInfo, select
+from imgconv.cl.device import DeviceInfo, select_device
 from imgconv.commands.arguments import add_model_arguments, add_strict_argument, add_target_argument, check_sizes
 from imgconv.commands.arguments import read_shapes
 from imgconv.commands.inputs import declared_of, load_model
@@ -63,7 +63,7 @@ def execute(options: argparse.Namespace) -> None:
         declared = declared_of(options.model)
         shapes = read_shapes(options.shape, declared)
         check_sizes(declared, shapes)
-        device = select(config.device)
+        device = select_device(config.device)
         graph, plan, config = _compiled(options, shapes, config, device, progress)
     half_share = half_share_of(plan, graph, config) if config.float16 else None
     sums = integer_sums(plan, graph, target_of(device))

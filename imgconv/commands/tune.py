@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from imgconv.cl.device import DeviceInfo, open_device, select
+from imgconv.cl.device import DeviceInfo, open_device, select_device
 from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, number, positive
 from imgconv.commands.inputs import read_cases
 from imgconv.config import Config, read_config
@@ -93,7 +93,7 @@ def _tune_kernels(options: argparse.Namespace) -> None:
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)
     with terminal.Progress(f"reading {options.model}") as progress:
         _, shapes = read_cases(options)
-        device = select(config.device)
+        device = select_device(config.device)
         database = Database(options.output or default_path(options.model), new=True)
         for other in options.merge:
             database.merge(other)
@@ -179,7 +179,7 @@ def chosen_precision(
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)
     config = replace(config, float16=config.float16 or 1)
     cases, shapes = read_cases(options)
-    device = select(config.device)
+    device = select_device(config.device)
     context, tuning = open_device(device), open_beside(options.model)
     native = native_functions_fit(context, config)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
 
-from imgconv.cl.device import DeviceInfo, open_device, select
+from imgconv.cl.device import DeviceInfo, open_device, select_device
 from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, add_precision_argument, number
 from imgconv.commands.inputs import read_cases
 from imgconv.config import Config, read_config
@@ -101,7 +101,7 @@ def measure(options: argparse.Namespace, progress: terminal.Progress) -> tuple[D
     options.pictures = [options.picture] if options.picture else []
     file = read_precision_file(options.precision) if options.precision else None
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)
-    device = select(config.device)
+    device = select_device(config.device)
     without = options.float16 is False or not device.half_images
     mode = file.float16 if file else 0 if without else config.float16 or 1
     judged = bool(file) or config.float16 > 0

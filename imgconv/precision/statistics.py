@@ -16,8 +16,8 @@ from typing import Any, TypeGuard
 import numpy
 
 from imgconv.arrays import Array, Arrays
-from imgconv.cl.building.program import Kernel, Program, kernel
-from imgconv.cl.building.source import Part
+from imgconv.cl.building.program import Kernel, Program, new_kernel
+from imgconv.cl.building.program_source import ProgramSource
 from imgconv.dtype import FLOAT32
 from imgconv.kernels.layout import LANES, HostBuffer, Texels, Texture
 from imgconv.runtime.device import Device, Memory
@@ -36,7 +36,7 @@ class TensorStatistics:
         self._session, self._context = session, session.context
         with building_statistics(session.context) as built:
             (program,) = built
-        self._kernels: dict[str, Kernel] = {name: kernel(program, name) for name in ("largest", "round_to_half")}
+        self._kernels: dict[str, Kernel] = {name: new_kernel(program, name) for name in ("largest", "round_to_half")}
         storages = dict.fromkeys(place.storage for place in session.plan.placements.values())
         self._numbers = {each: number for number, each in enumerate(filter(is_float, storages))}
         self._on_host: dict[HostBuffer, float] = {}
@@ -100,7 +100,7 @@ def is_float(storage: Texture | HostBuffer) -> TypeGuard[Texture]:
 
 def building_statistics(context: Device) -> AbstractContextManager[Iterator[Program]]:
     """Builds precision/tensor_statistics.cl in the background of the block; see Device.building. Raises BuildError."""
-    return context.building([Part(FILE.read_text(encoding="utf-8"), FILE.name)])
+    return context.building([ProgramSource(FILE.read_text(encoding="utf-8"), FILE.name)])
 
 
 def magnitude(array: Array) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy
 
 from imgconv.cl.context import Buffer, Context
-from imgconv.cl.building.program import Kernel, Program, build, kernel
+from imgconv.cl.building.program import Kernel, Program, build, new_kernel
 from imgconv.dtype import DType
 from imgconv.errors import Error
 
@@ -94,7 +94,7 @@ def measure_peaks(context: Context, dtype: DType) -> Peaks:
 def _operations(context: Context, program: Program, floats: int) -> float:
     items = 1 << (20 if context.info.kind == "gpu" else 12)
     output = context.buffer(256 * floats * 4)
-    bound = kernel(program, f"multiply_add_{floats}")
+    bound = new_kernel(program, f"multiply_add_{floats}")
     bound.set_args(output, numpy.float32(0.5), numpy.float32(1))
     seconds = _fastest(context, bound, (items,))
     _check(context, output, 2.0 * ACCUMULATORS)  # x = x / 2 + 1 ends at 2
@@ -106,7 +106,7 @@ def _reads(context: Context, program: Program, dtype: DType) -> float:
     texels = context.image(READ_SIZE + READS, READ_SIZE, 0, dtype)
     context.write(texels, numpy.ones((READ_SIZE, READ_SIZE + READS, 4), dtype))
     output = context.buffer(READ_SIZE * 16)
-    bound = kernel(program, "read_texture")
+    bound = new_kernel(program, "read_texture")
     bound.set_args(output, texels)
     seconds = _fastest(context, bound, size)
     _check(context, output, float(READS))
@@ -120,7 +120,7 @@ def _copied(context: Context, program: Program, dtype: DType) -> float:
     height = min(rows, info.max_image_height, info.max_allocation_bytes // (width * texel))
     source, target = (context.image(width, height, 0, dtype) for _ in range(2))
     context.write(source, numpy.ones((height, width, 4), dtype))
-    bound = kernel(program, "copy")
+    bound = new_kernel(program, "copy")
     bound.set_args(target, source)
     return 2 * width * height * texel / _fastest(context, bound, (width, height))
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from imgconv.arrays import Array
-from imgconv.cl.building.source import Part
+from imgconv.cl.building.program_source import ProgramSource
 from imgconv.cl.device_info import DeviceInfo
 from imgconv.cl.watchdog import Watchdog
 
@@ -56,10 +56,10 @@ class Device(Protocol):
     def image(self, width: int, height: int, layers: int, dtype: npt.DTypeLike, tensor: str = "") -> Memory:
         """An image of RGBA texels; with two layers or more an array of images."""
 
-    def part(self, buffer: Memory, offset: int, size: int, tensor: str = "") -> Memory:
+    def sub_buffer(self, buffer: Memory, offset: int, size: int, tensor: str = "") -> Memory:
         """A buffer that is a part of another."""
 
-    def image_in(
+    def image_from_buffer(
         self, buffer: Memory, offset: int, row_bytes: int, width: int, height: int, dtype: npt.DTypeLike,
         tensor: str = "",
     ) -> Memory:
@@ -108,7 +108,7 @@ class Device(Protocol):
     def programs_at_once(self, kernels: int) -> int:
         """Returns the number of programs that minimises the time to build this many kernels."""
 
-    def building(self, parts: Sequence[Part]) -> AbstractContextManager[Iterator[Program]]:
+    def building(self, parts: Sequence[ProgramSource]) -> AbstractContextManager[Iterator[Program]]:
         """Builds programs in the background of the block. Yields each as soon as it is built. Raises BuildError."""
 
     def binary(self, program: Program) -> bytes:
@@ -129,7 +129,7 @@ class Device(Protocol):
     def set_argument(self, launch: KernelLaunch, number: int, memory: Memory) -> None:
         """Gives a launch another argument, by its number from 0."""
 
-    def most_items(self, launch: KernelLaunch) -> int:
+    def max_work_group_size(self, launch: KernelLaunch) -> int:
         """The most work items of a group that the launch's kernel may have."""
 
     def enqueue(self, *launch: Any) -> Event:

@@ -209,10 +209,12 @@ class DeviceMemory:
     def _part(self, workspace: Memory, texture: Texture, region: Region) -> Memory:
         """The memory of a texture in the workspace, or an image of its own if the driver refuses one in a buffer."""
         if texture.tiling.linear:
-            return self.context.part(workspace, region.offset, region.bytes, texture.name)
+            return self.context.sub_buffer(workspace, region.offset, region.bytes, texture.name)
         size, name = texture.tiling.image_size, texture.name
         try:
-            return self.context.image_in(workspace, region.offset, region.row_bytes, *size, texture.dtype, name)
+            return self.context.image_from_buffer(
+                workspace, region.offset, region.row_bytes, *size, texture.dtype, name
+            )
         except DeviceError:
             return self._allocated_image(texture.form, name)
 

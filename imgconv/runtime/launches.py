@@ -93,7 +93,8 @@ class Launching:
         sources = {launch.source.text: (launch, bound) for launch, bound in zip(self.plan.launches, self._launches)}
         found = [
             (most, items, launch) for launch, bound in sources.values()
-            if (items := prod(launch.source.local_size or ())) > 1 and items > (most := self.context.most_items(bound))
+            if (items := prod(launch.source.local_size or ())) > 1
+            and items > (most := self.context.max_work_group_size(bound))
         ]
         if found:
             most, items, launch = min(found, key=lambda each: each[0])

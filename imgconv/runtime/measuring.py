@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy
 
-from imgconv.cl.building.source import Part
+from imgconv.cl.building.program_source import ProgramSource
 from imgconv.runtime.device import Device, Event, KernelLaunch, LaunchSequence
 from imgconv.runtime.device_memory import DeviceMemory
 from imgconv.runtime.io_binding import IOBinding, Inputs
@@ -56,7 +56,7 @@ class Busy:
     def __init__(self, device: Device) -> None:
         """Raises BuildError, ResourceError or DeviceError."""
         self._device = device
-        with device.building([Part(SOURCE, "keep_busy")]) as built:
+        with device.building([ProgramSource(SOURCE, "keep_busy")]) as built:
             (self._program,) = built
         self._number = device.buffer(numpy.zeros(1, numpy.float32))
         self._steps_of_launch = STEPS_OF_LAUNCH

@@ -6,8 +6,8 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from imgconv.cl.building.crashes import WITHOUT_OPTIMISATION, Known, RefusedError, known_kernels
-from imgconv.cl.building.source import BuiltKernel, Part
+from imgconv.cl.building.crashes import WITHOUT_OPTIMISATION, KnownKernels, RefusedError, known_kernels
+from imgconv.cl.building.program_source import BuiltKernel, ProgramSource
 from imgconv.compiling.plan import Launch, Plan
 from imgconv.errors import BuildError
 from imgconv.kernels.source import COMMON, kernel_name, program_text, programs_of
@@ -35,7 +35,7 @@ class Programs:
         is_worth_it = len(taken) >= WORTH_SHARING * len(self._launches)
         self.kernels: dict[str, tuple[Program, str]] = taken if is_worth_it else {}
         self.are_shared = bool(self.kernels)
-        self._known: Known = {}
+        self._known: KnownKernels = {}
 
     @contextmanager
     def building(self, progress: ProgressCallback | None = None, binaries: Sequence[bytes] = ()) -> Iterator[None]:
@@ -87,7 +87,7 @@ class Programs:
         warnings.warn(message, RuntimeWarning, stacklevel=2)
         return ()
 
-    def _parts(self, batches: Sequence[Sequence[str]], binaries: Sequence[bytes] = ()) -> list[Part]:
+    def _parts(self, batches: Sequence[Sequence[str]], binaries: Sequence[bytes] = ()) -> list[ProgramSource]:
         """The sources of programs that have these kernels, by their numbers."""
         common, parts = COMMON.read_text(encoding="utf-8"), []
         for number, batch in enumerate(batches):
@@ -97,7 +97,7 @@ class Programs:
             refused = len(batch) == 1 and self._known.get(kernels[0].key, ("", ""))[1]
             options = (WITHOUT_OPTIMISATION,) if refused else ()
             content = binaries[number] if number < len(binaries) else None
-            parts.append(Part(source, paths, content, kernels, options))
+            parts.append(ProgramSource(source, paths, content, kernels, options))
         return parts
 
     def _described(self, text: str) -> BuiltKernel:

@@ -19,7 +19,7 @@ from imgconv.checking import proving
 from imgconv.checking.comparing import LaunchVerdict, compare
 from imgconv.checking.forms import forms
 from imgconv.checking.proving import UNTOUCHED, Running, check_launches
-from imgconv.cl.building.source import Part
+from imgconv.cl.building.program_source import ProgramSource
 from imgconv.cl.device import DeviceInfo
 from imgconv.compiling.compiler import prepare
 from imgconv.compiling.plan import Launch
@@ -91,7 +91,7 @@ class Changes:
     def _runs(self, running: Running, launch: Launch, text: str) -> bool:
         """Builds and launches a kernel with another text; whether that can be."""
         context, source = running.context, launch.source
-        part = Part(program_text(COMMON.read_text(encoding="utf-8"), {text: 0}), source.path)
+        part = ProgramSource(program_text(COMMON.read_text(encoding="utf-8"), {text: 0}), source.path)
         try:
             with context.building([part]) as built:
                 program = next(built)

@@ -15,7 +15,7 @@ from imgconv.checking import proving
 from imgconv.checking.comparing import LaunchVerdict
 from imgconv.checking.proving import Running, check_launches
 from imgconv.cl.building import crashes
-from imgconv.cl.building.source import BuiltKernel
+from imgconv.cl.building.program_source import BuiltKernel
 from imgconv.cl.device import DeviceInfo
 from imgconv.commands import check
 

@@ -18,10 +18,10 @@ from support import HANG_TIMEOUT, NothingKept, wait_until
 
 from imgconv.cl.quirks import QUIRKS, quirks_of
 from imgconv.cl.building import processes, program
-from imgconv.cl.building.processes import Address, BuildWorker
+from imgconv.cl.building.processes import BuildWorker, DeviceAddress
 from imgconv.cl.context import Context
 from imgconv.cl.device import DeviceInfo, open_device
-from imgconv.cl.building.program import Part, Program
+from imgconv.cl.building.program import Program, ProgramSource
 from imgconv.errors import BuildError
 
 SOURCE = "kernel void store(global float *values) {{ values[0] = {}.5f; }}"
@@ -29,13 +29,13 @@ SOURCE = "kernel void store(global float *values) {{ values[0] = {}.5f; }}"
 
 @pytest.fixture
 def worker(context: Context) -> Iterator[BuildWorker]:
-    made = BuildWorker(Address(context.handle.devices[0]))
+    made = BuildWorker(DeviceAddress(context.handle.devices[0]))
     yield made
     made.close()
 
 
 def stored_by(context: Context, built: Program) -> float:
-    launch = program.kernel(built, "store")
+    launch = program.new_kernel(built, "store")
     buffer = context.buffer(4)
     launch.set_args(buffer)
     context.enqueue(launch, (1,))
@@ -80,8 +80,8 @@ def test_an_interrupt_of_the_terminal_ends_no_worker(worker: BuildWorker) -> Non
 
 
 def test_a_worker_that_ends_before_it_is_ready(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Address, "message", "no library\nno platform\n0")
-    worker = BuildWorker(Address(context.handle.devices[0]))
+    monkeypatch.setattr(DeviceAddress, "message", "no library\nno platform\n0")
+    worker = BuildWorker(DeviceAddress(context.handle.devices[0]))
     assert not worker.is_ready()
     assert worker.build(SOURCE.format(1), ()) is None
     worker.close()
@@ -93,7 +93,7 @@ def test_a_worker_knows_nothing_of_the_folder_it_starts_in(
     (tmp_path / "ctypes.py").write_text("raise SystemExit")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    worker = BuildWorker(Address(context.handle.devices[0]))
+    worker = BuildWorker(DeviceAddress(context.handle.devices[0]))
     assert worker.is_ready()
     worker.close()
 
@@ -207,9 +207,9 @@ def test_the_log_says_why_a_device_is_not_opened(
     context: Context, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     device = context.handle.devices[0]
-    library, *_ = Address(device).message.split("\n")
-    monkeypatch.setattr(Address, "message", f"{library}\nno platform\n3")
-    worker = BuildWorker(Address(device))
+    library, *_ = DeviceAddress(device).message.split("\n")
+    monkeypatch.setattr(DeviceAddress, "message", f"{library}\nno platform\n3")
+    worker = BuildWorker(DeviceAddress(device))
     assert not worker.is_ready() and not worker.works
     assert "could not open the device: no device 3 on platform 'no platform'" in caplog.text
     worker.close()
@@ -251,7 +251,7 @@ def test_programs_come_in_order(
     monkeypatch.setattr(program, "compile_text", built_here)
 
     monkeypatch.setattr(BuildWorker, "build", counted)
-    parts = [Part(SOURCE.format(10 + 2 * failing + 100 * number), "store.cl") for number in range(6)]
+    parts = [ProgramSource(SOURCE.format(10 + 2 * failing + 100 * number), "store.cl") for number in range(6)]
     found = [stored_by(context, built) for built in program.build_all(context, parts, 3)]
     assert found == [10.5 + 2 * failing + 100 * number for number in range(6)]
     assert asked, "some were given to a worker"
@@ -260,4 +260,4 @@ def test_programs_come_in_order(
 def test_the_error_of_a_program_names_it(context: Context, in_processes: None) -> None:
     sources = {"good.cl": SOURCE.format(20), "bad.cl": "kernel void store( {", "next.cl": SOURCE.format(21)}
     with pytest.raises(BuildError, match=r"bad\.cl"):
-        program.build_all(context, [Part(source, name) for name, source in sources.items()], 3)
+        program.build_all(context, [ProgramSource(source, name) for name, source in sources.items()], 3)

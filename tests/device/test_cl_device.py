@@ -21,8 +21,8 @@ import imgconv
 from imgconv.cl import device as device_module
 from imgconv.cl import drivers as drivers_module
 from imgconv.cl.context import Context
-from imgconv.cl.device import DeviceInfo, default_device, no_driver_message, open_device, select
-from imgconv.cl.loader import new_context
+from imgconv.cl.device import DeviceInfo, default_device, no_driver_message, open_device, select_device
+from imgconv.cl.opencl_library import new_context
 from imgconv.cl.priority import context_hints
 from imgconv.errors import DeviceError
 from imgconv.tensor import Tensor, build_graph
@@ -47,7 +47,7 @@ def test_default_is_the_first_gpu() -> None:
     assert default_device(THREE) is GPU
     assert default_device((OTHER_GPU, GPU, CPU)) is GPU
     assert default_device((CPU,)) is CPU
-    assert select(None, THREE) is GPU
+    assert select_device(None, THREE) is GPU
 
 
 def test_default_has_float_images() -> None:
@@ -70,21 +70,21 @@ def test_default_has_float_images() -> None:
 def test_select_by_index_or_name(choice: str | int, chosen: DeviceInfo | None) -> None:
     if chosen is None:
         with pytest.raises(DeviceError):
-            select(choice, THREE)
+            select_device(choice, THREE)
     else:
-        assert select(choice, THREE) is chosen
+        assert select_device(choice, THREE) is chosen
 
 
 def test_select_tells_adrenos_apart() -> None:
     newer = dataclasses.replace(GPU, index=3, opencl_c_version="OpenCL C 3.0 Adreno(TM) 740")
-    assert select("adreno(tm) 740", (*THREE, newer)) is newer
+    assert select_device("adreno(tm) 740", (*THREE, newer)) is newer
     assert newer.key != GPU.key
 
 
 @pytest.mark.parametrize("choice", ["nvidia", 3, -1, "7"])
 def test_unknown_choice_lists_every_device(choice: str | int) -> None:
     with pytest.raises(DeviceError) as caught:
-        select(choice, THREE)
+        select_device(choice, THREE)
     message = str(caught.value)
     assert "no OpenCL device fits" in message
     assert repr(choice) in message
@@ -93,7 +93,7 @@ def test_unknown_choice_lists_every_device(choice: str | int) -> None:
 
 def test_ambiguous_choice_lists_what_fits() -> None:
     with pytest.raises(DeviceError) as caught:
-        select("ar", (CPU, OTHER_GPU, dataclasses.replace(OTHER_GPU, index=5)))
+        select_device("ar", (CPU, OTHER_GPU, dataclasses.replace(OTHER_GPU, index=5)))
     message = str(caught.value)
     assert "more than one" in message
     assert "[2]" in message
@@ -104,7 +104,7 @@ def test_ambiguous_choice_lists_what_fits() -> None:
 def test_no_device_says_what_to_install() -> None:
     for choice in (None, 0, "gpu"):
         with pytest.raises(DeviceError, match="no OpenCL driver found"):
-            select(choice, ())
+            select_device(choice, ())
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_device_is_described(device: DeviceInfo) -> None:
     assert device.float_images
     assert device.fp16_arithmetic == ("cl_khr_fp16" in device.extensions)
     assert json.loads(json.dumps(dataclasses.asdict(device)))["index"] == device.index
-    assert select(device.index) == device
+    assert select_device(device.index) == device
 
 
 def test_stale_device_is_refused(device: DeviceInfo) -> None:

@@ -90,7 +90,7 @@ def test_reads_outside_give_zero(
     source, array = uploaded(context, width, height, layers, dtype)
     destination, _ = uploaded(context, width + 4, height + 4, layers, dtype)
     built = program.build(context, READ_AROUND, "read_around.cl")
-    launch = program.kernel(built, "layered" if layers else "single")
+    launch = program.new_kernel(built, "layered" if layers else "single")
     launch.set_args(source, destination)
     context.enqueue(launch, (width + 4, height + 4, max(1, layers)))
     border = [(0, 0)] * (array.ndim - 3) + [(2, 2), (2, 2), (0, 0)]
@@ -101,7 +101,7 @@ def test_half_overflows_to_infinity_or_the_largest_half(context: Context) -> Non
     source = context.image(1, 1, 0, np.float32)
     destination = context.image(5, 5, 0, np.float16)
     context.write(source, np.array([[[70000.0, -70000.0, 65504.0, 0.5]]], np.float32))
-    launch = program.kernel(program.build(context, READ_AROUND, "read_around.cl"), "single")
+    launch = program.new_kernel(program.build(context, READ_AROUND, "read_around.cl"), "single")
     launch.set_args(source, destination)
     context.enqueue(launch, (5, 5))
     written = context.read(destination)[2, 2]

@@ -17,7 +17,7 @@ from support import HANG_TIMEOUT
 from imgconv.cl import launch_sequence
 from imgconv.cl.quirks import QUIRKS, quirks_of
 from imgconv.cl.building import program
-from imgconv.cl.building.source import Part
+from imgconv.cl.building.program_source import ProgramSource
 from imgconv.cl.context import Context
 from imgconv.cl.device import DeviceInfo, open_device
 from imgconv.errors import BuildError, DeviceError
@@ -69,7 +69,7 @@ def test_source_near_errors_reads_every_log_style() -> None:
 
 def test_options_reach_the_compiler(context: Context) -> None:
     source = "kernel void store(global float *values) { values[0] = AMOUNT; }"
-    launch = program.kernel(program.build(context, source, "store.cl", ["-DAMOUNT=2.5f"]), "store")
+    launch = program.new_kernel(program.build(context, source, "store.cl", ["-DAMOUNT=2.5f"]), "store")
     buffer = context.buffer(4)
     launch.set_args(buffer)
     context.enqueue(launch, (1,))
@@ -99,7 +99,7 @@ def test_threads_take_turns_at_a_compiler_that_needs_it(
 
     monkeypatch.setattr(cl.Program, "build", slow)
     source = "__kernel void turn(__global float *x) {{ x[0] = {}.0f; }}"
-    parts = [Part(source.format(n + 4 * turns), "turn") for n in range(4)]
+    parts = [ProgramSource(source.format(n + 4 * turns), "turn") for n in range(4)]
     with ThreadPoolExecutor(2) as pool:
         opened = [open_device(context.info) for _ in range(2)]
         made = list(pool.map(program.build_all, opened, (parts[:2], parts[2:])))
@@ -114,14 +114,14 @@ def test_chatty_builds_stay_quiet_and_filters_stay(context: Context) -> None:
         filters = list(warnings.filters)
         built = program.build(context, source, "chatty.cl")
         for _ in range(3):
-            program.kernel(built, "chatty")
+            program.new_kernel(built, "chatty")
         assert warnings.filters == filters
 
 
 def test_unknown_kernel_lists_what_there_is(context: Context) -> None:
     built = program.build(context, ADD, "add.cl")
     with pytest.raises(DeviceError, match=r"add\.cl has no kernel 'subtract'; it has: add, double_all"):
-        program.kernel(built, "subtract")
+        program.new_kernel(built, "subtract")
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -149,7 +149,7 @@ def test_kernels_that_are_kept(context: Context, monkeypatch: pytest.MonkeyPatch
 def test_launches_run_in_order_with_their_own_arguments(context: Context) -> None:
     built = program.build(context, ADD, "add.cl")
     buffer = context.buffer(np.zeros(64, np.float32))
-    add_one, add_three, double = (program.kernel(built, name) for name in ("add", "add", "double_all"))
+    add_one, add_three, double = (program.new_kernel(built, name) for name in ("add", "add", "double_all"))
     add_one.set_args(buffer, np.float32(1))
     add_three.set_args(buffer, np.float32(3))
     double.set_args(buffer)
@@ -163,7 +163,7 @@ def test_launches_run_in_order_with_their_own_arguments(context: Context) -> Non
 
 
 def test_refused_launch_names_kernel_and_sizes(context: Context) -> None:
-    launch = program.kernel(program.build(context, ADD, "add.cl"), "add")
+    launch = program.new_kernel(program.build(context, ADD, "add.cl"), "add")
     buffer = context.buffer(4 * 1024)
     launch.set_args(buffer, np.float32(1))
     too_large = 2 * context.info.max_work_group_size
@@ -181,7 +181,7 @@ def test_launches_that_are_ready(context: Context, monkeypatch: pytest.MonkeyPat
     grid = "kernel void grid(global float *x) { x[get_global_id(0) + 8 * get_global_id(1)] *= get_local_size(0); }"
     built = program.build(context, ADD + grid, "add.cl")
     buffer = context.buffer(np.zeros(64, np.float32))
-    add, double = program.kernel(built, "add"), program.kernel(built, "grid")
+    add, double = program.new_kernel(built, "add"), program.new_kernel(built, "grid")
     add.set_args(buffer, np.float32(1))
     double.set_args(buffer)
     bound = launch_sequence.bind(context, [(add, (64,), None), (double, (8, 4), (2, 1)), (add, (64,), (8,))])
@@ -220,7 +220,7 @@ kernel void spin(global float *values, int rounds) {
     buffer = context.buffer(np.ones(1, np.float32))
     launches = []
     for rounds in (1, 1, 1_000_000):
-        launch = program.kernel(built, "spin")
+        launch = program.new_kernel(built, "spin")
         launch.set_args(buffer, np.int32(rounds))
         launches.append(launch)
     _warm_up, short, long = context.durations([context.enqueue(launch, (1,)) for launch in launches])
@@ -246,7 +246,7 @@ def test_exp_is_right_everywhere(context: Context) -> None:
     values = np.concatenate([x, special])
     for name, meaning in (("raise", np.exp), ("raise_less", np.expm1)):
         memory = context.buffer(values, name)
-        bound = program.kernel(built, name)
+        bound = program.new_kernel(built, name)
         bound.set_args(memory)
         context.enqueue(bound, (len(values) // 4,))
         found = context.read(memory, values.shape, "float32")

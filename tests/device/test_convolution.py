@@ -299,7 +299,7 @@ kernel void divide(global int *made) {{
   const int number = get_global_id(0), by = get_global_id(1) + 1;
   made[(by - 1) * {count} + number] = QUOTIENT(number, by);
 }}"""
-    divide = program.kernel(program.build(context, source, "divide.cl"), "divide")
+    divide = program.new_kernel(program.build(context, source, "divide.cl"), "divide")
     buffer = context.buffer(4 * count * count)
     divide.set_args(buffer)
     context.enqueue(divide, (count, count))

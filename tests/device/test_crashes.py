@@ -18,11 +18,11 @@ from support import NothingKept
 import imgconv
 from imgconv.cl.building import crashes, processes, program
 from imgconv.cl.building.crashes import RefusedError, being_built, known_kernels, refuse, refused_kernels, suspect
-from imgconv.cl.building.processes import BuilderPool, CrashError, BuildWorker
-from imgconv.cl.building.source import BuiltKernel
+from imgconv.cl.building.processes import BuildCrashError, BuildWorker, BuilderPool
+from imgconv.cl.building.program_source import BuiltKernel
 from imgconv.cl.context import Context
 from imgconv.cl.device import DeviceInfo
-from imgconv.cl.building.program import Part, Program
+from imgconv.cl.building.program import Program, ProgramSource
 from imgconv.files.disk_cache import DiskCache
 from imgconv.files.marks import marked
 from imgconv.graph.evaluate import evaluate_graph
@@ -73,7 +73,7 @@ def test_kernels_are_suspects_until_they_are_built(device: DeviceInfo) -> None:
     assert known_kernels(device) == {}
     end_of_a_process(device, [ONE, OTHER])
     assert known_kernels(device) == {"aa": (str(ONE), ""), "bb": (str(OTHER), "")} and not refused_kernels(device)
-    crashes.clear(device, [ONE])
+    crashes.clear_suspicion(device, [ONE])
     assert list(known_kernels(device)) == ["bb"]
 
 
@@ -86,7 +86,7 @@ def test_two_ends_of_processes_refuse_a_kernel(device: DeviceInfo) -> None:
     end_of_a_process(device, [ONE])
     with pytest.warns(RuntimeWarning, match=r"fails at conv.cl, launch 'y' \(nodes Conv_3\): two processes ended"):
         assert refused_kernels(device) == {"aa"}
-    crashes.clear(device, [ONE])
+    crashes.clear_suspicion(device, [ONE])
     assert refused_kernels(device) == {"aa"}
 
 
@@ -133,7 +133,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
     def crashing(self: BuilderPool, source: str, options: Sequence[str]) -> bytes | None:
         made.append(options)
         if str(FACTOR) in source and crashes.WITHOUT_OPTIMISATION not in options:
-            raise CrashError("the process that built it ended with status -11")
+            raise BuildCrashError("the process that built it ended with status -11")
         return build_apart(self, source, options)
 
     monkeypatch.setattr(BuilderPool, "build_apart", crashing)
@@ -227,7 +227,7 @@ def test_a_build_apart_is_bounded(context: Context, monkeypatch: pytest.MonkeyPa
     build = BuildWorker.build
     monkeypatch.setattr(BuildWorker, "build", waiting)
     monkeypatch.setattr(processes, "APART_SECONDS", 0.5)
-    with pytest.raises(CrashError, match=r"not built within 0\.5 s"):
+    with pytest.raises(BuildCrashError, match=r"not built within 0\.5 s"):
         context.builders.build_apart("kernel void a(global float *x) { x[0] = 1; }", ())
 
 
@@ -241,7 +241,7 @@ def test_one_of_a_plan_is_marked_by_its_text(context: Context, monkeypatch: pyte
 
     build = program.cl.Program.build
     monkeypatch.setattr(program.cl.Program, "build", building)
-    part = Part("kernel void k0(global float *x) { x[0] = 4; }", "conv.cl", None, (ONE,))
+    part = ProgramSource("kernel void k0(global float *x) { x[0] = 4; }", "conv.cl", None, (ONE,))
     program.build_all(context, [part])
     program.build_all(context, [part])
     assert seen == [{"aa": str(ONE)}]

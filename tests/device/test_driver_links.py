@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_cl_device import pip_driver_installed, run_python
 
-from imgconv.cl.driver_links import path_problem, without_spaces
+from imgconv.cl.driver_links import path_problem, path_without_spaces
 
 NAME = "libintelocl.so"
 pytestmark = pytest.mark.skipif(not pip_driver_installed(), reason="intel-opencl-rt is not installed here")
@@ -83,16 +83,16 @@ def test_links_are_kept_until_their_driver_is_gone(
     library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    first = without_spaces(library)
+    first = path_without_spaces(library)
     assert first.exists() and not path_problem(str(first)) and path_problem(str(library))
     before = first.stat().st_ino, first.parent.stat().st_ino
-    assert without_spaces(library) == first and (first.stat().st_ino, first.parent.stat().st_ino) == before
+    assert path_without_spaces(library) == first and (first.stat().st_ino, first.parent.stat().st_ino) == before
     other = library.parent.rename(tmp_path / "an other") / NAME
-    second = without_spaces(other)
+    second = path_without_spaces(other)
     assert second.exists() and not first.exists()
     assert [each.name for each in second.parent.parent.iterdir()] == [second.parent.name]
 
 
 def test_other_paths_are_left_alone(tmp_path: Path) -> None:
-    assert without_spaces(tmp_path / NAME) == tmp_path / NAME
+    assert path_without_spaces(tmp_path / NAME) == tmp_path / NAME
     assert not path_problem("/a b/libpocl.so") and not path_problem(f"/ab/{NAME}")

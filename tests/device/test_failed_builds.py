@@ -15,7 +15,7 @@ from imgconv.cl.building import processes, program
 from imgconv.cl.context import Context
 from imgconv.cl.device import DeviceInfo
 from imgconv.cl.quirks import quirks_of
-from imgconv.cl.building.program import Part, Program
+from imgconv.cl.building.program import Program, ProgramSource
 from imgconv.errors import BuildError
 from imgconv.files.disk_cache import DiskCache
 from imgconv.graph.nodes import Graph
@@ -57,7 +57,7 @@ class Compiler:
         self.most, self.broken, self.sources, self._compile = most, broken, list[str](), program.compile_text
         monkeypatch.setattr(program, "compile_text", self)
 
-    def __call__(self, context: Context, part: Part) -> Program:
+    def __call__(self, context: Context, part: ProgramSource) -> Program:
         self.sources.append(part.source)
         if part.source.count("__kernel") > self.most or self.broken in part.source:
             raise BuildError(part.name, "", launch=part.kernels[-1].launch, status=-6)
@@ -117,7 +117,7 @@ def test_a_kept_binary_without_the_kernels_is_replaced(
     folder = program.PROGRAMS.folder()
     entries = {path.name: program.PROGRAMS.read(path.name) or b"" for path in folder.iterdir()}
     text = {"other kernels": "kernel void other(global float *x) { x[0] = 1; }", "no kernel": "float f() { return 1; }"}
-    useless = b"" if content == "empty" else program.binary(program.build(context, text[content], content))
+    useless = b"" if content == "empty" else program.program_binary(program.build(context, text[content], content))
     for key in entries:
         program.PROGRAMS.write(key, useless)
     monkeypatch.setattr(program, "_built", OrderedDict())
@@ -133,7 +133,7 @@ def test_a_kept_binary_without_the_kernels_is_replaced(
 def test_a_model_is_saved_without_binaries_if_there_are_none(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("imgconv.cl.opencl_device.binary", lambda made: b"")
+    monkeypatch.setattr("imgconv.cl.opencl_device.program_binary", lambda made: b"")
     model = imgconv.load(network(), device)
     with pytest.warns(RuntimeWarning, match=r"no binaries .* compiles at its first load"):
         model.save(tmp_path / "m")
@@ -149,4 +149,4 @@ def test_a_driver_that_refuses_to_give_binaries(context: Context, monkeypatch: p
             raise cl.LogicError("clGetProgramInfo failed: INVALID_VALUE")
 
     made = Program("x.cl", Refusing())  # type: ignore[arg-type]
-    assert program.binary(made) == b""
+    assert program.program_binary(made) == b""

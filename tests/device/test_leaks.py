@@ -83,9 +83,11 @@ def test_loads_share_programs(device: DeviceInfo, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(program, "PROGRAMS_KEPT", 2)
     for number in range(5):
         kernel = f"kernel void NAME(global float *x) {{ x[0] = {number}; }}"
-        program.build_all(open_device(device), [program.Part(kernel.replace("NAME", "k"), "k.cl")])
+        program.build_all(open_device(device), [program.ProgramSource(kernel.replace("NAME", "k"), "k.cl")])
     assert len(built) == 5 and len(program._built) == 2
-    program.build_all(open_device(device), [program.Part(built[-1], "k.cl"), program.Part(built[0], "k.cl")])
+    program.build_all(
+        open_device(device), [program.ProgramSource(built[-1], "k.cl"), program.ProgramSource(built[0], "k.cl")]
+    )
     assert built[5:] == built[:1]
 
 

@@ -228,7 +228,7 @@ def compiled(context: Context, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def build(context: Context, source: str = SOURCE, options: tuple[str, ...] = ()) -> None:
-    program.kernel(program.build(context, source, "store.cl", options), "store")
+    program.new_kernel(program.build(context, source, "store.cl", options), "store")
 
 
 def test_a_second_build_compiles_nothing(context: Context, compiled: list[str], folder: Path) -> None:

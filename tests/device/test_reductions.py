@@ -14,7 +14,7 @@ from problems.reduction import ReductionProblem, reduction_problems
 from running import check, check_way, device_settings, run_tensors, target
 
 from imgconv.cl.context import Context
-from imgconv.cl.building.program import build, kernel
+from imgconv.cl.building.program import build, new_kernel
 from imgconv.config import Config
 from imgconv.kernels.codegen.generated import ITEMS_OF_A_GPU, ITEMS_OF_A_UNIT, WorkGroup, group_for
 from imgconv.kernels.layout import ImageLimits
@@ -71,7 +71,7 @@ def test_long_reductions(context: Context, way: tuple[Config, str]) -> None:
     # Two texels keep both cores of a CPU busy.
     assert len(shared) == len(LONG) if way[1] == "gpu" else 0 < len(shared) <= len(LONG)
     for source in shared:
-        made = kernel(build(context, COMMON.read_text() + source.text, "a shared window"), "NAME")
+        made = new_kernel(build(context, COMMON.read_text() + source.text, "a shared window"), "NAME")
         size = made.get_work_group_info(cl.kernel_work_group_info.COMPILE_WORK_GROUP_SIZE, context.handle.devices[0])
         assert tuple(size) == source.local_size
 

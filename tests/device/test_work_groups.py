@@ -59,7 +59,7 @@ def test_a_plan_has_the_groups_that_kernels_allow(
     phone: DeviceInfo, case: Case, allowed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, feeds = model_of(case)
-    monkeypatch.setattr(OpenCLDevice, "most_items", lambda self, launch: allowed)
+    monkeypatch.setattr(OpenCLDevice, "max_work_group_size", lambda self, launch: allowed)
     loaded = imgconv.load(import_onnx(model, shapes={name: array.shape for name, array in feeds.items()}), phone)
     assert largest(loaded.plan) <= allowed
     assert_close(loaded.run(feeds), run_oracle(model, feeds), case.tolerance)
@@ -83,7 +83,7 @@ def test_networks_are_planned_for_small_groups(network: str, kind: str) -> None:
 
 
 def test_no_kernel_is_small_enough(phone: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OpenCLDevice, "most_items", lambda self, launch: 8)
+    monkeypatch.setattr(OpenCLDevice, "max_work_group_size", lambda self, launch: 8)
     model, feeds = model_of(CASES[0])
     with pytest.raises(ResourceError, match=r"tensor '.+': .*order.cl has no kernel with work groups of at most 8"):
         imgconv.load(import_onnx(model, shapes={name: array.shape for name, array in feeds.items()}), phone)
@@ -91,17 +91,17 @@ def test_no_kernel_is_small_enough(phone: DeviceInfo, monkeypatch: pytest.Monkey
 
 def test_the_driver_is_asked(context: Context) -> None:
     source = "__attribute__((reqd_work_group_size(4, 1, 1))) kernel void a(global float *x) { x[0] = 1; }"
-    made = program.kernel(program.build(context, source, "a.cl"), "a")
-    assert 4 <= program.most_items(context, made) <= context.info.max_work_group_size
+    made = program.new_kernel(program.build(context, source, "a.cl"), "a")
+    assert 4 <= program.max_work_group_size(context, made) <= context.info.max_work_group_size
 
 
 def test_an_understated_size_is_not_used(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     platform = context.info.platform
-    made = program.kernel(program.build(context, "kernel void a(global float *x) { x[0] = 1; }", "a.cl"), "a")
+    made = program.new_kernel(program.build(context, "kernel void a(global float *x) { x[0] = 1; }", "a.cl"), "a")
     monkeypatch.setattr(cl.Kernel, "get_work_group_info", lambda *_: 2)
     for understates, expected in ((False, 2), (True, context.info.max_work_group_size)):
         monkeypatch.setitem(QUIRKS, platform, replace(quirks_of(platform), understates_groups=understates))
-        assert program.most_items(context, made) == expected
+        assert program.max_work_group_size(context, made) == expected
 
 
 def test_a_saved_plan_is_not_used(phone: DeviceInfo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_saved_plan_is_not_used(phone: DeviceInfo, monkeypatch: pytest.MonkeyP
     graph = build_graph({"y": x.softmax(3).sum([2, 3])}, [x])
     model = imgconv.load(graph, phone)
     model.save(tmp_path / "m")
-    monkeypatch.setattr(OpenCLDevice, "most_items", lambda self, launch: 16)
+    monkeypatch.setattr(OpenCLDevice, "max_work_group_size", lambda self, launch: 16)
     again = imgconv.load(tmp_path / "m", phone)
     assert largest(model.plan) > 16 >= largest(again.plan)
     numpy.testing.assert_allclose(again.run({"x": WIDE})["y"], model.run({"x": WIDE})["y"], 1e-5)
@@ -126,7 +126,7 @@ def test_the_kernel_that_allows_the_fewest_counts(
 
     monkeypatch.setattr("imgconv.loading.compiled.until_kernels_work", counted)
     limits = iter([100, 50, 70])
-    monkeypatch.setattr(OpenCLDevice, "most_items", lambda self, launch: next(limits, 64))
+    monkeypatch.setattr(OpenCLDevice, "max_work_group_size", lambda self, launch: next(limits, 64))
     imgconv.load(graph_of("attention", False), phone)
     assert asked == [1024, 50]
 

@@ -108,7 +108,7 @@ def test_images_in_buffers_that_the_driver_refuses(device: DeviceInfo, monkeypat
     plan = lower(run_passes(network(0)), Config(), replace(target_of(device), linear=None))
     if not plan.regions:
         pytest.skip(f"{device.name} has no images in buffers")
-    create, refused = Context.image_in, []
+    create, refused = Context.image_from_buffer, []
 
     def every_second(*arguments: Any) -> Any:
         refused.append(len(refused) % 2 == 0)
@@ -116,7 +116,7 @@ def test_images_in_buffers_that_the_driver_refuses(device: DeviceInfo, monkeypat
             raise DeviceError("CL_INVALID_IMAGE_SIZE")
         return create(*arguments)
 
-    monkeypatch.setattr(Context, "image_in", every_second)
+    monkeypatch.setattr(Context, "image_from_buffer", every_second)
     found = Session(plan, open_device(device)).run({"x": picture(0)})["y"]
     assert len(refused) == len(plan.regions) > 1
     expected = evaluate_graph(network(0), {"x": picture(0)})["y"]

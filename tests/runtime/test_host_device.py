@@ -74,7 +74,7 @@ class HostDevice:
         form = (*([layers] if layers > 1 else []), height, width, LANES)
         return Memory(self.buffer(prod(form) * numpy.dtype(dtype).itemsize).bytes, form, str(dtype))
 
-    def part(self, buffer: Memory, offset: int, size: int, tensor: str = "") -> Memory:
+    def sub_buffer(self, buffer: Memory, offset: int, size: int, tensor: str = "") -> Memory:
         return Memory(buffer.bytes[offset : offset + size])
 
     def pinned_array(self, shape: tuple[int, ...], dtype: Any) -> Array:
@@ -105,7 +105,7 @@ class HostDevice:
     def building(self, parts: Sequence[Any]) -> Iterator[Iterator[object]]:
         yield iter(parts)
 
-    def most_items(self, launch: Any) -> int:
+    def max_work_group_size(self, launch: Any) -> int:
         return self.info.max_work_group_size
 
     def launch(self, program: Any, name: str, arguments: Sequence[Memory], *rest: Any) -> Callable[[], None]:

@@ -22,7 +22,7 @@ import pyopencl as cl
 from imgconv.runtime.measuring import Busy
 from imgconv.cl.context import Context
 from imgconv.cl.device import open_device
-from imgconv.cl.building.program import Program, binary, build, build_binary, kernel
+from imgconv.cl.building.program import Program, build, build_binary, new_kernel, program_binary
 from imgconv.cl.context import KernelLaunch
 from imgconv.cl.launch_sequence import bind, enqueue_all
 from imgconv.kernels.specialise import FOLDER
@@ -132,14 +132,14 @@ def changed_arguments_cost(context: Context) -> bool:
   write_imagef(output, at, read_imagef(input, at) + 1);
 }"""
     first = build(context, source, "k")
-    copy = build_binary(context, binary(first), "k")
+    copy = build_binary(context, program_binary(first), "k")
     assert copy is not None
     images = [context.image(64, 1, 0, numpy.float32) for _ in range(3)]
 
     def pair(programs: Sequence[Program]) -> float:
         launches: list[KernelLaunch] = []
         for number, program in enumerate(programs):
-            made = kernel(program, "k")
+            made = new_kernel(program, "k")
             made.set_args(images[number], images[number + 1])
             launches.append((made, (64,), (64,)))
         bound = bind(context, launches * 500)
@@ -158,7 +158,7 @@ def launches_count_setup(context: Context) -> bool:
     """A launch takes over 1 us and a quarter longer by its event if nothing ran just before it."""
     timed = open_device(context.info, profile=True)
     number, busy = timed.buffer(numpy.zeros(64, numpy.float32)), Busy(timed)
-    launch = kernel(build(timed, "kernel void k(global float *x) { x[get_global_id(0)] += 1; }", "k"), "k")
+    launch = new_kernel(build(timed, "kernel void k(global float *x) { x[get_global_id(0)] += 1; }", "k"), "k")
     launch.set_args(number)
     alone = []
     for _ in range(30):
@@ -178,7 +178,7 @@ def waits_for_copies_take_a_core(context: Context) -> bool:
 }"""
     size = 64 * context.info.compute_units
     numbers = context.buffer(numpy.zeros(size, numpy.float32))
-    launch, host = kernel(build(context, text, "k"), "k"), numpy.zeros(size, numpy.float32)
+    launch, host = new_kernel(build(context, text, "k"), "k"), numpy.zeros(size, numpy.float32)
     launch.set_args(numbers)
 
     def work(by_marker: bool) -> None:

@@ -31,7 +31,7 @@ import imgconv
 from imgconv.arrays import Array
 from imgconv.cl.context import Context
 from imgconv.cl.device import UNKNOWN_COMPUTE_UNITS, DeviceInfo, list_devices, open_device
-from imgconv.cl.building.program import build, kernel
+from imgconv.cl.building.program import build, new_kernel
 from imgconv.errors import BuildError, DeviceError
 from imgconv.kernels.specialise import FOLDER
 from imgconv.loading import native_functions
@@ -117,7 +117,7 @@ def parts_of_buffers_copy(context: Context) -> bool:
     made = context.image(8, 4, 0, numpy.float32)
     context.write(made, texels)
     whole = context.buffer(numpy.zeros(4096, numpy.uint8))
-    part = context.part(whole, 2048, texels.nbytes)
+    part = context.sub_buffer(whole, 2048, texels.nbytes)
     cl.enqueue_copy(context.queue, part, made, offset=0, origin=(0, 0, 0), region=(8, 4, 1))
     there = context.read(part, texels.shape, numpy.float32)
     cl.enqueue_copy(context.queue, made, part, offset=0, origin=(0, 0, 0), region=(8, 4, 1))
@@ -132,7 +132,7 @@ def plain_images_have_layers(context: Context) -> bool:
 
 def loops_end(context: Context) -> bool:
     """A loop of 100,000 iterations ends before them."""
-    launch = kernel(build(context, COUNT, "count"), "count")
+    launch = new_kernel(build(context, COUNT, "count"), "count")
     counted = context.buffer(numpy.zeros(1, numpy.int32))
     launch.set_args(counted, numpy.int32(100_000))
     context.enqueue(launch, (1,), (1,))
@@ -150,7 +150,7 @@ def searches_end(context: Context) -> bool:
 }"""
     counts = context.buffer(numpy.ones(256, numpy.uint32))
     found = context.buffer(numpy.zeros(4, numpy.uint32))
-    launch = kernel(build(context, source, "k"), "k")
+    launch = new_kernel(build(context, source, "k"), "k")
     launch.set_args(counts, found)
     context.enqueue(launch, (1,), (1,))
     return context.read(found, (4,), numpy.uint32).tolist() != [200, 201, 202, 203]
@@ -161,7 +161,7 @@ def read_by(context: Context, source: str) -> Array:
     read = context.image(len(TEXELS), 1, 0, numpy.float32)
     context.write(read, TEXELS[None])
     made = context.buffer(numpy.zeros_like(TEXELS))
-    launch = kernel(build(context, source, "k"), "k")
+    launch = new_kernel(build(context, source, "k"), "k")
     launch.set_args(read, made)
     context.enqueue(launch, (len(TEXELS),))
     return context.read(made, TEXELS.shape, numpy.float32)
@@ -186,7 +186,7 @@ kernel void k10(global float *x) {
   x[0] = kept[1];
 }""", "names")
     asked = cl.kernel_work_group_info.LOCAL_MEM_SIZE
-    return bool(kernel(made, "k1").get_work_group_info(asked, context.handle.devices[0]) >= 4000)
+    return bool(new_kernel(made, "k1").get_work_group_info(asked, context.handle.devices[0]) >= 4000)
 
 
 def rounds_are_lost(context: Context) -> bool:
@@ -204,7 +204,7 @@ def rounds_are_lost(context: Context) -> bool:
     terms = numpy.arange(18, dtype=numpy.float32)
     read = context.buffer(terms)
     made = context.buffer(numpy.zeros((4, 4), numpy.float32))
-    launch = kernel(build(context, source, "k"), "k")
+    launch = new_kernel(build(context, source, "k"), "k")
     launch.set_args(read, made)
     context.enqueue(launch, (4, 4), (4, 4))
     expected = [terms.reshape(6, 3)[part::4].sum() for part in range(4)]
@@ -219,7 +219,7 @@ def local_memory_counts_twice(context: Context) -> bool:
   barrier(CLK_LOCAL_MEM_FENCE);
   o[get_global_id(0)] = a[get_local_size(0) - 1 - get_local_id(0)];
 }"""
-    made = kernel(build(context, source, "k"), "k")
+    made = new_kernel(build(context, source, "k"), "k")
     return bool(made.get_work_group_info(cl.kernel_work_group_info.LOCAL_MEM_SIZE, context.handle.devices[0]) > 1024)
 
 
@@ -242,12 +242,12 @@ def images_ignore_parts(context: Context) -> bool:
         return False
     texels = numpy.arange(2 * 4096, dtype=numpy.float32).reshape(2, 1024, 4)
     whole = context.buffer(texels)
-    second = context.image_in(whole, texels.nbytes // 2, texels.nbytes // 2, 1024, 1, numpy.float32)
+    second = context.image_from_buffer(whole, texels.nbytes // 2, texels.nbytes // 2, 1024, 1, numpy.float32)
     made = context.buffer(texels[0])
     source = """kernel void k(read_only image2d_t input, global float4 *output) {
   output[get_global_id(0)] = read_imagef(input, (int2)(get_global_id(0), 0));
 }"""
-    launch = kernel(build(context, source, "k"), "k")
+    launch = new_kernel(build(context, source, "k"), "k")
     launch.set_args(second, made)
     context.enqueue(launch, (1024,))
     return not numpy.array_equal(context.read(made, (1024, 4), numpy.float32), texels[1])
@@ -258,7 +258,7 @@ def functions_are_not_linked(context: Context) -> bool:
     source = """inline float twice(float x) { return 2 * x; }
 kernel void k(global float *x) { x[0] = twice(x[0]); }"""
     try:
-        launch = kernel(build(context, source, "k", ["-cl-opt-disable"]), "k")
+        launch = new_kernel(build(context, source, "k", ["-cl-opt-disable"]), "k")
         launch.set_args(context.buffer(numpy.zeros(1, numpy.float32)))
         context.enqueue(launch, (1,))
         context.finish()
@@ -274,7 +274,7 @@ def halves_are_cut_off(context: Context) -> bool:
 }"""
     numbers = numpy.random.default_rng(0).uniform(1, 2, (1, 16, 4)).astype(numpy.float32)
     made, given = context.image(16, 1, 0, numpy.float16), context.buffer(numbers)
-    launch = kernel(build(context, source, "k"), "k")
+    launch = new_kernel(build(context, source, "k"), "k")
     launch.set_args(made, given)
     context.enqueue(launch, (16,))
     return not numpy.array_equal(context.read(made), numbers.astype(numpy.float16))

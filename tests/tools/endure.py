@@ -41,7 +41,7 @@ import onnx.helper
 
 import imgconv
 from benchmarks.leaks import BLOCKS, Growth, measure_growth
-from imgconv.cl.device import select
+from imgconv.cl.device import select_device
 from imgconv.runtime.frame_memory import FrameMemory
 
 ROOT = Path(__file__).parents[2]
@@ -251,7 +251,7 @@ def main() -> int:
     parser.add_argument("--device", help="as IMGCONV_DEVICE")
     options = parser.parse_args()
     names = options.only.split(",") if options.only else list(PARTS)
-    device = select(options.device or os.environ.get("IMGCONV_DEVICE"))
+    device = select_device(options.device or os.environ.get("IMGCONV_DEVICE"))
     print(device)
     passed = True
     with warnings.catch_warnings():

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import Lock
 from typing import NoReturn
 
-from imgconv.cl.building.source import BuiltKernel
+from imgconv.cl.building.program_source import BuiltKernel
 from imgconv.cl.device_info import DeviceInfo
 from imgconv.errors import BuildError
 from imgconv.files.disk_cache import DiskCache, digest
@@ -29,7 +29,7 @@ CRASHES = DiskCache("crashes", 2**20)
 WITHOUT_OPTIMISATION = "-cl-opt-disable"
 WRONG = "its result is wrong"
 
-Known = dict[str, tuple[str, str]]
+KnownKernels = dict[str, tuple[str, str]]
 """By a kernel's key: its file and launch, and how its build ended; that is empty for a suspect."""
 
 
@@ -37,17 +37,17 @@ class RefusedError(BuildError):
     """The driver's compiler crashes or hangs at a kernel. A new plan leaves the kernel out if it can."""
 
 
-def key_with(key: str, options: Sequence[str]) -> str:
+def key_with_options(key: str, options: Sequence[str]) -> str:
     """A kernel's key, if it is built with these options."""
     return f"{key} {WITHOUT_OPTIMISATION}" if WITHOUT_OPTIMISATION in options else key
 
 
-def known_kernels(info: DeviceInfo) -> Known:
+def known_kernels(info: DeviceInfo) -> KnownKernels:
     """The suspects and the refused kernels of a device's driver."""
     for content in abandoned(CRASHES):
         with suppress(AttributeError, KeyError, TypeError, ValueError):  # somebody else's file
             mark = json.loads(content)
-            _take(str(mark["driver"]), {str(key): str(about) for key, about in mark["kernels"].items()})
+            _take_over_marks(str(mark["driver"]), {str(key): str(about) for key, about in mark["kernels"].items()})
     known = _read(info.key)
     if not _wrong_ones_count:
         return {key: (about, how) for key, (about, how) in known.items() if not how.startswith(WRONG)}
@@ -78,22 +78,22 @@ def being_built(info: DeviceInfo, kernels: Sequence[BuiltKernel]) -> AbstractCon
 
 def suspect(info: DeviceInfo, kernels: Sequence[BuiltKernel]) -> None:
     """Notes that a process has ended that built these kernels."""
-    with _changed(info.key) as known:
+    with _edit_known_kernels(info.key) as known:
         for kernel in kernels:
             known.setdefault(kernel.key, (str(kernel), ""))
 
 
-def clear(info: DeviceInfo, kernels: Sequence[BuiltKernel]) -> None:
+def clear_suspicion(info: DeviceInfo, kernels: Sequence[BuiltKernel]) -> None:
     """Notes that the kernels were built: they are no suspects."""
-    with _changed(info.key) as known:
+    with _edit_known_kernels(info.key) as known:
         for key in [kernel.key for kernel in kernels if known.get(kernel.key, ("", "refused"))[1] == ""]:
             del known[key]
 
 
 def refuse(info: DeviceInfo, kernel: BuiltKernel, options: Sequence[str], how: str) -> NoReturn:
     """Notes that the kernel, built alone, ended the process or hung. Warns of it, and raises RefusedError."""
-    with _changed(info.key) as known:
-        known[key_with(kernel.key, options)] = str(kernel), how
+    with _edit_known_kernels(info.key) as known:
+        known[key_with_options(kernel.key, options)] = str(kernel), how
     _warn(info.key, str(kernel), how)
     raise RefusedError(kernel.path, how, launch=kernel.launch)
 
@@ -101,15 +101,15 @@ def refuse(info: DeviceInfo, kernel: BuiltKernel, options: Sequence[str], how: s
 def note_wrong(info: DeviceInfo, kernel: BuiltKernel, text: str) -> None:
     """Notes that the kernel gives wrong results: it is refused as one that cannot be built. Warns of it."""
     how = f"{WRONG}: {text}"
-    with _changed(info.key) as known:
+    with _edit_known_kernels(info.key) as known:
         known[kernel.key] = str(kernel), how
     _warn(info.key, str(kernel), how)
 
 
-def _take(driver: str, kernels: dict[str, str]) -> None:
+def _take_over_marks(driver: str, kernels: dict[str, str]) -> None:
     """Takes in the mark of a process that has ended. A suspect is refused if nothing else was built again."""
     LOG.warning("a process ended while %s built %s", driver, "; ".join(kernels.values()))
-    with _changed(driver) as known:
+    with _edit_known_kernels(driver) as known:
         for key, about in kernels.items():
             if key not in known:
                 known[key] = about, ""
@@ -128,11 +128,11 @@ def _warn(driver: str, about: str, how: str) -> None:
 
 _lock = Lock()
 _wrong_ones_count = True
-_seen: dict[str, Known] = {}  # by this process, which may have no folder to write to
+_seen: dict[str, KnownKernels] = {}  # by this process, which may have no folder to write to
 
 
 @contextmanager
-def _changed(driver: str) -> Iterator[Known]:
+def _edit_known_kernels(driver: str) -> Iterator[KnownKernels]:
     """Yields the known kernels of a driver, and keeps what is changed."""
     with _lock:
         known = _seen[driver] = _read(driver)
@@ -142,7 +142,7 @@ def _changed(driver: str) -> Iterator[Known]:
             CRASHES.write(_entry(driver), json.dumps(known).encode())
 
 
-def _read(driver: str) -> Known:
+def _read(driver: str) -> KnownKernels:
     content = CRASHES.read(_entry(driver))
     stored = {} if content is None else {key: (about, how) for key, (about, how) in json.loads(content).items()}
     return stored or dict(_seen.get(driver, {}))

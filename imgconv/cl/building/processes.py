@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Union
 
 from imgconv.cl.building.worker import READY, read_message, write_message
 from imgconv.cl.drivers import environment_for
-from imgconv.cl.loader import library
+from imgconv.cl.opencl_library import library
 from imgconv.cl.quirks import quirks_of
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ OPEN_AT_ONCE = 3
 APART_SECONDS = 120.0
 
 
-class CrashError(Exception):
+class BuildCrashError(Exception):
     """A process ended in a build, or did not end it."""
 
 
@@ -58,7 +58,7 @@ def parallel_builds(platform: str) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Address:
+class DeviceAddress:
     """The address of a device for a worker. Its properties raise OSError if another process cannot find the device."""
 
     device: cl.Device
@@ -83,7 +83,7 @@ class BuildWorker:
     works: whether it has not ended by itself. reason: why it does not.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: DeviceAddress) -> None:
         """Starts the process, and does not wait for it. Raises OSError."""
         self.works, self._closed, self._address = True, False, address.message
         self.reason = ""
@@ -166,7 +166,7 @@ class BuilderPool:
 
     def __init__(self, device: cl.Device) -> None:
         """Starts nothing."""
-        self._address = Address(device)
+        self._address = DeviceAddress(device)
         self._workers: list[BuildWorker] = []
         self._idle: Idle = SimpleQueue()
         self._inside = 0
@@ -225,8 +225,8 @@ class BuilderPool:
             if worker.works:
                 return content or b""
             if time.monotonic() - began >= APART_SECONDS:
-                raise CrashError(f"it was not built within {APART_SECONDS:g} s")
-            raise CrashError(f"the process that built it {worker.reason}")
+                raise BuildCrashError(f"it was not built within {APART_SECONDS:g} s")
+            raise BuildCrashError(f"the process that built it {worker.reason}")
         finally:
             watchdog.cancel()
             worker.close()

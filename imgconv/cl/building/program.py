@@ -17,17 +17,17 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import pyopencl as cl
 
-from imgconv.cl.building.processes import CrashError, parallel_builds
+from imgconv.cl.building.processes import BuildCrashError, parallel_builds
 from imgconv.cl.building.crashes import (
-    WITHOUT_OPTIMISATION, Known, being_built, clear, key_with, known_kernels, refuse, refused_kernels,
-    suspect,
+    WITHOUT_OPTIMISATION, KnownKernels, being_built, clear_suspicion, key_with_options, known_kernels, refuse,
+    refused_kernels, suspect,
 )
-from imgconv.cl.building.source import Part
+from imgconv.cl.building.program_source import ProgramSource
 from imgconv.cl.context import ADVICE, Context
 from imgconv.cl.device_info import DeviceInfo
 from imgconv.cl.drivers import environment_options
 from imgconv.cl.quirks import quirks_of
-from imgconv.cl.watchdog import TIMEOUT, Calls, Overdue
+from imgconv.cl.watchdog import TIMEOUT, CallOverdueError, ThreadedCalls
 from imgconv.errors import BuildError, DeviceError, Error
 from imgconv.files.disk_cache import DiskCache, digest, one_process
 
@@ -65,12 +65,12 @@ def build(context: Context, source: str, name: str, options: Sequence[str] = ())
     driver's log and the source lines near each error.
     """
     with _without_warnings(), context.builders:
-        part = Part(source, name, options=tuple(options))
+        part = ProgramSource(source, name, options=tuple(options))
         return context.watchdog.call(lambda: _build(context, _without_crash(context, part), 0), BUILD_SECONDS)
 
 
 @contextmanager
-def building(context: Context, parts: Sequence[Part], workers: int = 0) -> Iterator[Iterator[Program]]:
+def building(context: Context, parts: Sequence[ProgramSource], workers: int = 0) -> Iterator[Iterator[Program]]:
     """Builds programs in the background of the block. Yields them in order, each as soon as it is built.
 
         with building(context, parts) as built:
@@ -84,7 +84,7 @@ def building(context: Context, parts: Sequence[Part], workers: int = 0) -> Itera
     # Twice as many threads as builds: one may wait for another's turn at the driver while a worker builds.
     threads = 2 * (parallel_builds(context.info.platform) + workers)
     with _without_warnings(), context.builders:
-        builds = Calls([partial(_build_part, context, workers, part) for part in parts], threads)
+        builds = ThreadedCalls([partial(_build_part, context, workers, part) for part in parts], threads)
         try:
             yield (_built_part(context, builds, number, parts) for number in range(len(parts)))
         except BaseException as error:
@@ -93,11 +93,13 @@ def building(context: Context, parts: Sequence[Part], workers: int = 0) -> Itera
         builds.close(BUILD_SECONDS)
 
 
-def _built_part(context: Context, builds: Calls[Program], number: int, parts: Sequence[Part]) -> Program:
+def _built_part(
+    context: Context, builds: ThreadedCalls[Program], number: int, parts: Sequence[ProgramSource]
+) -> Program:
     """The program of a part, once it is built. Raises BuildError; DeviceError if builds hang."""
     try:
         return builds.result(number, BUILD_SECONDS)
-    except Overdue:
+    except CallOverdueError:
         names = ", ".join(str(kernel) for each in sorted(builds.running) for kernel in parts[each].known_as)
         raise DeviceError(
             f"{context.info.name}, driver {context.info.driver_version}, has built no kernel for {BUILD_SECONDS:g} s, "
@@ -105,7 +107,7 @@ def _built_part(context: Context, builds: Calls[Program], number: int, parts: Se
         ) from None
 
 
-def build_all(context: Context, parts: Sequence[Part], workers: int = 0) -> list[Program]:
+def build_all(context: Context, parts: Sequence[ProgramSource], workers: int = 0) -> list[Program]:
     """The programs in order; see `building`."""
     with building(context, parts, workers) as built:
         return list(built)
@@ -157,7 +159,7 @@ def program_key(info: DeviceInfo, source: str, options: Sequence[str]) -> str:
     return digest(json.dumps(about).encode(), source.encode()).hex()
 
 
-def _build_part(context: Context, workers: int, part: Part) -> Program:
+def _build_part(context: Context, workers: int, part: ProgramSource) -> Program:
     key = program_key(context.info, part.source, [*part.options, *environment_options()])
     found = _built.get((context.handle.int_ptr, key))
     if found is None and part.binary is not None:
@@ -171,7 +173,7 @@ def _build_part(context: Context, workers: int, part: Part) -> Program:
     return made
 
 
-def _build(context: Context, part: Part, workers: int) -> Program:
+def _build(context: Context, part: ProgramSource, workers: int) -> Program:
     key = program_key(context.info, part.source, [*part.options, *environment_options()])
     kept = PROGRAMS.read(key)
     if kept == REFUSED:
@@ -184,12 +186,12 @@ def _build(context: Context, part: Part, workers: int) -> Program:
             if len(part.kernels) > 1:  # each of them is built alone next time, without this attempt
                 PROGRAMS.write(key, REFUSED)
             raise
-        if not quirks_of(context.info.platform).caches_programs and (content := binary(made)):
+        if not quirks_of(context.info.platform).caches_programs and (content := program_binary(made)):
             PROGRAMS.write(key, content)
     return made
 
 
-def _compiled(context: Context, part: Part, workers: int) -> Program:
+def _compiled(context: Context, part: ProgramSource, workers: int) -> Program:
     """The program, compiled here or by a worker; in a process of its own if the driver's compiler is known to crash.
 
     Raises BuildError if a process ended in it and it has several kernels: they are to be built alone.
@@ -202,10 +204,10 @@ def _compiled(context: Context, part: Part, workers: int) -> Program:
         suspect(context.info, part.known_as)
     if len(part.known_as) > 1 and (not known or any(kernel.key in known for kernel in part.known_as)):
         raise BuildError(part.name, "a process crashed while it built one of these kernels")
-    return _compiled_apart(context, part, known)
+    return _compiled_in_own_process(context, part, known)
 
 
-def _compiled_by_turns(context: Context, part: Part, workers: int) -> Program | None:
+def _compiled_by_turns(context: Context, part: ProgramSource, workers: int) -> Program | None:
     """The program, compiled by whoever is idle, here or in a worker; None if that process ended."""
     context.builders.start(workers)
     with context.builders.next() as worker:
@@ -224,16 +226,16 @@ def _compiled_by_turns(context: Context, part: Part, workers: int) -> Program | 
 _apart = Lock()
 
 
-def _compiled_apart(context: Context, part: Part, known: Known) -> Program:
+def _compiled_in_own_process(context: Context, part: ProgramSource, known: KnownKernels) -> Program:
     """The program, compiled in a process of its own first. Raises RefusedError if it ends in the only kernel."""
     kernels = part.known_as
-    _, how = known.get(key_with(kernels[0].key, part.options), ("", ""))
+    _, how = known.get(key_with_options(kernels[0].key, part.options), ("", ""))
     if how:
         how += f", and with {WITHOUT_OPTIMISATION} too" if WITHOUT_OPTIMISATION in part.options else ""
         raise BuildError(kernels[0].path, how, launch=kernels[0].launch)
     try:
         content = context.builders.build_apart(part.source, _flags(part))
-    except CrashError as error:
+    except BuildCrashError as error:
         if len(kernels) == 1:
             refuse(context.info, kernels[0], part.options, str(error))
         suspect(context.info, kernels)
@@ -242,21 +244,21 @@ def _compiled_apart(context: Context, part: Part, known: Known) -> Program:
     if made is None:
         with _apart:
             made = compile_text(context, part)
-    clear(context.info, kernels)
+    clear_suspicion(context.info, kernels)
     return made
 
 
-def _without_crash(context: Context, part: Part) -> Part:
+def _without_crash(context: Context, part: ProgramSource) -> ProgramSource:
     """The part; without optimisation if the compiler crashes at it otherwise."""
     is_refused = part.known_as[0].key in refused_kernels(context.info)
     return replace(part, options=(*part.options, WITHOUT_OPTIMISATION)) if is_refused else part
 
 
-def _flags(part: Part) -> list[str]:
+def _flags(part: ProgramSource) -> list[str]:
     return [NO_WARNINGS, *part.options, *environment_options()]
 
 
-def compile_text(context: Context, part: Part) -> Program:
+def compile_text(context: Context, part: ProgramSource) -> Program:
     """The program, compiled by the driver in this process. Raises BuildError as ``build`` does."""
     made = cl.Program(context.handle, part.source)
     try:
@@ -276,7 +278,7 @@ def _without_warnings() -> Iterator[None]:
         yield
 
 
-def binary(program: Program) -> bytes:
+def program_binary(program: Program) -> bytes:
     """The driver's own form of the program, for `build_binary` on the same device and driver. Empty if it has none."""
     try:
         return bytes(program.handle.get_info(cl.program_info.BINARIES)[0])  # type: ignore[index]
@@ -287,7 +289,7 @@ def binary(program: Program) -> bytes:
 def build_binary(
     context: Context, content: bytes, name: str, options: Sequence[str] = (), kernels: Sequence[str] = ()
 ) -> Program | None:
-    """The program whose `binary` this is. options: those of its build. kernels: that it must have, by name.
+    """The program whose `program_binary` this is. options: those of its build. kernels: that it must have, by name.
 
     None if the driver refuses it, or if the result lacks one of the kernels, or has none at all.
     """
@@ -313,22 +315,22 @@ class KernelFactory:
         self._kernels: WeakKeyDictionary[Program, dict[str, list[ReferenceType[Kernel]]]] = WeakKeyDictionary()
 
     def take(self, program: Program, name: str) -> Kernel:
-        """The result of `kernel`, for the program or a copy of it. Raises what `kernel` raises."""
+        """The result of `new_kernel`, for the program or a copy of it. Raises what `new_kernel` raises."""
         if not quirks_of(self._context.info.platform).own_functions:
-            return kernel(program, name)
+            return new_kernel(program, name)
         copies = self._copies.setdefault(program, [])
         kernels = self._kernels.setdefault(program, {}).setdefault(name, [])
         number = next((number for number, used in enumerate(kernels) if used() is None), len(kernels))
         while len(copies) < number:
             with _without_warnings():
-                made = build_binary(self._context, binary(program), program.name)
+                made = build_binary(self._context, program_binary(program), program.name)
                 copies.append(made or Program(program.name, program.handle))
-        taken = kernel(copies[number - 1] if number else program, name)
+        taken = new_kernel(copies[number - 1] if number else program, name)
         kernels[number : number + 1] = [ref(taken)]
         return taken
 
 
-def kernel(program: Program, name: str) -> Kernel:
+def new_kernel(program: Program, name: str) -> Kernel:
     """A new kernel object of the built program, with arguments of its own: make one for each launch, and keep it.
 
     Raises DeviceError, naming the program's kernels if none has that name.
@@ -344,7 +346,7 @@ def kernel(program: Program, name: str) -> Kernel:
         raise DeviceError(f"{program.name} has no kernel {name!r}; it has: {names or 'none'}") from error
 
 
-def most_items(context: Context, made: cl.Kernel) -> int:
+def max_work_group_size(context: Context, made: cl.Kernel) -> int:
     """The most work items of a group that the driver allows for the kernel: CL_KERNEL_WORK_GROUP_SIZE."""
     if quirks_of(context.info.platform).understates_groups:
         return context.info.max_work_group_size

@@ -33,7 +33,7 @@ class DriverFunction(Protocol):
 @cache
 def library() -> ctypes.CDLL | None:
     """The OpenCL library that pyopencl uses, which its wheels contain; None if it is not found."""
-    for name in (*loaded("libOpenCL"), *NAMES, ctypes.util.find_library("OpenCL")):
+    for name in (*loaded_libraries("libOpenCL"), *NAMES, ctypes.util.find_library("OpenCL")):
         try:
             if name:
                 return ctypes.CDLL(name)
@@ -42,7 +42,7 @@ def library() -> ctypes.CDLL | None:
     return None
 
 
-def loaded(name: str) -> tuple[str, ...]:
+def loaded_libraries(name: str) -> tuple[str, ...]:
     """The paths of this process's libraries that contain the name, on Linux and Android."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()

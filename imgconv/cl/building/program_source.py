@@ -24,8 +24,8 @@ class BuiltKernel:
 
 
 @dataclass(frozen=True)
-class Part:
-    """One of several programs: its source, its name as in ``build``, and, if known, its ``binary``.
+class ProgramSource:
+    """One of several programs: its source, its name as in ``build``, and, if known, its ``program_binary``.
 
     kernels: those of a plan's program. options: the compiler's own.
     """
