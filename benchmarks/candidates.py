@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.measurements import Measurement
 from benchmarks.networks import open_network
-from imgconv.compiling.compiler import Prepared, prepare
+from imgconv.compiling.compiler import PreparedGraph, prepare
 from imgconv.config import Config
 from imgconv.graph.nodes import Node
 from imgconv.kernels.conv import problem as conv
@@ -34,7 +34,7 @@ class Asked:
     """
 
     problem: Problem
-    prepared: Prepared
+    prepared: PreparedGraph
     nodes: tuple[Node, ...]
     networks: tuple[str, ...]
     candidates: Sequence[Specialisation]

@@ -46,12 +46,12 @@ from benchmarks.predicted_choice import predicted_rows
 from imgconv.cl.device import open_device, select_device
 from imgconv.commands.arguments import positive
 from imgconv.commands.tune import MOST
-from imgconv.compiling.compiler import limited
+from imgconv.compiling.compiler import with_image_limit
 from imgconv.config import Config, read_config
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.kernels.device_model.adreno import A630
 from imgconv.loading.target import target_of
-from imgconv.loading.tuner import Trial, built, side_by_side
+from imgconv.loading.tuner import Trial, build_trials, side_by_side
 
 # For sums of up to some thousand products, rounded to 24 bits each; relative to the largest result.
 FLOAT_TOLERANCE = 1e-5
@@ -108,7 +108,7 @@ def rows_of(problems: Sequence[Asked], config: Config, options: argparse.Namespa
         (asked.prepared, asked.nodes, (*choices, choices[0])) for asked, choices in zip(problems, chosen, strict=True)
     ]
     end = time.monotonic() + options.budget
-    trials = built(wanted, context)
+    trials = build_trials(wanted, context)
     for asked, choices in zip(problems, chosen, strict=True):
         if time.monotonic() > end:
             return
@@ -122,7 +122,7 @@ def main(options: argparse.Namespace) -> int:
     """Measures every problem of the networks, or predicts it; 1 if a result is wrong."""
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)
     device = None if options.predicted else select_device(config.device)
-    target = adreno.target_for(A630) if device is None else limited(target_of(device), config)
+    target = adreno.target_for(A630) if device is None else with_image_limit(target_of(device), config)
     names = options.network or DEFAULT
     problems = collect(names, config, target)
     if options.spread:

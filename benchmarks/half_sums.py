@@ -36,7 +36,7 @@ from imgconv.arrays import Array, Arrays
 from imgconv.cl.opencl_device import OpenCLDevice
 from imgconv.cl.device import open_device, select_device
 from imgconv.commands.arguments import positive
-from imgconv.compiling.compiler import Prepared
+from imgconv.compiling.compiler import PreparedGraph
 from imgconv.config import Float16, Precision, read_config
 from imgconv.graph.nodes import Graph
 from imgconv.loading.compiled import prepare_for
@@ -102,7 +102,7 @@ def _picture(shape: tuple[int, ...]) -> Array:
     return numpy.broadcast_to(repeated, (batch, channels, rows, columns))
 
 
-def row_of(network: Network, prepared: Prepared, context: OpenCLDevice) -> Row:
+def row_of(network: Network, prepared: PreparedGraph, context: OpenCLDevice) -> Row:
     """The errors of the network's plans."""
     chosen = choose_precision(prepared, context).precision
     what, inputs = unmeasured(network, prepared.graph)

@@ -36,7 +36,7 @@ from imgconv.config import Precision
 from imgconv.errors import ConfigError, InputError
 from imgconv.graph.joined import join, renamed
 from imgconv.graph.nodes import Graph
-from imgconv.loading.compiled import Source
+from imgconv.loading.compiled import ModelSource
 from imgconv.model import Model
 from imgconv.pictures.host import LARGEST_OF_ONE
 from imgconv.preprocessing.preparation import Size, picture_inputs, taps
@@ -126,7 +126,7 @@ def with_answers(model: Model, description: Description | None = None, most: int
     raises.
     """
     source = model._source
-    if not isinstance(source, Source):
+    if not isinstance(source, ModelSource):
         raise ConfigError("a compiled file's outputs are fixed: call with_answers first, and compile its result")
     given = description or (read_description(source.description) if source.description else Description())
     outputs: Any = {value.name: (value.dtype, value.shape) for value in model.outputs.values()}

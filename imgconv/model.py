@@ -25,14 +25,14 @@ from imgconv.errors import ConfigError, ContentError, Error, InputError, ShapeEr
 from imgconv.files.container import is_container
 from imgconv.graph.nodes import Graph, Value
 from imgconv.limits import Limits
-from imgconv.loading.compiled import DEPTH, Compiled, SavedSource, Source, save_sized
+from imgconv.loading.compiled import DEPTH, CompiledFileSource, CompiledModel, ModelSource, save_sized
 from imgconv.loading.progress import shown
 from imgconv.loading.states import check_host, check_states
 from imgconv.runtime.host_fallback import strict_error
 from imgconv.stored.compiled_file import SavedModel
 from imgconv.stored.frame_table import takes_frames
 from imgconv.stored.precision_file import PrecisionFile, read_precision_file
-from imgconv.stored.tuning import Database, open_beside
+from imgconv.stored.tuning import TuningDatabase, open_tuning_database
 
 if TYPE_CHECKING:
     from imgconv.cl.context import Memory, Queue
@@ -61,11 +61,11 @@ class Model:
     weights. `graph`, `plan`, `inputs` and `outputs` belong to the last run, or to the sizes given to `load`.
     """
 
-    def __init__(self, source: Union[Source, SavedSource], share_with: Sequence[Session] = ()) -> None:
+    def __init__(self, source: Union[ModelSource, CompiledFileSource], share_with: Sequence[Session] = ()) -> None:
         """share_with: sessions on the same device; constants and kernels that equal theirs are shared."""
         self.device = source.info
         self._source = source
-        self._plans: OrderedDict[frozenset[PlanKey], Compiled] = OrderedDict()
+        self._plans: OrderedDict[frozenset[PlanKey], CompiledModel] = OrderedDict()
         self._contents: frozenset[str] = frozenset()
         self._missing: Error | None = None
         self._lock = Lock()
@@ -92,7 +92,7 @@ class Model:
         return f"<table><caption>{escape(about)}</caption>{cells}</table>"
 
     @property
-    def _last(self) -> Compiled:
+    def _last(self) -> CompiledModel:
         if self._missing is not None and not self._plans:
             raise self._missing
         return next(reversed(self._plans.values()))
@@ -232,7 +232,7 @@ class Model:
             "resize": resize, "filter": filter, "order": order, "scale": scale, "mean": _each(mean), "std": _each(std),
             "pad": pad, "format": format, "colors": colors, "crop": crop,
         }
-        if not isinstance(self._source, Source):
+        if not isinstance(self._source, ModelSource):
             raise ConfigError("a compiled file's inputs are fixed: call preprocess first, and compile its result")
         if self._source.states:
             raise ConfigError("the model has states: call preprocess first, and stream of its result")
@@ -316,7 +316,7 @@ class Model:
 
     def _prepared(
         self, inputs: Inputs, outputs: Outputs | None = None
-    ) -> tuple[Compiled, dict[str, FrameInput | Memory]]:
+    ) -> tuple[CompiledModel, dict[str, FrameInput | Memory]]:
         """The plan for the inputs, and the inputs that it takes."""
         from imgconv.cl.context import is_memory
         from imgconv.runtime.io_binding import as_given, check_wanted
@@ -336,7 +336,7 @@ class Model:
             raise InputError(f"input {name!r} has to be an array; on the device it can be {', '.join(self.inputs)}")
         return numpy.broadcast_to(numpy.float32(0), self.inputs[name].shape)
 
-    def _compiled_for(self, arrays: Mapping[str, Any]) -> Compiled:
+    def _compiled_for(self, arrays: Mapping[str, Any]) -> CompiledModel:
         """The plan for the arrays' shapes and contents, compiled if there is none yet."""
         while not self._source.is_fixed:
             key = _key(arrays, self._contents)
@@ -355,13 +355,13 @@ class Model:
                 self._plans.popitem(last=False)
         return self._last
 
-    def _compile(self, arrays: Arrays) -> Compiled:
+    def _compile(self, arrays: Arrays) -> CompiledModel:
         _check_given(self.needs_content, arrays)
         shapes = {name: array.shape for name, array in arrays.items()}
         try:
             return self._source.compile(shapes, {n: arrays[n] for n in self._contents}, self._sessions)
         except InputError:
-            if self._plans and isinstance(self._source, Source):
+            if self._plans and isinstance(self._source, ModelSource):
                 from imgconv.runtime.io_binding import check_inputs
 
                 # An error about the last plan's inputs says more than one about what the file allows.
@@ -412,9 +412,9 @@ def _described(model: Model) -> str:
 def _check_given(names: Sequence[str], arrays: Mapping[str, Any]) -> None:
     missing = [name for name in names if name not in arrays]
     if missing:
-        from imgconv.runtime.io_binding import absent
+        from imgconv.runtime.io_binding import missing_inputs
 
-        raise InputError(absent(missing))
+        raise InputError(missing_inputs(missing))
 
 
 def _key(arrays: Mapping[str, Any], contents: frozenset[str]) -> frozenset[PlanKey]:
@@ -495,7 +495,7 @@ class Settings:
     priority: Priority | None = None
 
 
-def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedSource:
+def open_source(model: Graph | OnnxModel, settings: Settings) -> ModelSource | CompiledFileSource:
     """The source that `load` compiles: the model and its settings, on an opened device. Raises what `load` raises.
 
         open_source("model.onnx", Settings(float16=1)).config.float16      # 1
@@ -505,9 +505,9 @@ def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedS
         return _open_saved(SavedModel.open(model), os.fspath(model), settings)
     config, file = read_settings(settings)
     info = device if isinstance(device, DeviceInfo) else select_device(config.device)
-    database = open_beside(model) if settings.tuning is None else Database(settings.tuning)
+    database = open_tuning_database(model) if settings.tuning is None else TuningDatabase(settings.tuning)
     context = open_device(info, timeout=settings.limits.run_seconds, priority=settings.priority)
-    source = Source(
+    source = ModelSource(
         model, settings.shapes, config, info, context, settings.progress, file, database, strict=settings.strict,
         limits=settings.limits, check=settings.check, outputs=settings.outputs,
     )
@@ -515,9 +515,9 @@ def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedS
         raise ConfigError("outputs= cuts ONNX models only: build the graph with the outputs that you want")
     if not isinstance(model, (str, os.PathLike)):
         return source
-    from imgconv.stored.description_file import description_beside
+    from imgconv.stored.description_file import find_description
 
-    return replace(source, description=description_beside(model))
+    return replace(source, description=find_description(model))
 
 
 def read_settings(settings: Settings) -> tuple[Config, PrecisionFile | None]:
@@ -532,7 +532,7 @@ def read_settings(settings: Settings) -> tuple[Config, PrecisionFile | None]:
     return read_config(file.float16 if file else float16, settings.native_explog, settings.max_image, device), file
 
 
-def _open_saved(saved: SavedModel, path: str, settings: Settings) -> SavedSource:
+def _open_saved(saved: SavedModel, path: str, settings: Settings) -> CompiledFileSource:
     shapes = {name: tuple(map(int, _each(shape))) for name, shape in settings.shapes.items()}
     unknown = shapes.keys() - saved.inputs.keys()
     fixed = Settings(settings.device, shapes=settings.shapes, progress=settings.progress, limits=settings.limits)
@@ -550,7 +550,7 @@ def _open_saved(saved: SavedModel, path: str, settings: Settings) -> SavedSource
     except InputError as error:
         raise ConfigError(f"{fixed_file}: {error}") from error
     context = open_device(info, timeout=settings.limits.run_seconds, priority=settings.priority)
-    return SavedSource(
+    return CompiledFileSource(
         saved, info, context, settings.progress, None, settings.limits, settings.trusted, settings.check, shapes
     )
 

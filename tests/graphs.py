@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 from hypothesis import strategies as st
 
-from imgconv.compiling.choose import ChoiceRequest, CostModel
+from imgconv.compiling.choose import ChoiceRequest, CostModelChooser
 from imgconv.compiling.plan import Plan
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph, Load, Node, Operand, Value
@@ -162,7 +162,7 @@ class Taking:
     def choose_specialisation(self, request: ChoiceRequest) -> Choice | None:
         function = self.functions.get(request.template.name)
         if function is None:
-            return CostModel().choose_specialisation(request)
+            return CostModelChooser().choose_specialisation(request)
         chosen = function(request.problem, request.target.kind, request.target.compute_units)
         return None if chosen is None else request.choice(chosen)
 

@@ -12,7 +12,7 @@ import numpy
 from benchmarks.adreno_mesa import Mesa
 from benchmarks.adreno_simulator.launches import Counts, Simulator, compiled_by
 from benchmarks.adreno_simulator.memory import Fault
-from imgconv.compiling.compiler import Prepared
+from imgconv.compiling.compiler import PreparedGraph
 from imgconv.compiling.plan import Launch, Plan
 from imgconv.graph.evaluate import evaluate_node
 from imgconv.graph.nodes import Graph
@@ -58,7 +58,7 @@ class Checked:
         return sum(each.counts.outside for each in self.launches)
 
 
-def check(name: str, prepared: Prepared, plan: Plan, mesa: Mesa, gpu: int) -> Checked:
+def check(name: str, prepared: PreparedGraph, plan: Plan, mesa: Mesa, gpu: int) -> Checked:
     """Runs the plan of a graph launch by launch. float16 is that of `prepared`."""
     float16, began = prepared.config.float16, perf_counter()
     launches, wrong = list[CheckedLaunch](), list[str]()
@@ -72,7 +72,7 @@ def check(name: str, prepared: Prepared, plan: Plan, mesa: Mesa, gpu: int) -> Ch
     return Checked(name, tuple(launches), tuple(wrong), perf_counter() - began)
 
 
-def check_launches(prepared: Prepared, simulator: Simulator) -> Iterator[CheckedLaunch]:
+def check_launches(prepared: PreparedGraph, simulator: Simulator) -> Iterator[CheckedLaunch]:
     """Each launch, after it ran.
 
     What it completes is compared with the graph's evaluation in float64, of the values that the simulator holds then:

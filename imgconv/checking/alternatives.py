@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from imgconv.compiling.choose import ChoiceRequest, CostModel
+from imgconv.compiling.choose import ChoiceRequest, CostModelChooser
 from imgconv.compiling.lower import lower
-from imgconv.compiling.packings import packing_of
 from imgconv.compiling.plan import Launch, Plan
+from imgconv.compiling.shared_packings import packing_key
 from imgconv.config import Config
 from imgconv.errors import ResourceError
 from imgconv.graph.nodes import Graph
@@ -36,7 +36,7 @@ def alternatives_of(
     numbers = {(each.kind, each.name): number for number, each in enumerate(plan.launches)}
     for turn in range(ALTERNATIVES):
         try:
-            other = lower(graph, config, target, states, _Another(choices, turn))
+            other = lower(graph, config, target, states, _AlternativeChooser(choices, turn))
         except ResourceError:  # the candidates take more than the device has
             continue
         for launch in other.launches:
@@ -58,7 +58,7 @@ def _is_alternative(launch: Launch, known: tuple[Launch, ...]) -> bool:
 
 
 @dataclass(frozen=True)
-class _Another:
+class _AlternativeChooser:
     """A chooser of another specialisation for the problems of a plan, which reads the same packed weights.
 
     choices: those of the plan. turn: the number of alternatives that are before it.
@@ -72,7 +72,7 @@ class _Another:
         """See Chooser. The plan's own choice where it has no other."""
         own = self.choices.get(request.problem)
         if own is None:
-            return CostModel().choose_specialisation(request)
+            return CostModelChooser().choose_specialisation(request)
         if not own.profitable:
             return own
         if request.problem not in self.known:
@@ -104,7 +104,7 @@ def _others(request: ChoiceRequest, own: Specialisation) -> Iterator[Specialisat
 def _reads_alike(one: Specialisation, other: Specialisation) -> bool:
     """Returns whether two specialisations may read the same packed weights."""
     if isinstance(one, ConvSpecialisation) and isinstance(other, ConvSpecialisation):
-        return packing_of(one) == packing_of(other)
+        return packing_key(one) == packing_key(other)
     return True
 
 

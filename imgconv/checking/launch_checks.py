@@ -26,7 +26,7 @@ from imgconv.graph.evaluate import evaluate_node
 from imgconv.graph.nodes import Gather, Graph, indices_of
 from imgconv.graph.quantization import Quantization
 from imgconv.kernels.layout import Texture
-from imgconv.stored.compiled_file import PlanFor
+from imgconv.stored.compiled_file import DevicePlan
 from imgconv.stored.launch_checks import LaunchCheck, PlanChecks
 from imgconv.stored.plan_table import storages_of
 
@@ -35,7 +35,7 @@ SAMPLES = 48  # of a launch, at most: a file has 12 bytes for each
 ROUNDINGS_OF_A_STEP = 8
 
 
-def with_checks(made: PlanFor, graph: Graph, config: Config, states: Mapping[str, str]) -> PlanFor:
+def with_checks(made: DevicePlan, graph: Graph, config: Config, states: Mapping[str, str]) -> DevicePlan:
     """The plan with checks of its launches. graph: after the passes. states: see `lower`."""
     subjects = subjects_of(made.plan, graph, states)
     checking = _Checking(made.plan, graph, config, _whole_storages(made.plan, graph))

@@ -25,7 +25,7 @@ from imgconv.files.disk_cache import DiskCache, digest
 from imgconv.graph.nodes import Graph, Value
 from imgconv.runtime.device import Device
 from imgconv.runtime.device_memory import DeviceMemory
-from imgconv.runtime.programs import called
+from imgconv.runtime.programs import launch_text
 from imgconv.runtime.session import Session
 
 VERSION = 2  # of the check: raise it if it finds more
@@ -127,7 +127,7 @@ def _replace(running: Running, wrong: Sequence[tuple[int, LaunchVerdict]]) -> No
     noted: set[str] = set()  # several launches may have one kernel
     for number, found in wrong:
         launch = running.plan.launches[number]
-        what = f"launch {called(launch)}, kernel {found.kernel}: {found.text}"
+        what = f"launch {launch_text(launch)}, kernel {found.kernel}: {found.text}"
         if found.again:
             raise DeviceError(f"{what}. Repeated, it is right: {about} loses launches. {ADVICE}")
         parts = [running.plan.launches[n] for n in (number, *subjects[number].parts)]
@@ -138,7 +138,7 @@ def _replace(running: Running, wrong: Sequence[tuple[int, LaunchVerdict]]) -> No
             if part.source.key in noted:
                 continue
             noted.add(part.source.key)
-            kernel = BuiltKernel("", part.source.key, part.source.path, called(part))
+            kernel = BuiltKernel("", part.source.key, part.source.path, launch_text(part))
             note_wrong(info, kernel, found.text)
     raise WrongResultError(f"{about} computes {len(wrong)} launches wrongly")
 

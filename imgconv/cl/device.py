@@ -91,7 +91,7 @@ def select_device(choice: str | int | None = None, devices: tuple[DeviceInfo, ..
     and "Adreno(TM) 640"). ``devices`` are the candidates: by default every device. Raises DeviceError if there is no
     driver, or, with a list of the candidates, if none or more than one fits.
 
-    select("Adreno"), select(0), select()
+    select_device("Adreno"), select_device(0), select_device()
     """
     chosen = None
     try:

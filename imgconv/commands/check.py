@@ -22,7 +22,7 @@ from imgconv.commands.arguments import (
     FLOAT16_HELP, SHAPE_HELP, add_device_argument, add_target_argument, named, read_shapes,
 )
 from imgconv.commands.inputs import declared_of
-from imgconv.compiling.packings import Packings
+from imgconv.compiling.shared_packings import Packings
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Precision, read_config
 from imgconv.errors import ConfigError, DeviceError, Error
@@ -38,7 +38,7 @@ from imgconv.reports import terminal
 from imgconv.reports.table import Column, print_table
 from imgconv.runtime.device import Device
 from imgconv.runtime.session import Session
-from imgconv.stored.compiled_file import Sized, save_sizes
+from imgconv.stored.compiled_file import SizedModel, save_sizes
 from imgconv.version import VERSION
 
 DESCRIPTION = """\
@@ -132,7 +132,7 @@ def save_forms(options: argparse.Namespace) -> None:
     with terminal.Progress("planning every kernel variant"):
         graph, packings = run_passes(all_forms()), Packings()
         plans = plans_for(graph, Config(), devices, None, {}, packings)
-        sized = Sized(graph, Config(), with_generic(plans, graph, Config(), {}, packings))
+        sized = SizedModel(graph, Config(), with_generic(plans, graph, Config(), {}, packings))
         save_sizes(options.save, [sized], "", None)
     print(f"{options.save}: {len(plans[0].plan.launches)} launches; imgconv-run {options.save} --check checks them")
 

@@ -19,7 +19,7 @@ from imgconv.commands.run import describe
 from imgconv.commands.tune import chosen_precision
 from imgconv.errors import ConfigError, DeviceError, InputError
 from imgconv.files.disk import check_folder
-from imgconv.loading.compiled import Source
+from imgconv.loading.compiled import ModelSource
 from imgconv.loading.description import read_description as read_device
 from imgconv.loading.targets import save_for_devices
 from imgconv.model import Model, Settings, open_source, read_settings
@@ -29,7 +29,7 @@ from imgconv.preprocessing.preparation import COLORS, FORMATS, Preparation, Size
 from imgconv.preprocessing.stage import PICTURE, PictureStage, array_shape
 from imgconv.reports import terminal
 from imgconv.stored.compiled_file import SavedModel
-from imgconv.stored.description_file import description_beside
+from imgconv.stored.description_file import find_description
 from imgconv.tasks import HEADS, TASKS, Description, read_description
 from imgconv.answers import MOST, AnswerStage, answer_stage, described
 
@@ -157,7 +157,7 @@ def _write(
         settings = replace(settings, precision=file, float16=None)
     config, precision = read_settings(settings)
     states = dict(options.state)
-    stage, description = None, description_beside(options.model)
+    stage, description = None, find_description(options.model)
     if options.colors and not options.picture:
         raise ConfigError("--colors applies only to frames: also give --picture")
     if options.picture:
@@ -177,7 +177,7 @@ def _write(
         return devices[0]
     try:
         source = open_source(options.model, settings)
-        assert isinstance(source, Source)
+        assert isinstance(source, ModelSource)
         model = Model(replace(source, shapes=shapes, picture=stage, description=description, answers=answers))
     except DeviceError as error:
         if not devices:
@@ -210,7 +210,7 @@ def read_frames(
     if options.colors:
         settings["colors"] = options.colors
     how = read_preparation(options, target, settings)
-    text = json.loads(description_beside(options.model) or "{}")
+    text = json.loads(find_description(options.model) or "{}")
     if task:
         text.setdefault("head", task.head)
     about = {"preparation": vars(how), "picture": {"size": size, "model": network}}

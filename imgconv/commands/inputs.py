@@ -25,7 +25,7 @@ from imgconv.preprocessing.stage import PICTURE
 from imgconv.pictures.frames import frame_of
 from imgconv.runtime.programs import ProgressCallback
 from imgconv.stored.compiled_file import SavedModel
-from imgconv.stored.description_file import description_beside, description_path
+from imgconv.stored.description_file import description_path, find_description
 from imgconv.tasks import Description, Task, find_task, read_description
 from imgconv.tasks.heads import IMAGENET
 from imgconv.tasks.maps import are_images
@@ -83,7 +83,7 @@ def description_of(model: str) -> Description:
     if is_container(model):
         text, where = SavedModel.open(model).description, f"the description of {model!r}"
     else:
-        text, where = description_beside(model), repr(str(description_path(model)))
+        text, where = find_description(model), repr(str(description_path(model)))
     return read_description(text, where) if text else Description()
 
 

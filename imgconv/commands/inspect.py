@@ -28,7 +28,7 @@ from imgconv.reports.table import Column, print_table
 from imgconv.loading.compiled import prepare_for
 from imgconv.loading.target import target_of
 from imgconv.runtime.host_fallback import boundary_bytes, strict_error
-from imgconv.stored.tuning import open_beside
+from imgconv.stored.tuning import open_tuning_database
 
 DESCRIPTION = """\
 Show the launches that would run on the device: each with its fused operations, ONNX nodes, output texture and
@@ -129,7 +129,7 @@ def _compiled(
         graph = import_onnx(options.model, shapes)
         if options.strict and graph.host_partition:
             raise strict_error(graph.host_partition, options.model)
-        prepared = prepare_for(device, graph, config, open_beside(options.model))
+        prepared = prepare_for(device, graph, config, open_tuning_database(options.model))
         return prepared.graph, prepared.plan(), config
     # Only a run of the model shows which textures load() keeps float.
     model = load_model(options, shapes, progress)

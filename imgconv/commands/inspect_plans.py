@@ -24,9 +24,9 @@ from imgconv.precision.share import HalfShare, half_share_of
 from imgconv.reports import terminal
 from imgconv.reports.table import Column, print_table
 from imgconv.runtime.host_fallback import strict_error
-from imgconv.stored.compiled_file import PlanFor, SavedModel
-from imgconv.stored.description_file import description_beside
-from imgconv.stored.tuning import open_beside
+from imgconv.stored.compiled_file import DevicePlan, SavedModel
+from imgconv.stored.description_file import find_description
+from imgconv.stored.tuning import open_tuning_database
 
 PLANS = (
     Column("#"), Column("device", text=True), Column("launches"), Column("M multiply-adds", 4), Column("MB"),
@@ -46,7 +46,7 @@ class Plans:
 
     graph: Graph
     config: Config
-    plans: Sequence[PlanFor]
+    plans: Sequence[DevicePlan]
     description: str
     states: Mapping[str, str]
     file: Mapping[str, Any]
@@ -103,12 +103,12 @@ def _planned(options: argparse.Namespace, config: Config, shapes: Shapes) -> Pla
     graph = import_onnx(options.model, shapes)
     if options.strict and graph.host_partition:
         raise strict_error(graph.host_partition, options.model)
-    tuning = open_beside(options.model)
+    tuning = open_tuning_database(options.model)
     made = []
     for info in map(read_description, options.target):
         prepared = prepare_for(info, graph, config, tuning)
-        made.append((prepared.graph, PlanFor(prepared.plan(), info.key, prepared.target)))
-    return Plans(made[0][0], config, [each for _, each in made], description_beside(options.model), {}, {})
+        made.append((prepared.graph, DevicePlan(prepared.plan(), info.key, prepared.target)))
+    return Plans(made[0][0], config, [each for _, each in made], find_description(options.model), {}, {})
 
 
 def predicted_time(plan: Plan) -> TimeRange | None:
@@ -152,7 +152,7 @@ def print_plans(model: str, found: Plans) -> None:
     print_table(console, PLANS, rows)
 
 
-def _cells(found: PlanFor, half_share: HalfShare | None) -> tuple[str, ...]:
+def _cells(found: DevicePlan, half_share: HalfShare | None) -> tuple[str, ...]:
     plan, time = found.plan, predicted_time(found.plan)
     memory, key = plan.memory, found.device.split(" | ")
     sizes = [f"{count / 1e6:.2f}" for count in (memory.peak, memory.weights, memory.activations)]
@@ -168,7 +168,7 @@ def _milliseconds(time: TimeRange) -> str:
     return most if least == most else f"{least} to {most}"
 
 
-def plan_facts(found: PlanFor) -> dict[str, Any]:
+def plan_facts(found: DevicePlan) -> dict[str, Any]:
     """Returns what a plan says beyond its launches, as plain data."""
     time = predicted_time(found.plan)
     return {

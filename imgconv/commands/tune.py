@@ -27,7 +27,7 @@ from imgconv.loading.tuner import layers_of, ranked, tune
 from imgconv.loading.replanning import until_kernels_work
 from imgconv.stored.precision_file import PrecisionFile, fingerprint
 from imgconv.stored.precision_file import default_path as precision_path
-from imgconv.stored.tuning import Database, Measured, default_path, open_beside
+from imgconv.stored.tuning import Measurement, TuningDatabase, default_path, open_tuning_database
 
 BUDGET = 120.0
 MOST = 16
@@ -94,7 +94,7 @@ def _tune_kernels(options: argparse.Namespace) -> None:
     with terminal.Progress(f"reading {options.model}") as progress:
         _, shapes = read_cases(options)
         device = select_device(config.device)
-        database = Database(options.output or default_path(options.model), new=True)
+        database = TuningDatabase(options.output or default_path(options.model), new=True)
         for other in options.merge:
             database.merge(other)
         context = open_device(device, profile=True)
@@ -152,7 +152,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _row(problem: Problem, measured: list[Measured], target: Target, layers: Sequence[str]) -> dict[str, Any]:
+def _row(problem: Problem, measured: list[Measurement], target: Target, layers: Sequence[str]) -> dict[str, Any]:
     """The measurements of a problem. layers: the launches that have it.
 
     predicted_seconds: those of the cost model's choice, if it was timed.
@@ -180,7 +180,7 @@ def chosen_precision(
     config = replace(config, float16=config.float16 or 1)
     cases, shapes = read_cases(options)
     device = select_device(config.device)
-    context, tuning = open_device(device), open_beside(options.model)
+    context, tuning = open_device(device), open_tuning_database(options.model)
     native = native_functions_fit(context, config)
 
     def chosen_on(info: DeviceInfo) -> tuple[Graph, PrecisionChoice]:

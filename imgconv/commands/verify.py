@@ -25,7 +25,7 @@ from imgconv.loading.native_functions import native_functions_fit
 from imgconv.precision.choose import choose_precision
 from imgconv.loading.replanning import until_kernels_work
 from imgconv.stored.precision_file import read_precision_file
-from imgconv.stored.tuning import open_beside
+from imgconv.stored.tuning import open_tuning_database
 
 DESCRIPTION = f"""\
 Run a model with imgconv and with onnxruntime, and print the difference of each output. If an output exceeds its bound,
@@ -107,7 +107,7 @@ def measure(options: argparse.Namespace, progress: terminal.Progress) -> tuple[D
     judged = bool(file) or config.float16 > 0
     config = replace(config, float16=mode)
     cases, shapes = read_cases(options, options.case)
-    context, tuning = open_device(device), open_beside(options.model)
+    context, tuning = open_device(device), open_tuning_database(options.model)
     native = native_functions_fit(context, config)
 
     def verified(info: DeviceInfo) -> list[Layer]:

@@ -8,5 +8,5 @@ emit.py              kernel texts and packed weights
 lower.py             runs place, choose and emit in order
 plan.py              Plan and Launch, the result
 memory_planning.py   lifetimes of textures, and which textures share memory
-packings.py          plans for several input shapes share packed weights
+shared_packings.py   plans for several input shapes share packed weights
 """

@@ -41,15 +41,15 @@ class Chooser(Protocol):
         ...
 
 
-class CostModel:
+class CostModelChooser:
     """Chooses the candidate with the least predicted time."""
 
     def choose_specialisation(self, request: ChoiceRequest) -> Choice | None:
-        return least_cost(request.template, request.problem, request.target)
+        return cheapest_choice(request.template, request.problem, request.target)
 
 
 @lru_cache(4096)
-def least_cost(template: AnyTemplate, problem: Problem, target: Target) -> Choice | None:
+def cheapest_choice(template: AnyTemplate, problem: Problem, target: Target) -> Choice | None:
     """The candidate with the least predicted time, and whether it is profitable. None if there is no candidate."""
     candidates = template.candidates(problem, target)
     if not candidates:
@@ -61,7 +61,7 @@ def least_cost(template: AnyTemplate, problem: Problem, target: Target) -> Choic
 
 
 @dataclass(frozen=True)
-class Excluding:
+class ExcludingChooser:
     """A chooser that leaves out specialisations of problems: kernels that the driver cannot build.
 
     If nothing else computes the step, the other chooser's choice stays.

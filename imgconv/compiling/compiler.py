@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from imgconv.compiling.choose import Chooser, CostModel, Excluding
+from imgconv.compiling.choose import Chooser, CostModelChooser, ExcludingChooser
 from imgconv.compiling.lower import lower
 from imgconv.passes.plain_sums import with_plain_sums
 from imgconv.compiling.plan import Plan
@@ -21,7 +21,7 @@ from imgconv.passes import run_passes
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedGraph:
     """A graph after the passes, with everything else that its plans depend on.
 
         prepared = prepare(graph, Config(float16=1), target)
@@ -31,7 +31,7 @@ class Prepared:
     graph: Graph
     config: Config
     target: Target
-    chooser: Chooser = CostModel()
+    chooser: Chooser = CostModelChooser()
     refused: frozenset[str] = frozenset()
     """The keys of kernels that the driver cannot build, which plans do without where they can: KernelSource.key."""
     bad_forms: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Prepared:
         """
         excluded, plain = frozenset[tuple[Problem, Specialisation]](), frozenset[str]()
         while True:
-            chooser = Excluding(self.chooser, excluded) if excluded else self.chooser
+            chooser = ExcludingChooser(self.chooser, excluded) if excluded else self.chooser
             graph = with_plain_sums(self.graph, plain) if plain else self.graph
             plan = lower(graph, config or self.config, self.target, states, chooser, plain)
             launches = [launch for launch in plan.launches if self._refuses(launch.source)]
@@ -61,7 +61,7 @@ class Prepared:
         return bool(self.refused) and source.key in self.refused or source.has_form(self.bad_forms)
 
 
-def prepare(graph: Graph, config: Config, target: Target, chooser: Chooser = CostModel()) -> Prepared:
+def prepare(graph: Graph, config: Config, target: Target, chooser: Chooser = CostModelChooser()) -> PreparedGraph:
     """Runs the passes on a graph, after the device has taken suppression from its host partition if it can.
 
     Raises DeviceError if `config` asks for half and the device has none.
@@ -70,10 +70,10 @@ def prepare(graph: Graph, config: Config, target: Target, chooser: Chooser = Cos
         from imgconv.host.bounded import with_bounded_rows  # with all operators, which other models do not need
 
         graph = with_bounded_rows(graph)
-    return Prepared(run_passes(graph), config, limited(target, config), chooser)
+    return PreparedGraph(run_passes(graph), config, with_image_limit(target, config), chooser)
 
 
-def limited(target: Target, config: Config) -> Target:
+def with_image_limit(target: Target, config: Config) -> Target:
     """The target with the configured image limit, which makes textures images. Raises DeviceError.
 
     The error: `config` asks for half and the device has none.

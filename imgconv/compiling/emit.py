@@ -9,7 +9,7 @@ from math import prod
 
 from imgconv.arrays import Array
 from imgconv.compiling.choose import ChosenStep
-from imgconv.compiling.place import Placed
+from imgconv.compiling.place import PlacedGraph
 from imgconv.compiling.plan import Launch, Storage
 from imgconv.config import Config
 from imgconv.dtype import FLOAT32
@@ -73,7 +73,7 @@ class LaunchEmitter:
     the same textures with their new tiling.
     """
 
-    placed: Placed
+    placed: PlacedGraph
     config: Config
     target: Target
     exact: frozenset[str] = frozenset()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from imgconv.compiling.choose import Chooser, CostModel, choose_all
+from imgconv.compiling.choose import Chooser, CostModelChooser, choose_all
 from imgconv.compiling.emit import LaunchEmitter
 from imgconv.compiling.memory_planning import assign_regions, assign_slots, most_alive
 from imgconv.compiling.place import place
@@ -18,7 +18,7 @@ from imgconv.kernels.target import Target
 
 def lower(
     graph: Graph, config: Config, target: Target, states: Mapping[str, str] | None = None,
-    chooser: Chooser = CostModel(), exact: frozenset[str] = frozenset(),
+    chooser: Chooser = CostModelChooser(), exact: frozenset[str] = frozenset(),
 ) -> Plan:
     """The Plan of a graph after the passes. Raises UnsupportedError or ResourceError.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy
 
-from imgconv.compiling.plan import Launch, Region
+from imgconv.compiling.plan import Launch, WorkspaceRegion
 from imgconv.dtype import FLOAT16
 from imgconv.kernels.layout import LANES, Alignment, ImageForm, ImageLimits, TexelAxis, Texture, Tiling
 
@@ -176,7 +176,7 @@ def _foldings(texture: Texture, limits: ImageLimits) -> Iterator[Tiling]:
 
 def assign_regions(
     launches: Sequence[Launch], lasting: frozenset[Texture], alignment: Alignment
-) -> dict[Texture, Region]:
+) -> dict[Texture, WorkspaceRegion]:
     """The region of the workspace of each texture that is a single image. Textures alive together do not overlap.
 
     Empty if the workspace would exceed the largest buffer.
@@ -186,7 +186,7 @@ def assign_regions(
     """
     alive = {t: life for t, life in lifetimes(launches, lasting).items() if t.tiling.layers == 1}
 
-    def end(placed: Mapping[Texture, Region]) -> int:
+    def end(placed: Mapping[Texture, WorkspaceRegion]) -> int:
         return max((region.offset + region.bytes for region in placed.values()), default=0)
 
     least = min((_place_regions(order, alive, alignment) for order in _orders(alive)), key=end)
@@ -195,9 +195,9 @@ def assign_regions(
 
 def _place_regions(
     order: Sequence[Texture], alive: Mapping[Texture, Lifetime], alignment: Alignment
-) -> dict[Texture, Region]:
+) -> dict[Texture, WorkspaceRegion]:
     """Puts each texture, in the given order, into the lowest gap that is large enough."""
-    placed: list[tuple[Lifetime, Texture, Region]] = []
+    placed: list[tuple[Lifetime, Texture, WorkspaceRegion]] = []
     for texture in order:
         row_bytes, base, size = _in_buffer(texture, alignment)
         first, last = alive[texture]
@@ -207,7 +207,7 @@ def _place_regions(
             if offset + size <= region.offset:
                 break
             offset = max(offset, -(-(region.offset + region.bytes) // base) * base)
-        placed.append((alive[texture], texture, Region(offset, row_bytes, size)))
+        placed.append((alive[texture], texture, WorkspaceRegion(offset, row_bytes, size)))
     return {texture: region for _, texture, region in placed}
 
 

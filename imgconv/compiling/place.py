@@ -23,11 +23,11 @@ from imgconv.kernels.target import Target
 from imgconv.kernels.templates import TEMPLATES
 
 FEW = 16  # numbers of an input
-Offer = tuple[AnyTemplate, tuple[Node, ...]]  # a template and nodes that it may compute in one launch
+TemplateOffer = tuple[AnyTemplate, tuple[Node, ...]]  # a template and nodes that it may compute in one launch
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedGraph:
     """The result of `place`: the steps in order, and what they need.
 
     placements: of each stored value. input_buffers, output_buffers: by name. known: the arrays of textures that hold
@@ -45,13 +45,13 @@ class Placed:
     kept_in_float: frozenset[str]
 
 
-def place(graph: Graph, config: Config, target: Target, states: Mapping[str, str]) -> Placed:
+def place(graph: Graph, config: Config, target: Target, states: Mapping[str, str]) -> PlacedGraph:
     """Places the values of a graph and lists the steps of its plan. Arguments and errors: see `lower`."""
     placer = _Placer(graph, config, target, states)
     placer.place_inputs()
     placer.place_nodes()
     lasting = placer.place_outputs()
-    return Placed(
+    return PlacedGraph(
         tuple(placer.steps), placer.placements, placer.input_buffers, placer.output_buffers,
         placer.known, placer.constant_outputs, lasting, placer.kept_in_float(),
     )
@@ -71,7 +71,7 @@ class _Placer(Textures):
         self.copies: dict[tuple[Operand, Layout], Operand] = {}
         self.copied = 0
         self.steps: list[AnyStep] = []
-        self.offers: dict[str, list[Offer]] = {}  # by the name of the value that the last node writes
+        self.offers: dict[str, list[TemplateOffer]] = {}  # by the name of the value that the last node writes
 
     # Inputs and outputs
 
@@ -148,7 +148,7 @@ class _Placer(Textures):
         else:
             self._place_offered(self.offers[node.output.name])
 
-    def _place_offered(self, offers: Sequence[Offer]) -> None:
+    def _place_offered(self, offers: Sequence[TemplateOffer]) -> None:
         """Adds the step of the first template that takes its nodes; those of the others are its fallback."""
         (template, nodes), *others = offers
 

@@ -81,7 +81,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Region:
+class WorkspaceRegion:
     """The part of the workspace that holds an image, in bytes."""
 
     offset: int
@@ -130,7 +130,7 @@ class Plan:
     constant_outputs: Arrays = field(default_factory=dict)
     placements: Mapping[str, Placement] = field(default_factory=dict)
     states: tuple[Texture, ...] = ()
-    regions: Mapping[Texture, Region] = field(default_factory=dict)
+    regions: Mapping[Texture, WorkspaceRegion] = field(default_factory=dict)
     most_alive: int = 0
     moved: Graph | None = None
 

@@ -19,11 +19,11 @@ from imgconv.cl.bad_compilers import bad_forms
 from imgconv.cl.building.crashes import refused_kernels
 from imgconv.cl.device_info import DeviceInfo
 from imgconv.cl.shutdown import shutdown_guard
-from imgconv.compiling.choose import Chooser, CostModel
-from imgconv.compiling.compiler import Prepared, limited, prepare
+from imgconv.compiling.choose import Chooser, CostModelChooser
+from imgconv.compiling.compiler import PreparedGraph, prepare, with_image_limit
 from imgconv.dtype import FLOAT32
 from imgconv.precision.share import UNDECIDED, half_share_of
-from imgconv.compiling.packings import Packings, SharedPackings
+from imgconv.compiling.shared_packings import Packings, SharedPackingChooser
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Precision
 from imgconv.errors import DeviceError, ResourceError
@@ -34,9 +34,9 @@ from imgconv.runtime.host_fallback import HostFallback, strict_error
 from imgconv.loading.native_functions import native_functions_fit
 from imgconv.loading.target import target_of
 from imgconv.loading.replanning import until_kernels_work
-from imgconv.stored.compiled_file import PlanFor, SavedModel, Sized, save_sizes
+from imgconv.stored.compiled_file import DevicePlan, SavedModel, SizedModel, save_sizes
 from imgconv.stored.precision_file import PrecisionFile, choice_key, read_choice, write_choice
-from imgconv.stored.tuning import Database, Tuned
+from imgconv.stored.tuning import TunedChooser, TuningDatabase
 
 if TYPE_CHECKING:
     from imgconv.cl.opencl_device import OpenCLDevice
@@ -68,27 +68,27 @@ class OutputStage(Protocol):
 
 
 def prepare_for(
-    info: DeviceInfo, graph: Graph, config: Config, tuning: Database | None = None, packings: Packings | None = None,
-    native_functions: bool = False,
-) -> Prepared:
+    info: DeviceInfo, graph: Graph, config: Config, tuning: TuningDatabase | None = None,
+    packings: Packings | None = None, native_functions: bool = False,
+) -> PreparedGraph:
     """Prepares a graph for a device, whose kernels are chosen by measurements there or else by the cost model.
 
     packings: those of other plans of the model, preferred if that costs little. native_functions: see Target.
     Raises DeviceError.
     """
     chooser = _chooser(info, tuning)
-    chooser = chooser if packings is None else SharedPackings(chooser, packings)
+    chooser = chooser if packings is None else SharedPackingChooser(chooser, packings)
     prepared = prepare(graph, config, target_of(info, native_functions), chooser)
     return replace(prepared, refused=refused_kernels(info), bad_forms=bad_forms(info))
 
 
-def _chooser(info: DeviceInfo, tuning: Database | None) -> Chooser:
+def _chooser(info: DeviceInfo, tuning: TuningDatabase | None) -> Chooser:
     """Returns a chooser that prefers measurements on this device to the cost model."""
-    return CostModel() if tuning is None else Tuned(tuning, info.key, CostModel())
+    return CostModelChooser() if tuning is None else TunedChooser(tuning, info.key, CostModelChooser())
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledModel:
     """A model for inputs of certain shapes: its plan, and its session on a device.
 
     fallback: what the host computes of the outputs; None if the device makes them all. states: see `lower`.
@@ -133,7 +133,7 @@ class Compiled:
 
 
 def subgraphs_on(
-    info: DeviceInfo, context: Device, config: Config, tuning: Database | None = None, limits: Limits = Limits(),
+    info: DeviceInfo, context: Device, config: Config, tuning: TuningDatabase | None = None, limits: Limits = Limits(),
     check: bool = True,
 ) -> OnDevice:
     """Makes the functions of the host partition's device subgraphs: sessions on a device.
@@ -164,9 +164,9 @@ def subgraphs_on(
 
 
 def plans_to_save(
-    compiled: Compiled, own: DeviceInfo, targets: Sequence[str | os.PathLike[str] | DeviceInfo],
-    tuning: Database | None, packings: Packings,
-) -> list[PlanFor]:
+    compiled: CompiledModel, own: DeviceInfo, targets: Sequence[str | os.PathLike[str] | DeviceInfo],
+    tuning: TuningDatabase | None, packings: Packings,
+) -> list[DevicePlan]:
     """The plans of a compiled file: the model's own with its binaries, or those for devices that need not be there.
 
     If the own one uses the device's native functions, or its instruction for products of bytes, another one is for
@@ -177,8 +177,8 @@ def plans_to_save(
     config = compiled.config
     if not targets:
         native_functions = native_functions_fit(compiled.session.context, config)
-        target = limited(target_of(own, native_functions), config)
-        found = PlanFor(compiled.plan, own.key, target, compiled.session.binaries())
+        target = with_image_limit(target_of(own, native_functions), config)
+        found = DevicePlan(compiled.plan, own.key, target, compiled.session.binaries())
         found = with_checks(found, compiled.graph, config, compiled.states)
         others = [own] if target.native_functions or target.dot_product else []
     else:
@@ -188,7 +188,7 @@ def plans_to_save(
 
 
 def save_sized(
-    path: str | os.PathLike[str], compiled: Compiled, source: Source | SavedSource,
+    path: str | os.PathLike[str], compiled: CompiledModel, source: ModelSource | CompiledFileSource,
     targets: Sequence[str | os.PathLike[str] | DeviceInfo], sizes: Sequence[Shapes], generic: bool, player_only: bool,
 ) -> None:
     """Writes the file of a model that `source` compiled, and of the same for other sizes; see Model.save.
@@ -202,33 +202,33 @@ def save_sized(
         plans = plans_to_save(each, source.info, targets, source.tuning, packings)
         if generic:
             plans = with_generic(plans, each.graph, each.config, states, packings)
-        made.append(Sized(each.graph, each.config, plans, states))
+        made.append(SizedModel(each.graph, each.config, plans, states))
     save_sizes(path, made, source.description, source.format, player_only)
 
 
 def plans_for(
-    graph: Graph, config: Config, devices: Sequence[DeviceInfo], tuning: Database | None,
+    graph: Graph, config: Config, devices: Sequence[DeviceInfo], tuning: TuningDatabase | None,
     states: Mapping[str, str], packings: Packings,
-) -> list[PlanFor]:
+) -> list[DevicePlan]:
     """Makes a plan for each device, without its native functions and products of bytes.
 
     graph: after the passes. states: see `lower`.
     packings: of earlier plans of the model; later ones read their weights where that takes little longer. Raises
-    what `limited` and `lower` raise.
+    what `with_image_limit` and `lower` raise.
     """
-    plans: list[PlanFor] = []
+    plans: list[DevicePlan] = []
     for info in devices:
-        target = limited(target_of(replace(info, dot_product="")), config)
-        chooser = SharedPackings(_chooser(info, tuning), packings)
-        prepared = Prepared(graph, config, target, chooser, bad_forms=bad_forms(info))
-        plan = PlanFor(prepared.plan(states=states), info.key, target)
+        target = with_image_limit(target_of(replace(info, dot_product="")), config)
+        chooser = SharedPackingChooser(_chooser(info, tuning), packings)
+        prepared = PreparedGraph(graph, config, target, chooser, bad_forms=bad_forms(info))
+        plan = DevicePlan(prepared.plan(states=states), info.key, target)
         plans.append(with_checks(plan, graph, config, states))
     return plans
 
 
 def with_generic(
-    plans: Sequence[PlanFor], graph: Graph, config: Config, states: Mapping[str, str], packings: Packings
-) -> list[PlanFor]:
+    plans: Sequence[DevicePlan], graph: Graph, config: Config, states: Mapping[str, str], packings: Packings
+) -> list[DevicePlan]:
     """Appends a plan for the least capable device, unless there is one.
 
     There can be none if the settings ask for arithmetic in half, or if a kernel exceeds that device's limits.
@@ -244,7 +244,7 @@ def with_generic(
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelSource:
     """The model and the arguments of `load`.
 
     model: as given to `load`, as are shapes and precision; tuning: measurements of devices; picture: the preparation of
@@ -262,7 +262,7 @@ class Source:
     context: OpenCLDevice
     progress: ProgressCallback | None
     precision: PrecisionFile | None = None
-    tuning: Database | None = None
+    tuning: TuningDatabase | None = None
     picture: PictureStage | None = None
     packings: Packings = field(default_factory=dict)
     description: str = ""
@@ -313,15 +313,15 @@ class Source:
         stage = self.picture
         return [stage.picture if stage and value.name == stage.target.name else value for value in values]
 
-    def compile(self, shapes: Shapes, contents: Arrays, share_with: Sequence[Session] = ()) -> Compiled:
+    def compile(self, shapes: Shapes, contents: Arrays, share_with: Sequence[Session] = ()) -> CompiledModel:
         """Compiles the model for these shapes and known contents, sharing weights that equal those of `share_with`."""
-        def compiled(info: DeviceInfo) -> Compiled:
+        def compiled(info: DeviceInfo) -> CompiledModel:
             with spending(self.limits):
                 return replace(self, info=info)._compiled(shapes, contents, share_with)
 
         return until_kernels_work(self.info, compiled)
 
-    def _compiled(self, shapes: Shapes, contents: Arrays, share_with: Sequence[Session]) -> Compiled:
+    def _compiled(self, shapes: Shapes, contents: Arrays, share_with: Sequence[Session]) -> CompiledModel:
         stage, graph, started = self.picture, self.model, perf_counter()
         inner = stage.shapes_after(shapes) if stage else shapes
         if not isinstance(graph, Graph):
@@ -333,17 +333,17 @@ class Source:
             raise strict_error(graph.host_partition, file)
         with self.context.builders:
             prepared, config, session = self._built(graph, shapes, share_with, started)
-        say_what_is_half(session.plan, prepared.graph, config)
+        log_half_share(session.plan, prepared.graph, config)
         optimised = prepared.graph
         on_device = subgraphs_on(self.info, self.context, self.config, self.tuning, self.limits, self.check)
         fallback = HostFallback.of(optimised.host_partition, optimised.inputs, optimised.outputs, on_device)
-        compiled = Compiled(lambda: optimised, session.plan, config, session, fallback, self.states)
+        compiled = CompiledModel(lambda: optimised, session.plan, config, session, fallback, self.states)
         compiled.reset()
         return compiled
 
     def _built(
         self, graph: Graph, shapes: Shapes, share_with: Sequence[Session], started: float
-    ) -> tuple[Prepared, Config, Session]:
+    ) -> tuple[PreparedGraph, Config, Session]:
         """The graph after the passes, the settings with what keeps float, and their plan on the device.
 
         started: the perf_counter() at which the load began.
@@ -369,7 +369,7 @@ class Source:
         self._keep(precision, measured)  # not before the kernels are proved by which it was measured
         return prepared, config, session
 
-    def _precision(self, prepared: Prepared, started: float) -> tuple[Precision, Session | None]:
+    def _precision(self, prepared: PreparedGraph, started: float) -> tuple[Precision, Session | None]:
         """Returns the precision, of its file, of an earlier load or of a measurement, and the measured plan."""
         if self.precision:
             return self.precision.precision_of(prepared.graph), None
@@ -385,7 +385,7 @@ class Source:
         chosen = choose_precision(prepared, self.context, self.progress, started=started)
         return chosen.precision, chosen.session
 
-    def _keep(self, precision: Precision, prepared: Prepared) -> None:
+    def _keep(self, precision: Precision, prepared: PreparedGraph) -> None:
         """Keeps a precision that was measured, for this process and later ones."""
         if self.precision or not self.config.float16:
             return
@@ -395,7 +395,7 @@ class Source:
             write_choice(key, precision)
 
 
-def say_what_is_half(plan: Plan, graph: Graph, config: Config) -> None:
+def log_half_share(plan: Plan, graph: Graph, config: Config) -> None:
     """One line for the log; a warning if less than half of the numbers are half, or if some were not measured."""
     if config.storage == FLOAT32:
         return
@@ -408,14 +408,14 @@ def say_what_is_half(plan: Plan, graph: Graph, config: Config) -> None:
 
 
 @dataclass(frozen=True)
-class SavedSource:
+class CompiledFileSource:
     """A compiled file as the source of a model: its own plan and binaries if they fit the device and are trusted."""
 
     saved: SavedModel
     info: DeviceInfo
     context: OpenCLDevice
     progress: ProgressCallback | None
-    tuning: Database | None = None
+    tuning: TuningDatabase | None = None
     limits: Limits = Limits()
     trusted: bool = True
     check: bool = True
@@ -445,7 +445,7 @@ class SavedSource:
     def declared_values(self) -> list[Value]:
         return [Value(name, self.saved.shapes[name], dtype) for name, (dtype, _) in self.saved.inputs.items()]
 
-    def compile(self, shapes: Shapes, contents: Arrays, share_with: Sequence[Session] = ()) -> Compiled:
+    def compile(self, shapes: Shapes, contents: Arrays, share_with: Sequence[Session] = ()) -> CompiledModel:
         """The saved plan for these shapes and this kind of device.
 
         If there is none, or for other states, a plan from the saved graph.
@@ -455,12 +455,12 @@ class SavedSource:
         saved = self.saved.for_shapes(shapes)
         return until_kernels_work(self.info, lambda info: replace(self, info=info)._compiled(saved, share_with))
 
-    def _compiled(self, saved: SavedModel, share_with: Sequence[Session]) -> Compiled:
+    def _compiled(self, saved: SavedModel, share_with: Sequence[Session]) -> CompiledModel:
         from imgconv.runtime.session import Session
 
         started = perf_counter()
         with spending(self.limits), saved.naming():
-            target = limited(target_of(self.info), saved.config)
+            target = with_image_limit(target_of(self.info), saved.config)
             kept = self.states or saved.states
             found = saved.plan_for(self.info.key, target) if self.trusted and kept == saved.states else None
             refused, bad = refused_kernels(self.info), bad_forms(self.info)
@@ -470,7 +470,7 @@ class SavedSource:
             if found is None:
                 target = replace(target, native_functions=native_functions_fit(self.context, saved.config))
                 target = target if self.trusted else replace(target, linear=None)
-                prepared = Prepared(saved.read_graph(), saved.config, target, refused=refused, bad_forms=bad)
+                prepared = PreparedGraph(saved.read_graph(), saved.config, target, refused=refused, bad_forms=bad)
                 plan = prepared.plan(states=kept)
             else:
                 plan = found.plan
@@ -481,6 +481,6 @@ class SavedSource:
                 prove_frames(session, saved.format)
             on_device = subgraphs_on(self.info, self.context, saved.config, self.tuning, self.limits, self.check)
             fallback = HostFallback.of(saved.host_partition, plan.inputs, [v.name for v in plan.outputs], on_device)
-            compiled = Compiled(saved.read_graph, plan, saved.config, session, fallback, kept)
+            compiled = CompiledModel(saved.read_graph, plan, saved.config, session, fallback, kept)
             compiled.reset()
             return compiled

@@ -8,20 +8,20 @@ from dataclasses import replace
 
 from imgconv.arrays import Shapes
 from imgconv.cl.device_info import DeviceInfo
-from imgconv.compiling.packings import Packings
+from imgconv.compiling.shared_packings import Packings
 from imgconv.config import Config
 from imgconv.dtype import FLOAT32
 from imgconv.graph.nodes import Graph
 from imgconv.limits import Limits, spending
 from imgconv.passes import run_passes
 from imgconv.preprocessing.stage import PictureStage
-from imgconv.loading.compiled import OutputStage, plans_for, say_what_is_half, with_generic
+from imgconv.loading.compiled import OutputStage, log_half_share, plans_for, with_generic
 from imgconv.loading.states import check_host, check_states
 from imgconv.runtime.host_fallback import HostFallback, strict_error
-from imgconv.stored.compiled_file import Sized, save_sizes
+from imgconv.stored.compiled_file import SizedModel, save_sizes
 from imgconv.stored.precision_file import PrecisionFile
-from imgconv.stored.tuning import open_beside
-from imgconv.stored.description_file import description_beside
+from imgconv.stored.tuning import open_tuning_database
+from imgconv.stored.description_file import find_description
 
 
 def save_for_devices(
@@ -45,7 +45,7 @@ def save_for_devices(
         raise ValueError("float16 takes a precision file")
     packings: Packings = {}
 
-    def sized(shapes: Shapes) -> Sized:
+    def sized(shapes: Shapes) -> SizedModel:
         """The model for these shapes."""
         graph = _graph_of(model, shapes, strict, picture, outputs, answers)
         if states:
@@ -53,19 +53,19 @@ def save_for_devices(
         settings = replace(config, precision=precision.precision_of(graph)) if precision else config
         if answers:
             settings = replace(settings, precision=answers.in_float(settings.precision, graph))
-        plans = plans_for(graph, settings, devices, open_beside(model), states, packings)
+        plans = plans_for(graph, settings, devices, open_tuning_database(model), states, packings)
         if generic:
             plans = with_generic(plans, graph, settings, states, packings)
         if states and graph.host_partition:
             check_host(graph.host_partition, plans[0].plan)
-        return Sized(graph, settings, plans, states)
+        return SizedModel(graph, settings, plans, states)
 
     with spending(Limits()):
         made = [sized(each) for each in (shapes or {}, *({**(shapes or {}), **each} for each in sizes))]
     for each in made:
         for one in each.plans:
-            say_what_is_half(one.plan, each.graph, each.config)
-    described = description_beside(model) if description is None else description
+            log_half_share(one.plan, each.graph, each.config)
+    described = find_description(model) if description is None else description
     save_sizes(path, made, described, picture.how.format if picture else None, player_only)
 
 

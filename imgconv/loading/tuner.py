@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.compiling.choose import ChoiceRequest, CostModel
-from imgconv.compiling.compiler import Prepared
+from imgconv.compiling.choose import ChoiceRequest, CostModelChooser
+from imgconv.compiling.compiler import PreparedGraph
 from imgconv.config import Config
 from imgconv.dtype import FLOAT32
 from imgconv.errors import Error
@@ -28,7 +28,7 @@ from imgconv.runtime.device import Device, KernelLaunch
 from imgconv.runtime.programs import ProgressCallback
 from imgconv.precision.loss import relative_error
 from imgconv.runtime.session import Session
-from imgconv.stored.tuning import Database, Measured, key
+from imgconv.stored.tuning import Measurement, TuningDatabase, measurement_key
 
 # How often each of many candidates is launched, and all of a few together.
 ROUNDS = 10
@@ -37,7 +37,7 @@ LAUNCHES = 160
 QUANTILE = 0.25
 
 
-def problems_of(prepared: Prepared) -> dict[Problem, tuple[Node, ...]]:
+def problems_of(prepared: PreparedGraph) -> dict[Problem, tuple[Node, ...]]:
     """The different problems of a graph's launches, the most work first, each with the nodes of one such launch."""
     found: dict[Problem, tuple[Node, ...]] = {}
     for launch in prepared.plan().launches:
@@ -48,7 +48,7 @@ def problems_of(prepared: Prepared) -> dict[Problem, tuple[Node, ...]]:
     return dict(sorted(found.items(), key=lambda item: -item[0].multiply_adds))
 
 
-def layers_of(prepared: Prepared) -> dict[Problem, list[str]]:
+def layers_of(prepared: PreparedGraph) -> dict[Problem, list[str]]:
     """The names of the launches of each problem, in the order of the plan."""
     found: dict[Problem, list[str]] = {}
     for launch in prepared.plan().launches:
@@ -76,7 +76,7 @@ def ranked(problem: Problem, target: Target) -> list[Specialisation]:
 
 
 @dataclass(frozen=True)
-class FixedChoices:
+class FixedChooser:
     """A chooser with a given specialisation for each launch, by the name of the launch's value."""
 
     choices: Mapping[str, Specialisation]
@@ -85,7 +85,7 @@ class FixedChoices:
         """The launch's given specialisation, else the cost model's; None for a template of another kind."""
         chosen = self.choices.get(request.name)
         if chosen is None or isinstance(request.problem, Fixed):
-            return CostModel().choose_specialisation(request)
+            return CostModelChooser().choose_specialisation(request)
         return request.choice(chosen) if type(chosen) is request.template.specialisation else None
 
 
@@ -104,7 +104,7 @@ class Trial:
 
     @staticmethod
     def of(
-        prepared: Prepared, nodes: tuple[Node, ...], choices: Sequence[Specialisation], context: Device
+        prepared: PreparedGraph, nodes: tuple[Node, ...], choices: Sequence[Specialisation], context: Device
     ) -> Trial:
         """Builds and runs each choice for nodes of one launch, with their own epilogues, on drawn inputs.
 
@@ -117,7 +117,7 @@ class Trial:
         inputs = {v.name: drawn.random(v.shape).astype(v.dtype) for v in copies.graph.inputs}
         made = session.run(inputs)
         outputs = [made[name] for name in copies.graph.outputs]
-        _compare(outputs, choices, prepared.config)
+        _check_equal_outputs(outputs, choices, prepared.config)
         # One output for all: the place of memory changes a short launch's time by a fifth on an H200.
         launches = session.to_one_output([n for n, launch in enumerate(plan.launches) if launch.specialisation])
         return Trial(choices, launches, session, inputs, outputs)
@@ -148,10 +148,12 @@ class Trial:
         return [seconds[n] for n in numbers]
 
 
-def prepare_copies(prepared: Prepared, nodes: tuple[Node, ...], choices: Sequence[Specialisation]) -> Prepared:
+def prepare_copies(
+    prepared: PreparedGraph, nodes: tuple[Node, ...], choices: Sequence[Specialisation]
+) -> PreparedGraph:
     """Copies of nodes side by side, each with its own choice."""
     copies = side_by_side(prepared.graph, nodes, len(choices))
-    chooser = FixedChoices(dict(zip(copies.outputs, choices, strict=True)))
+    chooser = FixedChooser(dict(zip(copies.outputs, choices, strict=True)))
     return replace(prepared, graph=copies, chooser=chooser, refused=frozenset())
 
 
@@ -167,15 +169,15 @@ def side_by_side(graph: Graph, nodes: tuple[Node, ...], count: int) -> Graph:
     return replace(part, outputs=outputs, nodes=tuple(node for copy in copies for node in copy.nodes)).validate()
 
 
-def _compare(outputs: Sequence[Array], choices: Sequence[Specialisation], config: Config) -> None:
+def _check_equal_outputs(outputs: Sequence[Array], choices: Sequence[Specialisation], config: Config) -> None:
     for choice, other in zip(choices[1:], outputs[1:], strict=True):
         # Choices add in different orders: errors of 2**-24, in half 2**-11, in some thousand terms that mostly cancel.
         if relative_error({"y": other}, {"y": outputs[0]}) > (1e-3 if config.storage == FLOAT32 else 3e-2):
             raise Error(f"two specialisations give different results: {choices[0]} and {choice}")
 
 
-def built(
-    wanted: Sequence[tuple[Prepared, tuple[Node, ...], Sequence[Specialisation]]], context: Device
+def build_trials(
+    wanted: Sequence[tuple[PreparedGraph, tuple[Node, ...], Sequence[Specialisation]]], context: Device
 ) -> Iterator[Future[Trial]]:
     """Yields the Future of each trial, in order; its result() raises the errors of `Trial.of`.
 
@@ -199,9 +201,9 @@ def built(
 
 
 def tune(
-    prepared: Prepared, context: Device, database: Database, budget: float, most: int,
+    prepared: PreparedGraph, context: Device, database: TuningDatabase, budget: float, most: int,
     progress: ProgressCallback,
-) -> dict[Problem, list[Measured]]:
+) -> dict[Problem, list[Measurement]]:
     """Measures up to `most` candidates of each problem, until `budget` seconds have passed, and records them at once.
 
     Rows of the database are not measured again. The result has every problem that was reached, its measurements
@@ -210,24 +212,24 @@ def tune(
     end = time.monotonic() + budget
     device, config = context.info.key, prepared.config
     problems = problems_of(prepared)
-    waiting: dict[Problem, tuple[Prepared, tuple[Node, ...], Sequence[Specialisation]]] = {}
+    waiting: dict[Problem, tuple[PreparedGraph, tuple[Node, ...], Sequence[Specialisation]]] = {}
     for problem, nodes in problems.items():
-        done = {m.specialisation for m in database.find(device, key(problem, config, prepared.target))}
+        done = {m.specialisation for m in database.find(device, measurement_key(problem, config, prepared.target))}
         left = [c for c in ranked(problem, prepared.target)[:most] if c not in done]
         if left:
             waiting[problem] = (prepared, nodes, left)
     done_now = 0
     if budget > 0:
-        trials = built(list(waiting.values()), context)
+        trials = build_trials(list(waiting.values()), context)
         for number, (problem, (_, nodes, _)) in enumerate(waiting.items()):
             progress(number, len(waiting), f"measuring {nodes[-1].output.name}")
             trial = next(trials).result()
             seconds = trial.measure(range(len(trial.choices)))
-            new = [Measured(c, s) for c, s in zip(trial.choices, seconds, strict=True)]
-            database.record(device, key(problem, config, prepared.target), new)
+            new = [Measurement(c, s) for c, s in zip(trial.choices, seconds, strict=True)]
+            database.record(device, measurement_key(problem, config, prepared.target), new)
             done_now = number + 1
             if time.monotonic() > end:
                 break
     progress(done_now, len(waiting), "measured")
-    found = {problem: database.find(device, key(problem, config, prepared.target)) for problem in problems}
+    found = {problem: database.find(device, measurement_key(problem, config, prepared.target)) for problem in problems}
     return {problem: measured for problem, measured in found.items() if measured}

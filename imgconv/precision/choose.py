@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from imgconv.arrays import Arrays
-from imgconv.compiling.compiler import Prepared
+from imgconv.compiling.compiler import PreparedGraph
 from imgconv.config import Precision
 from imgconv.graph.expression import operations
 from imgconv.graph.nodes import Convolution, Graph, Product, Reduction
@@ -50,7 +50,7 @@ class PrecisionChoice:
 
 
 def choose_precision(
-    prepared: Prepared, context: Device, progress: ProgressCallback | None = None, inputs: Sequence[Arrays] = (),
+    prepared: PreparedGraph, context: Device, progress: ProgressCallback | None = None, inputs: Sequence[Arrays] = (),
     bound: float = BOUND, runs: int | None = None, started: float | None = None,
 ) -> PrecisionChoice:
     """The PrecisionChoice by which the settings' float16 changes the outputs by at most `bound` on the inputs.

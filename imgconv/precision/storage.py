@@ -23,7 +23,7 @@ from time import perf_counter
 import numpy
 
 from imgconv.arrays import Arrays
-from imgconv.compiling.compiler import Prepared
+from imgconv.compiling.compiler import PreparedGraph
 from imgconv.compiling.plan import Plan
 from imgconv.config import Float16, Precision
 from imgconv.kernels.layout import Texture
@@ -69,7 +69,7 @@ class StorageSearch:
     """
 
     def __init__(
-        self, prepared: Prepared, context: Device, progress: ProgressCallback | None, given: tuple[Arrays, ...],
+        self, prepared: PreparedGraph, context: Device, progress: ProgressCallback | None, given: tuple[Arrays, ...],
         bound: float, started: float | None = None,
     ) -> None:
         """given: the user's own inputs, if any. started: see choose_precision. Raises what Session raises."""

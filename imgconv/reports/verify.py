@@ -15,7 +15,7 @@ from typing import Any
 import numpy
 
 from imgconv.arrays import Array, Arrays
-from imgconv.compiling.compiler import Prepared
+from imgconv.compiling.compiler import PreparedGraph
 from imgconv.compiling.plan import Launch
 from imgconv.config import Precision
 from imgconv.dtype import FLOAT32
@@ -97,7 +97,7 @@ def check_oracle(command: str) -> None:
 
 
 def verify(
-    path: str | os.PathLike[str], prepared: Prepared, context: Device, inputs: Arrays,
+    path: str | os.PathLike[str], prepared: PreparedGraph, context: Device, inputs: Arrays,
     bound: float = HALF_BOUND, precision: Precision | None = None, progress: ProgressCallback | None = None,
     judge_half: bool = True,
 ) -> list[Layer]:

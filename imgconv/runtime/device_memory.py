@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.compiling.plan import Plan, Region, Storage
+from imgconv.compiling.plan import Plan, Storage, WorkspaceRegion
 from imgconv.errors import DeviceError, ResourceError
 from imgconv.kernels.layout import LANES, HostBuffer, ImageForm, Texture
 from imgconv.runtime.device import Device, Event, HostBinding, Memory
@@ -206,7 +206,7 @@ class DeviceMemory:
             return self._image(place.form, place.name)
         return self.context.buffer(max(place.bytes, 4), place.name)
 
-    def _part(self, workspace: Memory, texture: Texture, region: Region) -> Memory:
+    def _part(self, workspace: Memory, texture: Texture, region: WorkspaceRegion) -> Memory:
         """The memory of a texture in the workspace, or an image of its own if the driver refuses one in a buffer."""
         if texture.tiling.linear:
             return self.context.sub_buffer(workspace, region.offset, region.bytes, texture.name)

@@ -11,7 +11,7 @@ from imgconv.arrays import Array
 from imgconv.preprocessing.pixels import Pixels
 from imgconv.preprocessing.video_frame import PackedFrame
 from imgconv.runtime.device import Event, HostBinding, Queue, QueuedDevice
-from imgconv.runtime.io_binding import FrameInput, converted, moved_outputs
+from imgconv.runtime.io_binding import FrameInput, moved_outputs, to_output_dtype
 from imgconv.runtime.picture_input import FrameLaunches, PictureBinding, PictureLaunches
 from imgconv.runtime.session import Session
 
@@ -81,7 +81,7 @@ class FrameMemory:
         for value, binding in self.outputs:
             name, given = value.name, wanted.get(value.name)
             if binding is not None:
-                found = converted(value, binding.array, copy=given is None)
+                found = to_output_dtype(value, binding.array, copy=given is None)
             else:
                 found = self.moved[name] if name in self.moved else self.plan.constant_outputs[name].copy()
             if given is not None:

@@ -103,7 +103,7 @@ class IOBinding:
             elif constant is not None:
                 made = constant if brought is not None else constant.copy()
             else:
-                made = converted(value, self.downloads[self.plan.output_buffers[value.name]])
+                made = to_output_dtype(value, self.downloads[self.plan.output_buffers[value.name]])
             if isinstance(brought, numpy.ndarray) and made is not brought:
                 numpy.copyto(brought, made)
             found[value.name] = made if brought is None else brought
@@ -118,7 +118,7 @@ class IOBinding:
             self.frames[place] = given
             return
         if not is_memory(given):
-            self.uploads[place] = stored(place, _check_array(value, given))
+            self.uploads[place] = to_stored_dtype(place, _check_array(value, given))
             return
         _check_context("input", value, given, context)
         if not is_image(given):
@@ -263,11 +263,11 @@ def _check_names(wanted: tuple[Value, ...], given: Inputs) -> None:
     if given.keys() != set(names):
         unknown = [name for name in given if name not in names]
         missing = [name for name in names if name not in given]
-        problem = f"no input is called {unknown[0]!r}" if unknown else absent(missing)
+        problem = f"no input is called {unknown[0]!r}" if unknown else missing_inputs(missing)
         raise InputError(f"{problem}; the model's inputs are {', '.join(names)}")
 
 
-def absent(names: Sequence[str]) -> str:
+def missing_inputs(names: Sequence[str]) -> str:
     """Returns the missing inputs: "input 'x' is missing", "inputs 'x' and 'state' are missing"."""
     *first, last = map(repr, names)
     return f"inputs {', '.join(first)} and {last} are missing" if first else f"input {last} is missing"
@@ -331,13 +331,13 @@ def moved_outputs(plan: Plan, given: Inputs) -> dict[str, Array]:
     return {name: array.copy() for name, array in made.items()}
 
 
-def stored(place: Storage, array: Array) -> Array:
+def to_stored_dtype(place: Storage, array: Array) -> Array:
     """An input's array as it is uploaded: contiguous, of the stored dtype."""
     contiguous = numpy.ascontiguousarray(array, place.dtype)
     return contiguous.reshape(place.shape[0], -1, LANES) if isinstance(place, Texture) else contiguous
 
 
-def converted(value: Value, array: Array, copy: bool = False) -> Array:
+def to_output_dtype(value: Value, array: Array, copy: bool = False) -> Array:
     """A downloaded array in the output's dtype. copy: always a new one. Raises RangeError for values outside of it."""
     if value.dtype.startswith("float"):
         return array.astype(value.dtype, copy=copy)

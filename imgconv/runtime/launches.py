@@ -18,7 +18,7 @@ from imgconv.kernels.layout import Texture
 from imgconv.runtime.device import KernelLaunch, LaunchSequence, Memory
 from imgconv.runtime.device_memory import DeviceMemory
 from imgconv.runtime.io_binding import ImageCopy
-from imgconv.runtime.programs import Programs, called
+from imgconv.runtime.programs import PlanPrograms, launch_text
 
 
 class WorkGroupError(ResourceError):
@@ -30,13 +30,13 @@ class WorkGroupError(ResourceError):
         self.args = (message, tensor, most)
 
 
-class Launching:
+class PlanLaunches:
     """The launches of a plan in its own memory, and in further memory of inputs and outputs.
 
     sequence: those in its own memory.
     """
 
-    def __init__(self, memory: DeviceMemory, programs: Programs) -> None:
+    def __init__(self, memory: DeviceMemory, programs: PlanPrograms) -> None:
         """Binds the arguments. Raises DeviceError, WorkGroupError."""
         self.plan, self.context = memory.plan, memory.context
         self._memory, self._programs = memory, programs
@@ -86,7 +86,7 @@ class Launching:
         arguments = [memory[place] if place in memory else self._memory[place] for place in used]
         program, name = self._programs.kernels[source.text]
         sizes = source.global_size, source.local_size
-        return self.context.launch(program, name, arguments, *sizes, f"launch {called(launch)}")
+        return self.context.launch(program, name, arguments, *sizes, f"launch {launch_text(launch)}")
 
     def _check_work_groups(self) -> None:
         """Raises WorkGroupError for the launch whose kernel allows the fewest work items, if any has more than that."""

@@ -46,7 +46,7 @@ class Timeline:
         return max((end for _, end in (*self.uploads.values(), *self.launches, *self.downloads.values())), default=0.0)
 
 
-class Busy:
+class BusyWork:
     """Work for a GPU that takes longer than a host needs to enqueue launches.
 
     NVIDIA's driver (580, H200) counts the setup of a launch as part of it: some 4 us, which vary with the host's pace.
@@ -81,7 +81,7 @@ class Busy:
         return self._device.enqueue(*launch)
 
 
-class Measuring:
+class LaunchTimer:
     """Times launches one by one, in a context that was opened with profile=True."""
 
     def __init__(self, memory: DeviceMemory, sequence: LaunchSequence) -> None:
@@ -89,11 +89,11 @@ class Measuring:
         self._memory, self._sequence = memory, sequence
 
     @cached_property
-    def _busy(self) -> Busy | None:
-        return Busy(self.context) if self.context.info.kind == "gpu" else None
+    def _busy(self) -> BusyWork | None:
+        return BusyWork(self.context) if self.context.info.kind == "gpu" else None
 
     def seconds(self, launches: Sequence[KernelLaunch]) -> list[float]:
-        """Seconds of each launch, run in this order. Raises what `Busy` raises."""
+        """Seconds of each launch, run in this order. Raises what `BusyWork` raises."""
         with self.context.lock:
             if self._busy is not None:
                 return self.context.durations(self._busy.before(launches))

@@ -19,10 +19,10 @@ ProgressCallback = Callable[[int, int, str], None]
 WORTH_SHARING = 0.25
 
 
-class Programs:
+class PlanPrograms:
     """The programs of a plan. kernels: program and name of each distinct kernel text; a program may have several."""
 
-    def __init__(self, plan: Plan, context: Device, share_with: Sequence[Programs] = ()) -> None:
+    def __init__(self, plan: Plan, context: Device, share_with: Sequence[PlanPrograms] = ()) -> None:
         """Shares the kernels that others have, if they are many; `building` compiles the rest."""
         offered = {text: kernel for each in share_with for text, kernel in each.kernels.items()}
         self._launches: dict[str, Launch] = {}  # the first of each kernel text
@@ -103,9 +103,9 @@ class Programs:
     def _described(self, text: str) -> BuiltKernel:
         """A kernel, with the first launch that needs it and its ONNX nodes."""
         launch = self._launches[text]
-        return BuiltKernel(kernel_name(self._numbers[text]), launch.source.key, launch.source.path, called(launch))
+        return BuiltKernel(kernel_name(self._numbers[text]), launch.source.key, launch.source.path, launch_text(launch))
 
 
-def called(launch: Launch) -> str:
+def launch_text(launch: Launch) -> str:
     """A launch and its ONNX nodes, for messages."""
     return f"{launch.name!r} (nodes {', '.join(launch.origin)})" if launch.origin else repr(launch.name)

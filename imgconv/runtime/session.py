@@ -14,10 +14,10 @@ from imgconv.runtime.device import Device, Event, HostBinding, KernelLaunch, Lau
 from imgconv.runtime.device_memory import DeviceMemory
 from imgconv.runtime.io_binding import IOBinding, Inputs, Outputs, moved_outputs
 from imgconv.runtime.zero_copy import ZeroCopy, are_apart, can_bind_arrays
-from imgconv.runtime.launches import Launching
-from imgconv.runtime.measuring import Measuring, Timeline
+from imgconv.runtime.launches import PlanLaunches
+from imgconv.runtime.measuring import LaunchTimer, Timeline
 from imgconv.runtime.picture_input import FrameLaunches, FrameUpload, PictureLaunches
-from imgconv.runtime.programs import Programs, ProgressCallback
+from imgconv.runtime.programs import PlanPrograms, ProgressCallback
 
 
 class Session:
@@ -39,12 +39,12 @@ class Session:
         context.check()
         with shutdown_guard:
             shared = [] if binaries else [each.programs for each in share_with]
-            self.programs: Programs = Programs(plan, context, shared)
+            self.programs: PlanPrograms = PlanPrograms(plan, context, shared)
             with self.programs.building(progress, binaries):
                 self.memory: DeviceMemory = DeviceMemory(plan, context, [each.memory for each in share_with])
-            self._launching = Launching(self.memory, self.programs)
+            self._launching = PlanLaunches(self.memory, self.programs)
             self.sequence = self._launching.sequence
-            self._measuring = Measuring(self.memory, self.sequence)
+            self._measuring = LaunchTimer(self.memory, self.sequence)
             self._binds_arrays = can_bind_arrays(self._launching)
         self._moved: dict[str, Array] = {}
         self._frame_launches: dict[Storage, FrameLaunches] = {}

@@ -15,7 +15,7 @@ from imgconv.kernels.layout import HostBuffer
 from imgconv.runtime.device import Memory
 from imgconv.runtime.device_memory import DeviceMemory
 from imgconv.runtime.io_binding import IOBinding
-from imgconv.runtime.launches import Launching
+from imgconv.runtime.launches import PlanLaunches
 
 
 class ZeroCopy:
@@ -24,7 +24,7 @@ class ZeroCopy:
     places: the inputs and outputs for which they take arrays.
     """
 
-    def __init__(self, memory: DeviceMemory, launching: Launching) -> None:
+    def __init__(self, memory: DeviceMemory, launching: PlanLaunches) -> None:
         """Makes the kernels. Raises DeviceError."""
         self._memory, plan = memory, memory.plan
         # An input that is an output too is copied: it has one buffer for both.
@@ -68,7 +68,7 @@ class ZeroCopy:
         self._addresses[place] = address
 
 
-def can_bind_arrays(launching: Launching) -> bool:
+def can_bind_arrays(launching: PlanLaunches) -> bool:
     """Returns whether the device takes arrays, and its launches are not timed."""
     context = launching.context
     return not context.profile and context.reads_host_memory()

@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class PlanFor:
+class DevicePlan:
     """A plan for a kind of device. device: the DeviceInfo.key of the device and driver that the binaries are of.
 
     checks: for the player, which Python does not read.
@@ -67,28 +67,28 @@ class PlanFor:
 
 
 @dataclass(frozen=True)
-class Sized:
+class SizedModel:
     """A model for one size of its inputs. graph: after the passes. states: of the plans, see `lower`."""
 
     graph: Graph
     config: Config
-    plans: Sequence[PlanFor]
+    plans: Sequence[DevicePlan]
     states: Mapping[str, str] = field(default_factory=dict)
 
 
 def save_model(
-    path: str | os.PathLike[str], graph: Graph, config: Config, plans: Sequence[PlanFor], description: str = "",
+    path: str | os.PathLike[str], graph: Graph, config: Config, plans: Sequence[DevicePlan], description: str = "",
     format: Format | None = None,
 ) -> None:
     """Writes a compiled model, whole or not at all. description: JSON, see imgconv.tasks. format: of its picture.
 
     Raises InputError.
     """
-    save_sizes(path, [Sized(graph, config, plans)], description, format)
+    save_sizes(path, [SizedModel(graph, config, plans)], description, format)
 
 
 def save_sizes(
-    path: str | os.PathLike[str], sizes: Sequence[Sized], description: str, format: Format | None,
+    path: str | os.PathLike[str], sizes: Sequence[SizedModel], description: str, format: Format | None,
     player_only: bool = False,
 ) -> None:
     """Writes a model for several sizes of its inputs; see save_model. The first size is that of readers of one.
@@ -119,7 +119,7 @@ def refused_by_player(graph: Graph, plans: Sequence[Plan]) -> str:
 
 
 def model_values(
-    sizes: Sequence[Sized], description: str = "", format: Format | None = None, player_only: bool = False
+    sizes: Sequence[SizedModel], description: str = "", format: Format | None = None, player_only: bool = False
 ) -> tuple[dict[str, Any], Sequence[bytes | memoryview]]:
     """The values of a Model table, and the blobs that they refer to."""
     blobs = BlobWriter()
@@ -134,7 +134,7 @@ def _constants(graph: Graph) -> dict[str, Array]:
     return {name: numpy.asarray(array) for name, array in graph.constants.items()}
 
 
-def _sized_values(sized: Sized, blobs: BlobWriter, format: Format | None, player_only: bool) -> dict[str, Any]:
+def _sized_values(sized: SizedModel, blobs: BlobWriter, format: Format | None, player_only: bool) -> dict[str, Any]:
     made = [
         plan_values(each.plan, blobs, each.binaries, each.checks)
         | {"device": each.device, "target": _target_values(each.target), "frame": frame_values(each.plan, format)}
@@ -249,15 +249,15 @@ class SavedModel:
             raise self.container.error(f"its picture has the format {found!r}: use a newer imgconv")
         return found
 
-    def read_plans(self) -> list[PlanFor]:
+    def read_plans(self) -> list[DevicePlan]:
         """Returns every plan with its weights and programs, in the order of the file."""
         array = self._arrays()
         return self._read(lambda: [
-            PlanFor(read_plan(table, array), table.device, _read_target(table.target), self._binaries(table))
+            DevicePlan(read_plan(table, array), table.device, _read_target(table.target), self._binaries(table))
             for table in self.table.plans
         ])
 
-    def plan_for(self, device: str, target: Target) -> PlanFor | None:
+    def plan_for(self, device: str, target: Target) -> DevicePlan | None:
         """The plan that was made for this kind of device and these kernels, with its weights; None if there is none.
 
         device: DeviceInfo.key. The plan has binaries only if they are of this device and driver. A plan that uses
@@ -266,7 +266,7 @@ class SavedModel:
         """
         return self._read(lambda: self._plan_for(device, target))
 
-    def _plan_for(self, device: str, target: Target) -> PlanFor | None:
+    def _plan_for(self, device: str, target: Target) -> DevicePlan | None:
         wanted, common = dict(_target_values(target)), COMMON.read_text(encoding="utf-8")
         del wanted["native_functions"], wanted["dot_product"]
         fitting = [
@@ -278,7 +278,7 @@ class SavedModel:
         if table is None:
             return None
         binaries = self._binaries(table) if table.device == device else ()
-        return PlanFor(read_plan(table, self._arrays()), device, target, binaries)
+        return DevicePlan(read_plan(table, self._arrays()), device, target, binaries)
 
     def _binaries(self, table: Any) -> tuple[bytes, ...]:
         return tuple(self._blob(program.binary) for program in table.programs if program.binary >= 0)

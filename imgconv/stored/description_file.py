@@ -21,7 +21,7 @@ def description_path(model: str | os.PathLike[str]) -> Path:
     return Path(model).with_suffix(SUFFIX)
 
 
-def description_beside(model: str | os.PathLike[str]) -> str:
+def find_description(model: str | os.PathLike[str]) -> str:
     """Returns the text of the description next to a model, with the labels in it; "" without one. Raises InputError."""
     if not Path(model).name or not description_path(model).is_file():
         return ""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.compiling.plan import Launch, Plan, Region, Storage
+from imgconv.compiling.plan import Launch, Plan, Storage, WorkspaceRegion
 from imgconv.graph.moved import moved_elements
 from imgconv.graph.nodes import Graph, Value
 from imgconv.kernels.codegen.access import KernelArgument
@@ -108,7 +108,7 @@ def _storage(plan: Plan, storage: Storage, writer: TableWriter, content: Mapping
         return values | {"memory": "buffer", "bytes": storage.bytes}
     values |= writer.values(ImageForm, "Storage", storage.form) | {"memory": "image"}
     if storage in plan.regions:
-        return values | writer.values(Region, "Storage", plan.regions[storage]) | {"memory": "workspace"}
+        return values | writer.values(WorkspaceRegion, "Storage", plan.regions[storage]) | {"memory": "workspace"}
     if storage in plan.slots:
         return values | {"memory": "slot", "slot": sorted(plan.images).index(plan.slots[storage])}
     return values
@@ -152,7 +152,7 @@ def read_plan(table: Any, array: ReadArray) -> Plan:
     storages = reader.entries[Storage] = [_read_storage(reader, each) for each in table.storages]
     content: dict[Storage, Array] = {}
     slots: dict[Texture, int] = {}
-    regions: dict[Texture, Region] = {}
+    regions: dict[Texture, WorkspaceRegion] = {}
     states: list[Texture] = []
     for each, storage in zip(table.storages, storages, strict=True):
         if each.content is not None:
@@ -164,7 +164,7 @@ def read_plan(table: Any, array: ReadArray) -> Plan:
         if each.memory == "slot":
             slots[storage] = each.slot
         elif each.memory == "workspace":
-            regions[storage] = reader.value(Region, "Storage", each)
+            regions[storage] = reader.value(WorkspaceRegion, "Storage", each)
     inputs, outputs = (
         [(reader.value(Value, "Value", each.value), each) for each in rows] for rows in (table.inputs, table.outputs)
     )

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from imgconv.compiling.choose import ChoiceRequest, Chooser, CostModel
+from imgconv.compiling.choose import ChoiceRequest, Chooser, CostModelChooser
 from imgconv.config import Config
 from imgconv.errors import ConfigError
 from imgconv.kernels.step import Choice, Problem, Specialisation
@@ -46,14 +46,14 @@ ON CONFLICT DO UPDATE SET seconds = min(seconds, excluded.seconds)
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """A specialisation of a problem, and the seconds that its launch takes."""
 
     specialisation: Specialisation
     seconds: float
 
 
-class Database:
+class TuningDatabase:
     """A file of measurements. Rows of specialisations that this imgconv does not have are ignored."""
 
     def __init__(self, path: str | os.PathLike[str], new: bool = False) -> None:
@@ -86,25 +86,25 @@ class Database:
                 self.path.unlink()
             raise
 
-    def record(self, device: str, problem: str, measured: Sequence[Measured]) -> None:
+    def record(self, device: str, problem: str, measured: Sequence[Measurement]) -> None:
         """Adds measurements; if a specialisation has two, the shorter one stays."""
         rows = [(device, problem, _text(m.specialisation), m.seconds) for m in measured]
         with self._open() as connection:
             connection.executemany(RECORD, rows)
 
-    def find(self, device: str, problem: str) -> list[Measured]:
+    def find(self, device: str, problem: str) -> list[Measurement]:
         """Every measurement of a problem on a device, shortest first."""
         query = f"SELECT specialisation, seconds FROM measured WHERE device = ? AND {PROBLEM} = ? ORDER BY seconds"
         with self._open() as connection:
             rows = connection.execute(query, (device, problem)).fetchall()
         return [made for text, seconds in rows if (made := _measured(text, seconds)) is not None]
 
-    def best(self, device: str) -> dict[str, Measured]:
+    def best(self, device: str) -> dict[str, Measurement]:
         """The shortest measurement of every problem on a device."""
         query = f"SELECT {PROBLEM}, specialisation, seconds FROM measured WHERE device = ? ORDER BY seconds"
         with self._open() as connection:
             rows = connection.execute(query, (device,)).fetchall()
-        found: dict[str, Measured] = {}
+        found: dict[str, Measurement] = {}
         for problem, text, seconds in rows:
             if problem not in found and (made := _measured(text, seconds)) is not None:
                 found[problem] = made
@@ -112,7 +112,7 @@ class Database:
 
     def merge(self, other: str | os.PathLike[str]) -> None:
         """Adds the rows of another file. Raises ConfigError if that is no such file."""
-        Database(other)
+        TuningDatabase(other)
         with self._open() as connection:
             connection.execute("ATTACH ? AS other", (os.fspath(other),))
             connection.execute(MERGE)
@@ -132,24 +132,24 @@ def default_path(model: str | os.PathLike[str]) -> Path:
     return Path(model).with_suffix(SUFFIX)
 
 
-def open_beside(model: object) -> Database | None:
+def open_tuning_database(model: object) -> TuningDatabase | None:
     """The measurements next to a model's file, or None."""
     if not isinstance(model, (str, os.PathLike)) or not Path(model).name:
         return None
     beside = default_path(model)
-    return Database(beside) if beside.is_file() else None
+    return TuningDatabase(beside) if beside.is_file() else None
 
 
-def key(problem: Problem, config: Config, target: Target) -> str:
+def measurement_key(problem: Problem, config: Config, target: Target) -> str:
     """The text by which a measurement is found: the template's problem, and the storage of its textures."""
     stored = f"{config.storage.scalar}{' in linear textures' if target.linear else ''}"
     return f"{template_of(problem).name} {problem} stored as {stored}"
 
 
-class Tuned:
+class TunedChooser:
     """A chooser that takes the fastest measured specialisation, and asks another chooser for unmeasured problems."""
 
-    def __init__(self, database: Database, device: str, otherwise: Chooser = CostModel()) -> None:
+    def __init__(self, database: TuningDatabase, device: str, otherwise: Chooser = CostModelChooser()) -> None:
         """device: DeviceInfo.key. Raises ConfigError."""
         self._best = database.best(device)
         self._otherwise = otherwise
@@ -157,7 +157,7 @@ class Tuned:
     def choose_specialisation(self, request: ChoiceRequest) -> Choice | None:
         """The other chooser's choice with the measured specialisation, if there is one."""
         choice = self._otherwise.choose_specialisation(request)
-        found = self._best.get(key(request.problem, request.config, request.target))
+        found = self._best.get(measurement_key(request.problem, request.config, request.target))
         chosen = None if found is None else _candidate(request, found.specialisation)
         if choice is None or found is None or chosen is None:
             return choice
@@ -180,13 +180,13 @@ def _text(specialisation: Specialisation) -> str:
     return json.dumps({"kernel": kernel, **asdict(specialisation)}, sort_keys=True)
 
 
-def _measured(text: object, seconds: object) -> Measured | None:
+def _measured(text: object, seconds: object) -> Measurement | None:
     """Returns the content of a row; None if it is not what `record` writes."""
     try:
         made = _specialisation(json.loads(text) if isinstance(text, str) else None)
     except (AttributeError, RecursionError, TypeError, ValueError):
         return None
-    return Measured(made, seconds) if made is not None and isinstance(seconds, float) and seconds > 0 else None
+    return Measurement(made, seconds) if made is not None and isinstance(seconds, float) and seconds > 0 else None
 
 
 def _specialisation(row: Any) -> Specialisation | None:

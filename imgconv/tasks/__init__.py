@@ -21,7 +21,7 @@ coco.py             COCO's names and JSON
 drawing.py          answers on their picture
 """
 
-from imgconv.stored.description_file import description_beside, read_labels
+from imgconv.stored.description_file import find_description, read_labels
 from imgconv.suppression import suppress
 from imgconv.tasks.coco import coco_json
 from imgconv.tasks.description import TASKS, Description, read_description
@@ -34,6 +34,6 @@ from imgconv.tasks.values import (
 
 __all__ = [
     "HEADS", "TASKS", "Answer", "Answers", "Classes", "Depth", "Description", "Detection", "Detections", "Label",
-    "Picture", "PicturePlacement", "Pose", "Segmentation", "Task", "Text", "Texts", "coco_json", "description_beside",
+    "Picture", "PicturePlacement", "Pose", "Segmentation", "Task", "Text", "Texts", "coco_json", "find_description",
     "draw", "find_task", "read_description", "read_labels", "suppress",
 ]

@@ -15,7 +15,7 @@ from benchmarks.adreno import gpu_of, target_for
 from benchmarks.adreno_mesa import Mesa
 from benchmarks.adreno_simulator.checked import check
 from graphs import Taking
-from imgconv.compiling.compiler import Prepared
+from imgconv.compiling.compiler import PreparedGraph
 from imgconv.config import Config
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
@@ -27,7 +27,7 @@ from imgconv.passes import run_passes
 def test_levels_are_right(mesa: Mesa, layer: Layer, gpu: int, dot_product: str) -> None:
     target = replace(target_for(gpu_of(gpu, None)), dot_product=dot_product, max_work_group=MOST_ITEMS)
     chooser = Taking(convolution=lambda problem, *_: of_integers(problem, layer.block, layer.parts))
-    prepared = Prepared(run_passes(import_onnx(layer.model()[0])), Config(), target, chooser)
+    prepared = PreparedGraph(run_passes(import_onnx(layer.model()[0])), Config(), target, chooser)
     plan = prepared.plan()
     assert len(summing(plan)) == 1
     made = check("layer", prepared, plan, mesa, gpu)

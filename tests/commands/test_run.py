@@ -92,13 +92,13 @@ def test_pictures_of_all_sizes_share_one_plan(
     for number in range(12):
         write_picture(f"{number:02}.png", (number, 0, 0), (9 + 5 * number, 40 - number))
     made: list[Any] = []
-    compile_once = compiled_module.Source.compile
+    compile_once = compiled_module.ModelSource.compile
 
     def counted(self: Any, *rest: Any) -> Any:
         made.append(rest)
         return compile_once(self, *rest)
 
-    monkeypatch.setattr(compiled_module.Source, "compile", counted)
+    monkeypatch.setattr(compiled_module.ModelSource, "compile", counted)
     _, out, err = imgconv("run", "means.onnx", ".", "--device", device.index, "--json")
     found = means_of(out)
     assert [found[f"{number:02}.png"][0] for number in range(12)] == pytest.approx(range(12), abs=1e-3), err
@@ -117,14 +117,14 @@ def test_a_model_of_any_size_is_compiled_once(
     for number, size in enumerate([(33, 20), (20, 33), (64, 32), (7, 90)]):
         write_picture(f"{number}.png", (10 * number, 0, 0), size)
     shapes: list[Any] = []
-    compile_once = compiled_module.Source.compile
+    compile_once = compiled_module.ModelSource.compile
 
     def noted(self: Any, given: Any, *rest: Any) -> Any:
         made = compile_once(self, given, *rest)
         shapes.append(given["x"])
         return made
 
-    monkeypatch.setattr(compiled_module.Source, "compile", noted)
+    monkeypatch.setattr(compiled_module.ModelSource, "compile", noted)
     command = ("--task", "classify", "--device", device.index, "--json")
     status, out, err = imgconv("run", "open.onnx", ".", *command, "--pad", 0)
     assert status == 0 and shapes == [(1, 3, 32, 64)], err

@@ -8,7 +8,7 @@ import pytest
 from graphs import image, target
 
 from imgconv.compiling import place as placing
-from imgconv.compiling.compiler import Prepared, prepare
+from imgconv.compiling.compiler import PreparedGraph, prepare
 from imgconv.config import Config
 from imgconv.graph.expression import operations
 from imgconv.graph.nodes import Graph, Load, Node
@@ -46,13 +46,13 @@ def layers() -> Graph:
 
 
 @pytest.fixture
-def prepared(monkeypatch: pytest.MonkeyPatch) -> Prepared:
+def prepared(monkeypatch: pytest.MonkeyPatch) -> PreparedGraph:
     monkeypatch.setattr(placing, "TEMPLATES", (TEMPLATE, *placing.TEMPLATES))
     monkeypatch.setattr("imgconv.compiling.compiler.run_passes", lambda graph: graph)
     return prepare(layers(), Config(), target())
 
 
-def test_a_template_takes_its_nodes_and_leaves_the_others(prepared: Prepared) -> None:
+def test_a_template_takes_its_nodes_and_leaves_the_others(prepared: PreparedGraph) -> None:
     launches = prepared.plan().launches
     assert [launch.name for launch in launches if launch.source.path == FILE] == ["root"]
     (own,) = (launch for launch in launches if launch.source.path == FILE)
@@ -71,7 +71,7 @@ def test_an_output_that_a_template_writes(monkeypatch: pytest.MonkeyPatch) -> No
         assert unpack.writes == each.output_buffers["y"] and compute.writes in unpack.reads
 
 
-def test_a_kernel_that_the_driver_refuses_has_another_in_its_place(prepared: Prepared) -> None:
+def test_a_kernel_that_the_driver_refuses_has_another_in_its_place(prepared: PreparedGraph) -> None:
     plan = prepared.plan()
     (own,) = (launch for launch in plan.launches if launch.source.path == FILE)
     other = replace(prepared, refused=frozenset({own.source.key})).plan()
@@ -80,7 +80,7 @@ def test_a_kernel_that_the_driver_refuses_has_another_in_its_place(prepared: Pre
     assert instead.source.path == "generated" and instead.rejected and instead.rejected.template == "toy"
 
 
-def test_what_no_other_template_computes_stays_refused(prepared: Prepared) -> None:
+def test_what_no_other_template_computes_stays_refused(prepared: PreparedGraph) -> None:
     plan = prepared.plan()
     refused = frozenset(launch.source.key for launch in plan.launches if launch.source.path == "generated")
     other = replace(prepared, refused=refused).plan()

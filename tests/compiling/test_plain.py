@@ -8,7 +8,7 @@ import numpy
 import pytest
 from graphs import target
 
-from imgconv.compiling.compiler import Prepared, prepare
+from imgconv.compiling.compiler import PreparedGraph, prepare
 from imgconv.compiling.plan import Launch
 from imgconv.passes.plain_sums import plain_sum, with_plain_sums
 from imgconv.config import Config
@@ -59,7 +59,7 @@ def test_other_nodes_stay() -> None:
     assert with_plain_sums(graph, {"y"}) is graph
 
 
-def refused(prepared: Prepared, rounds: int) -> list[Launch]:
+def refused(prepared: PreparedGraph, rounds: int) -> list[Launch]:
     """The launches of "y" that follow each other if the kernel of each is refused in turn."""
     keys, made = frozenset[str](), list[Launch]()
     for _ in range(rounds):

@@ -17,8 +17,8 @@ from problems.chain import allowing
 
 from imgconv.cl.context import Context
 from imgconv.cl.building.program import Program
-from imgconv.compiling.choose import Chooser, CostModel
-from imgconv.compiling.compiler import Prepared, limited
+from imgconv.compiling.choose import Chooser, CostModelChooser
+from imgconv.compiling.compiler import PreparedGraph, with_image_limit
 from imgconv.compiling.plan import Launch, Plan
 from imgconv.config import Config
 from imgconv.graph.nodes import Graph
@@ -29,7 +29,7 @@ from imgconv.passes.elementwise import merge_elementwise
 from imgconv.passes.epilogues import fuse_epilogues
 from imgconv.passes.scales import fold_scales
 from imgconv.runtime import session
-from imgconv.runtime.programs import Programs
+from imgconv.runtime.programs import PlanPrograms
 from imgconv.runtime.session import Session
 from imgconv.loading.target import target_of
 from imgconv.tensor import Tensor, build_graph
@@ -61,7 +61,7 @@ class Wanted:
     """A device, and what chooses its kernels."""
 
     target: Target
-    chooser: Chooser = CostModel()
+    chooser: Chooser = CostModelChooser()
 
 
 def choosing(on: Target, **functions: Callable[[Any, str, int], Any]) -> Wanted:
@@ -77,7 +77,7 @@ def run_graph(
     wanted = wanted or target(context)
     on = Wanted(wanted) if isinstance(wanted, Target) else wanted
     optimised = run_passes(graph, PIPELINE if fused else UNFUSED)
-    plan = Prepared(optimised, config, limited(on.target, config), on.chooser).plan()
+    plan = PreparedGraph(optimised, config, with_image_limit(on.target, config), on.chooser).plan()
     return plan, session_of(plan, context).run(inputs)
 
 
@@ -89,11 +89,11 @@ class Lender:
     def __init__(self) -> None:
         self.kernels: OrderedDict[str, tuple[Program, str]] = OrderedDict()
 
-    def programs(self, plan: Plan, context: Context, *others: Any) -> Programs:
+    def programs(self, plan: Plan, context: Context, *others: Any) -> PlanPrograms:
         """Programs for the plan, which lack the kernels that are not here yet. others: as Session gives them."""
-        return Programs(plan, context, [self])
+        return PlanPrograms(plan, context, [self])
 
-    def keep(self, made: Programs) -> None:
+    def keep(self, made: PlanPrograms) -> None:
         """Keeps the kernels of a session."""
         for text, kernel in made.kernels.items():
             self.kernels[text] = kernel
@@ -109,7 +109,7 @@ def session_of(plan: Plan, context: Context) -> Session:
     """A session whose kernels are those of sessions before where their texts are equal; it shares no memory."""
     lender = LENDERS.setdefault(context, Lender())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "Programs", lender.programs)
+        patch.setattr(session, "PlanPrograms", lender.programs)
         made = Session(plan, context)
     lender.keep(made.programs)
     return made

@@ -155,8 +155,8 @@ def test_a_process_leaves_no_dead_worker_behind(device: DeviceInfo) -> None:
     """Somebody has waited for each worker before the process ends."""
     code = """
 import atexit, sys
-from imgconv.cl.device import open_device, select
-with open_device(select(int(sys.argv[1]))).builders as builders:
+from imgconv.cl.device import open_device, select_device
+with open_device(select_device(int(sys.argv[1]))).builders as builders:
     builders.start(2)
     processes = [worker._process for worker in builders._workers]
 atexit.register(lambda: print([process.returncode for process in processes]))

@@ -211,13 +211,13 @@ assert sorted({device.platform for device in list_devices()}) == before, before
 def test_respects_the_loader_variables_and_reports_no_driver(tmp_path: Path) -> None:
     nothing_there = """
 import os
-from imgconv.cl.device import list_devices, select
+from imgconv.cl.device import list_devices, select_device
 from imgconv.errors import DeviceError
 chosen = os.environ["OCL_ICD_VENDORS"]
 assert list_devices() == ()
 assert os.environ["OCL_ICD_VENDORS"] == chosen
 try:
-    select()
+    select_device()
 except DeviceError as error:
     print(error)
 """

@@ -21,7 +21,7 @@ from running import check, device_settings, target
 
 from imgconv.cl.context import Context
 from imgconv.compiling.choose import ChoiceRequest
-from imgconv.compiling.compiler import limited
+from imgconv.compiling.compiler import with_image_limit
 from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
@@ -203,7 +203,7 @@ def test_spare_lanes_are_zero(context: Context, max_image: int | None) -> None:
         outputs[f"s{number}"] = raised.transpose() * 3
     config = Config(max_image=max_image)
     # In images of their own, whose last content is still there after the run.
-    apart = replace(limited(target(context), config), images_in_buffers=None, linear=None)
+    apart = replace(with_image_limit(target(context), config), images_in_buffers=None, linear=None)
     plan = lower(run_passes(build_graph(outputs)), config, apart)
     session = Session(plan, context)
     session.run(inputs)

@@ -15,14 +15,14 @@ from imgconv.checking.proving import Running, check_launches
 from imgconv.cl.context import Context
 from imgconv.compiling import textures
 from imgconv.compiling.plan import Plan
-from imgconv.compiling.compiler import Prepared
+from imgconv.compiling.compiler import PreparedGraph
 from imgconv.config import Config
 from imgconv.kernels.layout import Texture
 from imgconv.kernels.target import Target
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from imgconv.runtime.session import Session
-from imgconv.stored.compiled_file import PlanFor, SavedModel, save_model
+from imgconv.stored.compiled_file import DevicePlan, SavedModel, save_model
 
 node = onnx.helper.make_node
 ZEROS = [("uint8", 0), ("uint8", 128), ("uint8", 153), ("uint8", 255), ("int8", 0), ("int8", -128), ("int8", 50)]
@@ -115,7 +115,7 @@ def test_checks_of_launches_read_bytes_as_numbers(context: Context) -> None:
     """The check of each launch, and the samples for the player, are right about layers of levels."""
     model, feeds = layers("uint8", 153)
     graph, config = run_passes(import_onnx(model)), Config()
-    session = Session(Prepared(graph, config, with_images(context)).plan(), context)
+    session = Session(PreparedGraph(graph, config, with_images(context)).plan(), context)
     findings = [finding for _, finding in check_launches(Running(session, graph, config))]
     assert {finding.verdict for finding in findings} in ({"right"}, {"right", "not covered"}), findings
 
@@ -123,8 +123,8 @@ def test_checks_of_launches_read_bytes_as_numbers(context: Context) -> None:
 def test_a_file_says_which_bytes_are_levels(context: Context, tmp_path: Path) -> None:
     model, _ = layers("uint8", 153, unit=0.0173)
     graph, config, on = run_passes(import_onnx(model)), Config(), with_images(context)
-    plan = Prepared(graph, config, on).plan()
-    save_model(tmp_path / "m", graph, config, [PlanFor(plan, "the device", on)])
+    plan = PreparedGraph(graph, config, on).plan()
+    save_model(tmp_path / "m", graph, config, [DevicePlan(plan, "the device", on)])
     found = SavedModel.open(tmp_path / "m").plan_for("the device", on)
     assert found and in_bytes(found.plan) == in_bytes(plan) != set()
     assert found.plan.placements == plan.placements

@@ -16,7 +16,7 @@ from problems.separable import SeparableProblem, separable_problems, separable_s
 from running import Choose, Wanted, check, choosing, device_settings, run_graph, run_tensors, target
 
 from imgconv.cl.context import Context
-from imgconv.compiling.choose import least_cost
+from imgconv.compiling.choose import cheapest_choice
 from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
@@ -191,14 +191,14 @@ def test_the_rule() -> None:
     large = Target(ImageLimits(16384, 16384, 2048), "gpu", 132)
     lower(run_passes(graph), Config(), large, chooser=Taking(separable=lambda problem, *_: asked.append(problem)))
     (problem,) = asked
-    choice = least_cost(TEMPLATE, problem, large)
+    choice = cheapest_choice(TEMPLATE, problem, large)
     assert choice is not None and choice.profitable and choice.specialisation.local_bytes(problem) <= 1 << 15
     for small in candidates(problem, "gpu", 1 << 12):
         tile = small.group_rows * small.group_columns * small.block_columns
         sums = prod(small.local_size) * small.block_columns * small.block_quads
         assert max(tile * 64, 4 * sums) * 4 <= 1 << 12
     for other in (replace(large, kind="cpu"), replace(large, compute_units=2), replace(large, local_memory_bytes=256)):
-        assert least_cost(TEMPLATE, problem, other) is None
+        assert cheapest_choice(TEMPLATE, problem, other) is None
 
 
 # Networks

@@ -15,8 +15,8 @@ from problems.separable import SeparableProblem, separable_specialisations
 from running import Choose, check, choosing, target
 
 from imgconv.cl.context import Context
-from imgconv.compiling.choose import least_cost
-from imgconv.compiling.compiler import Prepared
+from imgconv.compiling.choose import cheapest_choice
+from imgconv.compiling.compiler import PreparedGraph
 from imgconv.compiling.lower import lower
 from imgconv.config import Config, Precision, Sums
 from imgconv.kernels.device_model.models import time_range_of
@@ -98,14 +98,14 @@ def test_the_rule() -> None:
     """On a phone a pair that narrows in half is one launch. In float, and if it has many outputs, there are two."""
     large, deep = problem_of(96, 24, 112, 2), problem_of(128, 128, 112, 1)
     phone = Target(ImageLimits(16384, 16384, 2048), "gpu", PHONE)
-    assert least_cost(TEMPLATE, large, phone) is None
+    assert cheapest_choice(TEMPLATE, large, phone) is None
     for sums in ("half", "runs"):
         narrow = Problem(replace(large.depthwise, sums=sums), replace(large.pointwise, sums=sums))
-        choice = least_cost(TEMPLATE, narrow, phone)
+        choice = cheapest_choice(TEMPLATE, narrow, phone)
         assert choice is not None and choice.profitable and choice.specialisation.local_bytes(narrow) <= 1 << 15
         assert best_of([choice.predicted, choice.baseline]) == 0
     half = Problem(replace(deep.depthwise, sums="half"), replace(deep.pointwise, sums="half"))
-    choice = least_cost(TEMPLATE, half, phone)
+    choice = cheapest_choice(TEMPLATE, half, phone)
     assert choice is not None and not choice.profitable
 
 
@@ -126,7 +126,7 @@ def test_what_verify_and_the_choice_of_sums_see(context: Context, tmp_path: Path
     graph = run_passes(build_graph({"y": output}))
     (given,) = graph.inputs
     export_onnx(graph, tmp_path / "pair.onnx")
-    prepared = Prepared(graph, Config(2), target(context, "gpu", compute_units=PHONE), PAIRS)
+    prepared = PreparedGraph(graph, Config(2), target(context, "gpu", compute_units=PHONE), PAIRS)
     inputs = {given.name: array}
     layers = {layer.name: layer for layer in verify(tmp_path / "pair.onnx", prepared, context, inputs)}
     (middle,) = layers.keys() - {"y", given.name}

@@ -15,7 +15,7 @@ from running import Wanted, check, choosing, device_settings, run_graph, run_ten
 from support import assert_close, run_oracle
 
 from imgconv.cl.context import Context
-from imgconv.compiling.choose import least_cost
+from imgconv.compiling.choose import cheapest_choice
 from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
@@ -230,11 +230,11 @@ def test_the_rule() -> None:
         (gpu_target, small, True), (phone, small, True), (gpu_target, large, False), (phone, large, False),
         (gpu_target, replace(small, batch=10_000), False),
     ):
-        choice = least_cost(TEMPLATE, problem, target_)
+        choice = cheapest_choice(TEMPLATE, problem, target_)
         assert choice is not None and choice.profitable == profitable, problem
         assert choice.specialisation.items <= target_.max_work_group
     for target_ in (cpu, replace(gpu_target, local_memory_bytes=1 << 10), replace(gpu_target, max_work_group=64)):
-        assert least_cost(TEMPLATE, small, target_) is None
+        assert cheapest_choice(TEMPLATE, small, target_) is None
 
 
 # Networks

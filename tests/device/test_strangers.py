@@ -18,7 +18,7 @@ from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
 from imgconv.limits import Limits
 from imgconv.loading.compiled import prepare_for
-from imgconv.stored.compiled_file import PlanFor, Sized, model_values, schema
+from imgconv.stored.compiled_file import DevicePlan, SizedModel, model_values, schema
 from imgconv.tensor import Tensor, build_graph
 
 X = numpy.random.default_rng(0).normal(size=(1, 3, 9, 7)).astype(numpy.float32)
@@ -33,8 +33,8 @@ def graph() -> Graph:
 def crafted(path: Path, device: DeviceInfo, graph: Graph, **changes: Any) -> Path:
     """A compiled file whose plan is changed: by field of its first plan, a function of the field's value."""
     prepared = prepare_for(device, graph, Config())
-    plan = PlanFor(prepared.plan(), device.key, prepared.target)
-    values, blobs = model_values([Sized(prepared.graph, Config(), [plan])])
+    plan = DevicePlan(prepared.plan(), device.key, prepared.target)
+    values, blobs = model_values([SizedModel(prepared.graph, Config(), [plan])])
     for name, change in changes.items():
         values["plans"][0][name] = change(values["plans"][0][name])
     write_container(path, schema().pack(values), blobs)
@@ -131,7 +131,7 @@ GRAPHS: dict[str, Any] = {
 @pytest.mark.parametrize("change", GRAPHS)
 def test_graphs_that_are_none(change: str, device: DeviceInfo, graph: Graph, tmp_path: Path) -> None:
     prepared = prepare_for(device, graph, Config())
-    values, blobs = model_values([Sized(prepared.graph, Config(), [])])
+    values, blobs = model_values([SizedModel(prepared.graph, Config(), [])])
     GRAPHS[change](values)
     write_container(tmp_path / "m", schema().pack(values), blobs)
     with pytest.raises(ModelError) as caught:

@@ -15,7 +15,7 @@ from graphs import const
 import imgconv
 from imgconv import cli
 from imgconv.cl.device import DeviceInfo, open_device
-from imgconv.compiling.compiler import Prepared, prepare
+from imgconv.compiling.compiler import PreparedGraph, prepare
 from imgconv.config import Config
 from imgconv.errors import Error
 from imgconv.graph.evaluate import evaluate_graph
@@ -26,7 +26,7 @@ from imgconv.kernels.target import Target
 from imgconv.loading import tuner
 from imgconv.runtime import measuring
 from imgconv.loading.target import target_of
-from imgconv.stored.tuning import Database, Measured, Tuned, key
+from imgconv.stored.tuning import Measurement, TunedChooser, TuningDatabase, measurement_key
 from imgconv.tensor import Tensor, build_graph
 
 X = numpy.random.default_rng(0).normal(size=(1, 8, 9, 9)).astype(numpy.float32)
@@ -41,23 +41,24 @@ def network() -> Graph:
     return build_graph({"y": c @ c.transpose(1, 0)}, [x])
 
 
-def prepared(device: DeviceInfo) -> Prepared:
+def prepared(device: DeviceInfo) -> PreparedGraph:
     return prepare(network(), Config(), target_of(device))
 
 
-def tune(device: DeviceInfo, database: Database, budget: float = 600.0, most: int = 3) -> dict[str, int]:
+def tune(device: DeviceInfo, database: TuningDatabase, budget: float = 600.0, most: int = 3) -> dict[str, int]:
     """Measurements by problem."""
     context = open_device(device, profile=True)
     found = tuner.tune(prepared(device), context, database, budget, most, lambda done, total, what: None)
-    return {key(problem, Config(), target_of(device)): len(measured) for problem, measured in found.items()}
+    return {measurement_key(problem, Config(), target_of(device)): len(measured) for problem, measured in found.items()}
 
 
 def test_every_problem_is_measured_once(device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    database = Database(tmp_path / "t", new=True)
+    database = TuningDatabase(tmp_path / "t", new=True)
     found, made = tune(device, database), prepared(device)
     problems = tuner.problems_of(made)
     assert found == {
-        key(problem, made.config, made.target): min(3, len(tuner.ranked(problem, made.target))) for problem in problems
+        measurement_key(problem, made.config, made.target): min(3, len(tuner.ranked(problem, made.target)))
+        for problem in problems
     }
     best = database.best(device.key)
     assert best.keys() == found.keys()
@@ -99,16 +100,16 @@ def test_trials_come_in_order_and_fail_alone(device: DeviceInfo, monkeypatch: py
         (made, nodes, tuner.ranked(problem, made.target)[:2]) for problem, nodes in tuner.problems_of(made).items()
     ]
     wrong = wanted[1][2][-1]
-    compare = tuner._compare
+    compare = tuner._check_equal_outputs
 
     def fail(outputs: Sequence[Any], choices: Sequence[Any], config: Config) -> None:
         if choices is wanted[1][2]:
             raise Error(f"no luck with {wrong}")
         compare(outputs, choices, config)
 
-    monkeypatch.setattr(tuner, "_compare", fail)
+    monkeypatch.setattr(tuner, "_check_equal_outputs", fail)
     context = open_device(device, profile=True)
-    for number, trying in enumerate(tuner.built(wanted, context)):
+    for number, trying in enumerate(tuner.build_trials(wanted, context)):
         if number == 1:
             with pytest.raises(Error, match="no luck"):
                 trying.result()
@@ -161,7 +162,7 @@ def test_work_that_ended_too_early_is_repeated_and_longer(
     """early: how often the work is over before the host has enqueued the last launch."""
     monkeypatch.setattr(measuring, "STEPS_OF_LAUNCH", 1)
     context = open_device(device, profile=True)
-    work, over, steps = measuring.Busy(context), [True] * early, context.buffer(numpy.ones(1, numpy.int32))
+    work, over, steps = measuring.BusyWork(context), [True] * early, context.buffer(numpy.ones(1, numpy.int32))
     launch = context.launch(work._program, "keep_busy", [work._number, steps], (1,), (1,))
     monkeypatch.setattr(context, "is_over", lambda events: bool(over) and over.pop())
     assert len(context.durations(work.before([launch, launch]))) == 2
@@ -175,7 +176,7 @@ def test_work_that_ended_too_early_is_repeated_and_longer(
 def test_a_busy_device_takes_steps_for_each_launch(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "STEPS_OF_LAUNCH", 1)
     context = open_device(device)
-    work, found = measuring.Busy(context), []
+    work, found = measuring.BusyWork(context), []
     for launches in (1, 3):
         work.enqueue(launches)
         found += list(context.read(work._number, (1,), numpy.float32))
@@ -190,26 +191,28 @@ def test_pairs_of_convolutions_are_tuned_too(device: DeviceInfo, tmp_path: Path)
     made = prepare(build_graph({"y": pair.apply("exp")}, [x]), Config(), large)
     (problem,) = (problem for problem in tuner.problems_of(made) if isinstance(problem, separable.Problem))
     assert [node.output.name for node in tuner.problems_of(made)[problem]] == list(made.plan().launches[1].values)
-    database = Database(tmp_path / "t", new=True)
+    database = TuningDatabase(tmp_path / "t", new=True)
     found = tuner.tune(made, open_device(device, profile=True), database, 600.0, 2, lambda done, total, what: None)
     assert len(found[problem]) == 2
-    database.record(device.key, key(problem, Config(), large), [Measured(found[problem][-1].specialisation, 1e-12)])
-    (launch,) = replace(made, chooser=Tuned(database, device.key)).plan().compute_launches
+    database.record(
+        device.key, measurement_key(problem, Config(), large), [Measurement(found[problem][-1].specialisation, 1e-12)]
+    )
+    (launch,) = replace(made, chooser=TunedChooser(database, device.key)).plan().compute_launches
     assert launch.choice is not None and launch.choice.template == "separable" and launch.choice.seconds == 1e-12
     assert launch.choice.specialisation == found[problem][-1].specialisation
 
 
 def test_the_budget(device: DeviceInfo, tmp_path: Path) -> None:
-    assert tune(device, Database(tmp_path / "t", new=True), budget=0.0) == {}
+    assert tune(device, TuningDatabase(tmp_path / "t", new=True), budget=0.0) == {}
 
 
 def test_load_takes_what_was_measured(device: DeviceInfo, tmp_path: Path) -> None:
     """Also where the slowest is recorded as the fastest: the choice is the file's, the result the same."""
-    database = Database(tmp_path / "t", new=True)
+    database = TuningDatabase(tmp_path / "t", new=True)
     tune(device, database)
     expected = evaluate_graph(network(), {"x": X})["y"]
     for problem in tuner.problems_of(prepared(device)):
-        name = key(problem, Config(), target_of(device))
+        name = measurement_key(problem, Config(), target_of(device))
         slowest = database.find(device.key, name)[-1]
         database.record(device.key, name, [type(slowest)(slowest.specialisation, 1e-12)])
     model = imgconv.load(network(), device, tuning=database.path)
@@ -223,7 +226,7 @@ def test_load_takes_what_was_measured(device: DeviceInfo, tmp_path: Path) -> Non
 def test_a_wrong_kernel_is_found(device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuner, "relative_error", lambda got, expected: 1.0)
     with pytest.raises(Error, match="two specialisations give different results: block "):
-        tune(device, Database(tmp_path / "t", new=True))
+        tune(device, TuningDatabase(tmp_path / "t", new=True))
 
 
 def test_the_command(

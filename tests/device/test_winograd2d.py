@@ -16,7 +16,7 @@ from running import Wanted, run_tensors, session_of, target
 
 from imgconv.checking.proving import Running, check_launches
 from imgconv.cl.context import Context
-from imgconv.compiling.compiler import Prepared, prepare
+from imgconv.compiling.compiler import PreparedGraph, prepare
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Float16, Precision
 from imgconv.kernels.conv import problem as conv, template as conv_template

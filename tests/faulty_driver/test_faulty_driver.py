@@ -154,9 +154,9 @@ def test_an_adreno_is_planned_for_as_a_phone(tmp_path: Path) -> None:
 
 
 HINTED = MODEL + '''
-from imgconv.cl.device import open_device, select
+from imgconv.cl.device import open_device, select_device
 from imgconv.cl.opencl_library import new_context
-context = open_device(select())
+context = open_device(select_device())
 print(json.dumps(new_context(context.handle.devices[0], [(0x40C2, 0x40C3)]) != 0))
 '''
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from imgconv.compiling.choose import least_cost
+from imgconv.compiling.choose import cheapest_choice
 from imgconv.kernels.layout import ImageLimits
 from imgconv.kernels.matmul.template import TEMPLATE, Problem, Specialisation
 from imgconv.kernels.target import Target
@@ -19,7 +19,7 @@ PHONE = Target(ImageLimits(16384, 16384, 2048), "gpu", 2)
     (Problem(1, 16, 256, 16), {(1, 1, 32), (4, 1, 16), (1, 1, 16)}),
 ])
 def test_choice_on_a_phone(problem: Problem, good: set[tuple[int, int, int]]) -> None:
-    choice = least_cost(TEMPLATE, problem, PHONE)
+    choice = cheapest_choice(TEMPLATE, problem, PHONE)
     assert choice is not None
     chosen = choice.specialisation
     assert (chosen.block_rows, chosen.block_quads, chosen.parts) in good

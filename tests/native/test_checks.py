@@ -37,7 +37,7 @@ from imgconv.loading.compiled import prepare_for
 from imgconv.loading.description import read_description
 from imgconv.loading.target import target_of
 from imgconv.onnx_import import import_onnx
-from imgconv.stored.compiled_file import PlanFor, SavedModel, save_model
+from imgconv.stored.compiled_file import DevicePlan, SavedModel, save_model
 
 ADRENO = faulty_driver.ROOT / "imgconv" / "loading" / "devices" / "adreno_640.json"
 # Of SWAPS, those that are in texts of templates only, so that generated kernels replace them.
@@ -94,13 +94,13 @@ def test_nothing_is_reported(family: str, float16: int, device: DeviceInfo, play
     assert not list(play(lines)["lines"])
 
 
-def with_alternatives(case: OperatorCase) -> Iterator[tuple[Graph, PlanFor]]:
+def with_alternatives(case: OperatorCase) -> Iterator[tuple[Graph, DevicePlan]]:
     """A case's graph and its plans for an Adreno, in each of which other specialisations take the launches' place."""
     model, _ = model_of(case)
     info = read_description(ADRENO)
     try:
         prepared = prepare_for(info, import_onnx(model, {}, {}), Config())
-        made = with_checks(PlanFor(prepared.plan(), info.key, prepared.target), prepared.graph, Config(), {})
+        made = with_checks(DevicePlan(prepared.plan(), info.key, prepared.target), prepared.graph, Config(), {})
     except Error:
         return
     for turn in range(ALTERNATIVES):
@@ -137,7 +137,9 @@ def test_a_file_without_checks(device: DeviceInfo, play: Play, models: dict[str,
     """A file of an older version gives the same bits, and no launch of it is covered."""
     model = imgconv.load(models["convolutions"].model, device=device)
     model.save(tmp_path / "new")
-    save_model(tmp_path / "old", model._last.graph, model.config, [PlanFor(model.plan, device.key, target_of(device))])
+    save_model(
+        tmp_path / "old", model._last.graph, model.config, [DevicePlan(model.plan, device.key, target_of(device))]
+    )
     lines = f"""
         for name in ("new", "old"):
             model = Player({str(tmp_path)!r} + "/" + name, "{device.index}")
@@ -345,7 +347,7 @@ def test_the_command(models: dict[str, Case], built: Path, library: dict[str, st
 def test_files_grow_by_a_tenth_at_most(path: str, tmp_path: Path) -> None:
     """By right values, plain forms and other specialisations."""
     prepared = prepare_for(read_description("generic"), import_onnx(real_model(path).model, {}, {}), Config())
-    plain = PlanFor(prepared.plan(), "generic", prepared.target)
+    plain = DevicePlan(prepared.plan(), "generic", prepared.target)
     for name, made in {"plain": plain, "checked": with_checks(plain, prepared.graph, Config(), {})}.items():
         save_model(tmp_path / name, prepared.graph, Config(), [made])
     before, after = ((tmp_path / name).stat().st_size for name in ("plain", "checked"))

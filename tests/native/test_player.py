@@ -151,9 +151,9 @@ def test_native_functions_are_those_of_the_device_on_which_they_were_measured(
     model = imgconv.load(build_graph({"y": Tensor.input("x", (1, 4, 5, 5)).sigmoid()}), device=device)
     measured, plain = (replace(target_of(device), native_functions=native) for native in (True, False))
     plans = {
-        "own": [PlanFor(model.plan, device.key, measured)],
-        "other": [PlanFor(model.plan, "another device", measured)],
-        "both": [PlanFor(model.plan, "another device", measured), PlanFor(model.plan, "another device", plain)],
+        "own": [DevicePlan(model.plan, device.key, measured)],
+        "other": [DevicePlan(model.plan, "another device", measured)],
+        "both": [DevicePlan(model.plan, "another device", measured), DevicePlan(model.plan, "another device", plain)],
     }
     for name, made in plans.items():
         save_model(tmp_path / name, model._last.graph, model.config, made)

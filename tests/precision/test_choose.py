@@ -15,7 +15,7 @@ from support import run_oracle
 import imgconv
 from imgconv.cl.context import Context
 from imgconv.cl.device import DeviceInfo
-from imgconv.compiling.compiler import Prepared
+from imgconv.compiling.compiler import PreparedGraph
 from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
 from imgconv.compiling.textures import SMALL_WEIGHTS
@@ -34,7 +34,7 @@ from imgconv.precision.choose import BOUND, choose_precision, ends_in_softmax
 from imgconv.precision.inputs import synthetic_inputs
 from imgconv.precision.loss import relative_error
 from imgconv.precision.share import UNDECIDED
-from imgconv.runtime.programs import Programs
+from imgconv.runtime.programs import PlanPrograms
 from imgconv.runtime.session import Session
 from imgconv.stored.precision_file import choice_key, read_choice, write_choice
 from imgconv.tensor import Tensor, build_graph, concatenate
@@ -47,8 +47,8 @@ def graph_of(model: onnx.ModelProto) -> Graph:
     return run_passes(import_onnx(model))
 
 
-def prepared_of(model: onnx.ModelProto, device: DeviceInfo) -> Prepared:
-    return Prepared(graph_of(model), Config(float16=1), target_of(device))
+def prepared_of(model: onnx.ModelProto, device: DeviceInfo) -> PreparedGraph:
+    return PreparedGraph(graph_of(model), Config(float16=1), target_of(device))
 
 
 def constant(*shape: int) -> Tensor:
@@ -158,7 +158,7 @@ def test_outputs_that_are_lost_keep_all_float(device: DeviceInfo, context: Conte
     small = (1e-5 / (1.0 + x.relu())).conv2d(Tensor.constant(numpy.eye(8, dtype=numpy.float32)[:, :, None, None]))
     # An output, so that no plan computes it and what follows in one launch.
     graph = run_passes(build_graph({"small": small, "y": small.conv2d(constant(8, 8, 1, 1)) * 1e5}))
-    choice = choose_precision(Prepared(graph, Config(float16=1), target_of(device)), context)
+    choice = choose_precision(PreparedGraph(graph, Config(float16=1), target_of(device)), context)
     assert set(stored(choice.session.plan).values()) == {"float32"}
     assert {*choice.precision.reasons.values()} == {choose.LOST}
 
@@ -220,17 +220,17 @@ def test_few_kernels_of_others_are_not_taken(context: Context, offered: int) -> 
     plans = [lower(run_passes(graph), Config(), target_of(context.info)) for graph in graphs]
     texts = [{launch.source.text for launch in plan.launches} for plan in plans]
     assert len(texts[0] & texts[1]) == offered and len(texts[0]) == len(parts)
-    lender = Programs(plans[1], context)
+    lender = PlanPrograms(plans[1], context)
     with lender.building():
         pass
-    assert len(Programs(plans[0], context, [lender]).kernels) == (0 if offered == 1 else offered)
+    assert len(PlanPrograms(plans[0], context, [lender]).kernels) == (0 if offered == 1 else offered)
 
 
 def test_the_session_has_its_own_weights_again(device: DeviceInfo, context: Context) -> None:
     """It shares them with the session in which they were rounded."""
     n = int(SMALL_WEIGHTS**0.5) + 2
     graph = run_passes(build_graph({"y": Tensor.input("x", (1, n, 4, 4)).conv2d(constant(n, n, 1, 1))}))
-    choice = choose_precision(Prepared(graph, Config(float16=1), target_of(device)), context, bound=1e-9)
+    choice = choose_precision(PreparedGraph(graph, Config(float16=1), target_of(device)), context, bound=1e-9)
     x = {"x": RANDOM.uniform(0, 1, (1, n, 4, 4)).astype(numpy.float32)}
     assert set(stored(choice.session.plan).values()) == {"float32"}
     # float32 sums of n products; rounding the weights costs ten times as much.

@@ -13,8 +13,8 @@ import pytest
 from planted import overflow_model
 from support import make_model
 
-from imgconv.compiling.choose import ChoiceRequest, CostModel
-from imgconv.compiling.compiler import Prepared
+from imgconv.compiling.choose import ChoiceRequest, CostModelChooser
+from imgconv.compiling.compiler import PreparedGraph
 from imgconv.config import Config
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import Alignment, ImageLimits
@@ -23,13 +23,13 @@ from imgconv.kernels.target import Target
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from imgconv.precision.integer_sums import integer_sums
-from imgconv.stored.compiled_file import PlanFor, save_model
+from imgconv.stored.compiled_file import DevicePlan, save_model
 
 node = onnx.helper.make_node
 PHONE = Target(ImageLimits(4096, 4096, 8), "gpu", 2, dot_product="khr")
 
 
-class Integers(CostModel):
+class Integers(CostModelChooser):
     """Sums of integers wherever they are possible."""
 
     def choose_specialisation(self, request: ChoiceRequest) -> Choice | None:
@@ -67,7 +67,7 @@ def network() -> Graph:
 def test_each_launch_says_why(target: Target, dense: str) -> None:
     graph = network()
     floats = "the input is stored as floats" if target.linear else "the weights are floats"
-    plan = Prepared(graph, Config(), target, Integers()).plan()
+    plan = PreparedGraph(graph, Config(), target, Integers()).plan()
     assert list(integer_sums(plan, graph, target).values()) == [
         dense, "fp32: depthwise: no products of several channels are summed", f"fp32: {floats}",
         "fp32: matmul.cl has no integer variant",
@@ -76,7 +76,7 @@ def test_each_launch_says_why(target: Target, dense: str) -> None:
 
 def test_a_float_network_has_no_column() -> None:
     graph = run_passes(import_onnx(overflow_model()))
-    assert integer_sums(Prepared(graph, Config(), PHONE).plan(), graph, PHONE) == {}
+    assert integer_sums(PreparedGraph(graph, Config(), PHONE).plan(), graph, PHONE) == {}
 
 
 def test_inspect_shows_it_of_a_file(
@@ -84,8 +84,8 @@ def test_inspect_shows_it_of_a_file(
 ) -> None:
     imgconv = in_folder(tmp_path, capsys, monkeypatch)
     graph = network()
-    chosen = Prepared(graph, Config(), PHONE, Integers())
-    save_model(tmp_path / "m.imgconv", graph, Config(), [PlanFor(chosen.plan(), "a | phone | here", PHONE)])
+    chosen = PreparedGraph(graph, Config(), PHONE, Integers())
+    save_model(tmp_path / "m.imgconv", graph, Config(), [DevicePlan(chosen.plan(), "a | phone | here", PHONE)])
     status, out, err = imgconv("inspect", "m.imgconv", "--json")
     assert status == 0, err
     launches = json.loads(out)["plans"][0]["launches"]

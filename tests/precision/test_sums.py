@@ -15,7 +15,7 @@ from support import make_model, run_oracle
 import imgconv
 from imgconv.cl.context import Context
 from imgconv.cl.device import DeviceInfo
-from imgconv.compiling.compiler import Prepared
+from imgconv.compiling.compiler import PreparedGraph
 from imgconv.compiling.lower import lower
 from imgconv.config import Config, Precision, Sums
 from imgconv.errors import DeviceError
@@ -50,7 +50,7 @@ def test_a_device_without_half_arithmetic_is_refused(device: DeviceInfo) -> None
 def test_half_arithmetic_is_left_where_it_costs(context: Context, device: DeviceInfo) -> None:
     """float16=2 keeps the bound though products cancel, also in a load that does not search."""
     model, x = cancelling_model(), picture()
-    prepared = Prepared(graph_of(model), Config(float16=2), target_of(device))
+    prepared = PreparedGraph(graph_of(model), Config(float16=2), target_of(device))
     for runs in (None, 0):
         told: list[tuple[int, str]] = []
         choice = choose_precision(
@@ -85,7 +85,7 @@ def test_sums_keep_the_bound_on_other_pictures(
     """On pictures that were not measured, also larger ones. The plan sums as the choice says."""
     model = make()
     graph = graph_of(model)
-    choice = choose_precision(Prepared(graph, Config(float16=2), target_of(device)), context)
+    choice = choose_precision(PreparedGraph(graph, Config(float16=2), target_of(device)), context)
     assert choice.error <= BOUND
     plan = lower(graph, Config(float16=2, precision=choice.precision), target_of(device))
     sums = {name: launch.sums for launch in plan.launches if launch.sums for name in launch.values}
@@ -177,7 +177,7 @@ def test_no_sum_is_in_half_before_a_softmax(device: DeviceInfo, context: Context
     w = Tensor.constant(numpy.random.default_rng(3).uniform(-0.3, 0.3, (8, 8, 1, 1)).astype(numpy.float32))
     x = Tensor.input("x", (1, 8, 9, 9)).conv2d(w).named("first")
     y = x.conv2d(w).named("last").softmax(1) if ends_so else x.softmax(1).conv2d(w)
-    prepared = Prepared(run_passes(build_graph({"y": y})), Config(float16=2), target_of(device))
+    prepared = PreparedGraph(run_passes(build_graph({"y": y})), Config(float16=2), target_of(device))
     chosen = choose_precision(prepared, context, bound=1.0).precision
     assert chosen.runs == ({"first", "last"} if ends_so else set()) and not chosen.arithmetic
 
@@ -190,7 +190,7 @@ def test_sums_are_judged_on_inputs_that_were_not_measured(device: DeviceInfo, co
     weights[0, 0], weights[1, :16], weights[1, 16:] = 10, 1, -1
     graph = run_passes(build_graph({"y": x.conv2d(Tensor.constant(weights))}))
     given = (level + RANDOM.uniform(0, 1, x.shape)).astype(numpy.float32)
-    prepared = Prepared(graph, Config(float16=2), target_of(device))
+    prepared = PreparedGraph(graph, Config(float16=2), target_of(device))
     chosen = choose_precision(prepared, context, None, [{"x": given}]).precision
     larger = {"x": MARGIN * given}
     errors = [

@@ -27,7 +27,7 @@ from imgconv.graph.nodes import Graph, HostPartition, Value
 from imgconv.graph.onnx_nodes import Attribute, HostGraph, HostNode
 from imgconv.kernels.layout import Alignment, Texture
 from imgconv.stored import tables
-from imgconv.stored.compiled_file import PlanFor, SavedModel, save_model
+from imgconv.stored.compiled_file import DevicePlan, SavedModel, save_model
 from imgconv.tensor import Tensor, build_graph, order, recurrence
 
 CONFIG = Config(2, True, 256, "a device", Precision(frozenset({"a", "b"}), frozenset({"c"}), frozenset({"d"})))
@@ -39,7 +39,7 @@ CASES = [
 
 def saved(path: Path, case: Case) -> tuple[Graph, Plan]:
     graph, plan = graph_of(case.network, case.full), plan_of(case)
-    save_model(path, graph, CONFIG, [PlanFor(plan, "the device", DEVICES[case.device], (b"first", b"second"))])
+    save_model(path, graph, CONFIG, [DevicePlan(plan, "the device", DEVICES[case.device], (b"first", b"second"))])
     return graph, plan
 
 
@@ -54,7 +54,7 @@ def same(found: Any, expected: Any) -> bool:
 
 def test_a_description_is_kept(tmp_path: Path) -> None:
     graph, plan = saved(tmp_path / "without", CASES[0])
-    save_model(tmp_path / "with", graph, CONFIG, [PlanFor(plan, "d", DEVICES["cpu"])], '{"task": "pose"}')
+    save_model(tmp_path / "with", graph, CONFIG, [DevicePlan(plan, "d", DEVICES["cpu"])], '{"task": "pose"}')
     assert SavedModel.open(tmp_path / "without").description == ""
     assert SavedModel.open(tmp_path / "with").description == '{"task": "pose"}'
 
@@ -170,7 +170,7 @@ def test_the_plan_that_fits(tmp_path: Path) -> None:
 def test_a_plan_with_native_functions_is_for_the_device_on_which_they_were_measured(tmp_path: Path) -> None:
     graph, target, config = graph_of("conv_gru", False), DEVICES["small gpu"], Config(float16=1)
     made = {native: lower(graph, config, replace(target, native_functions=native)) for native in (True, False)}
-    plans = [PlanFor(plan, "own", replace(target, native_functions=native)) for native, plan in made.items()]
+    plans = [DevicePlan(plan, "own", replace(target, native_functions=native)) for native, plan in made.items()]
     save_model(tmp_path / "both", graph, config, plans)
     save_model(tmp_path / "one", graph, config, plans[:1])
     both, one = SavedModel.open(tmp_path / "both"), SavedModel.open(tmp_path / "one")
@@ -185,7 +185,7 @@ def test_a_plan_with_native_functions_is_for_the_device_on_which_they_were_measu
 def test_a_plan_that_sums_integers_is_for_the_device_on_which_their_instruction_was_tried(tmp_path: Path) -> None:
     graph, target = graph_of("conv_gru", False), DEVICES["small gpu"]
     tried = replace(target, dot_product="qcom")
-    plans = [PlanFor(lower(graph, CONFIG, each), "own", each) for each in (tried, target)]
+    plans = [DevicePlan(lower(graph, CONFIG, each), "own", each) for each in (tried, target)]
     save_model(tmp_path / "both", graph, CONFIG, plans)
     save_model(tmp_path / "one", graph, CONFIG, plans[:1])
     both, one = SavedModel.open(tmp_path / "both"), SavedModel.open(tmp_path / "one")
@@ -196,7 +196,7 @@ def test_a_plan_that_sums_integers_is_for_the_device_on_which_their_instruction_
 
 def test_plans_for_several_devices(tmp_path: Path) -> None:
     graph, made = graph_of("conv_gru", False), {name: plan_of(Case("conv_gru", name, 0)) for name in DEVICES}
-    plans = [PlanFor(plan, name, DEVICES[name]) for name, plan in made.items()]
+    plans = [DevicePlan(plan, name, DEVICES[name]) for name, plan in made.items()]
     save_model(tmp_path / "m", graph, CONFIG, plans)
     model = SavedModel.open(tmp_path / "m")
     for name, target in DEVICES.items():
@@ -211,7 +211,7 @@ def test_plans_share_their_weights(tmp_path: Path) -> None:
     counts = []
     for plans in ((plan,), (plan, again)):
         save_model(tmp_path / "m", graph, CONFIG, [
-            PlanFor(each, f"device {number}", DEVICES["large gpu"]) for number, each in enumerate(plans)
+            DevicePlan(each, f"device {number}", DEVICES["large gpu"]) for number, each in enumerate(plans)
         ])
         counts.append(len(SavedModel.open(tmp_path / "m").table.blobs))
     assert counts[0] == counts[1]

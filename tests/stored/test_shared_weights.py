@@ -17,7 +17,7 @@ from imgconv.compiling.plan import Launch
 from imgconv.config import Config
 from imgconv.errors import ModelError
 from imgconv.stored.blobs import ZERO, BlobWriter, read_array
-from imgconv.stored.compiled_file import PlanFor, SavedModel, save_model
+from imgconv.stored.compiled_file import DevicePlan, SavedModel, save_model
 from imgconv.stored.shared_weights import view_of
 from imgconv.tensor import Tensor, build_graph
 
@@ -46,7 +46,7 @@ def test_weights_are_stored_once(name: str, target: str, float16: int, tmp_path:
     inputs = [WIDE if name == "taps" else X]
     prepared = prepare(build_graph({"y": NETWORKS[name]()}, inputs), Config(float16), DEVICES[target])
     graph, plan = prepared.graph, prepared.plan()
-    save_model(tmp_path / "m", graph, Config(float16), [PlanFor(plan, "d", DEVICES[target])])
+    save_model(tmp_path / "m", graph, Config(float16), [DevicePlan(plan, "d", DEVICES[target])])
     saved = SavedModel.open(tmp_path / "m")
     (read,) = saved.read_plans()
     for storage, content in plan.content.items():
@@ -69,7 +69,7 @@ def test_a_constant_that_a_plan_keeps_in_float_stays_exact(tmp_path: Path) -> No
     prepared = prepare(build_graph({"y": NETWORKS["whole quads"]()}, [X]), Config(), DEVICES["small gpu"])
     graph, plan = prepared.graph, prepared.plan()
     half = prepare(graph, Config(1), DEVICES["small gpu"]).plan()
-    plans = [PlanFor(each, "d", DEVICES["small gpu"]) for each in (half, plan)]
+    plans = [DevicePlan(each, "d", DEVICES["small gpu"]) for each in (half, plan)]
     save_model(tmp_path / "m", graph, Config(), plans)
     saved = SavedModel.open(tmp_path / "m")
     for read, each in zip(saved.read_plans(), plans, strict=True):
@@ -151,7 +151,7 @@ def test_plain_forms_of_halves_are_halves(tmp_path: Path) -> None:
     x, weights = Tensor.input("x", (1, 12, 9, 10), "float16"), const(64, 12, 3, 3).numpy().astype(numpy.float16)
     prepared = prepare(build_graph({"y": x.conv2d(Tensor.constant(weights))}, [x]), Config(1), DEVICES["small gpu"])
     graph, plan = prepared.graph, prepared.plan()
-    made = with_checks(PlanFor(plan, "d", DEVICES["small gpu"]), graph, Config(1), {})
+    made = with_checks(DevicePlan(plan, "d", DEVICES["small gpu"]), graph, Config(1), {})
     save_model(tmp_path / "m", graph, Config(1), [made])
     saved = SavedModel.open(tmp_path / "m")
     spares = [each.content for each in saved.table.plans[0].spare_storages if each.content is not None]

@@ -21,7 +21,7 @@ from graphs import const, target
 import imgconv
 from imgconv.cl.device import DeviceInfo
 from imgconv.compiling.choose import ChoiceRequest
-from imgconv.compiling.compiler import Prepared
+from imgconv.compiling.compiler import PreparedGraph
 from imgconv.config import Config
 from imgconv.errors import ConfigError, ModelError
 from imgconv.kernels.conv import candidates as conv_candidates, problem as conv
@@ -33,7 +33,9 @@ from imgconv.onnx_import import import_onnx
 from imgconv.loading.compiled import prepare_for
 from imgconv.loading.tuner import ranked
 from imgconv.stored import tuning
-from imgconv.stored.tuning import Database, Measured, Tuned, default_path, key, open_beside
+from imgconv.stored.tuning import (
+    Measurement, TunedChooser, TuningDatabase, default_path, measurement_key, open_tuning_database
+)
 from imgconv.stored.tuning import _text as stored_text
 from imgconv.tensor import Tensor, build_graph
 
@@ -43,63 +45,63 @@ PRODUCT = matmul.Problem(1, 3, 64, 40)
 SLOW, FAST = conv_candidates.candidates(PROBLEM, "gpu")[:2]
 HERE = "Vendor | GPU | OpenCL C 1.2 | driver 1"
 GPU = target()
-NAME = key(PROBLEM, Config(), GPU)
+NAME = measurement_key(PROBLEM, Config(), GPU)
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Database:
-    return Database(tmp_path / "m.tuning", new=True)
+def database(tmp_path: Path) -> TuningDatabase:
+    return TuningDatabase(tmp_path / "m.tuning", new=True)
 
 
-def choice(database: Database, problem: Any, device: str = HERE, config: Config = Config()) -> Choice:
+def choice(database: TuningDatabase, problem: Any, device: str = HERE, config: Config = Config()) -> Choice:
     """What is chosen for a GPU of eight compute units."""
     template = template_of(problem)
     request = ChoiceRequest(template, problem, target(compute_units=8), config, "y")
-    made = Tuned(database, device).choose_specialisation(request)
+    made = TunedChooser(database, device).choose_specialisation(request)
     assert made is not None
     return made
 
 
-def chosen(database: Database, device: str = HERE, config: Config = Config()) -> conv.Specialisation:
+def chosen(database: TuningDatabase, device: str = HERE, config: Config = Config()) -> conv.Specialisation:
     made = choice(database, PROBLEM, device, config).specialisation
     assert isinstance(made, conv.Specialisation)
     return made
 
 
-def test_the_fastest_is_chosen(database: Database) -> None:
+def test_the_fastest_is_chosen(database: TuningDatabase) -> None:
     default = chosen(database)
     assert default == conv_candidates.default_specialisation(PROBLEM, "gpu", 8)
     other = next(c for c in conv_candidates.candidates(PROBLEM, "gpu") if c != default)
-    database.record(HERE, NAME, [Measured(default, 2e-3), Measured(other, 1e-3)])
+    database.record(HERE, NAME, [Measurement(default, 2e-3), Measurement(other, 1e-3)])
     assert chosen(database) == other
-    assert database.find(HERE, NAME) == [Measured(other, 1e-3), Measured(default, 2e-3)]
+    assert database.find(HERE, NAME) == [Measurement(other, 1e-3), Measurement(default, 2e-3)]
     assert choice(database, PROBLEM).seconds == 1e-3 and choice(database, replace(PROBLEM, batch=2)).seconds is None
-    database.record(HERE, NAME, [Measured(default, 0.5e-3), Measured(other, 9.0)])
+    database.record(HERE, NAME, [Measurement(default, 0.5e-3), Measurement(other, 9.0)])
     assert chosen(database) == default, "the shorter of two measurements stays"
 
 
-def test_products_too(database: Database) -> None:
+def test_products_too(database: TuningDatabase) -> None:
     fast = matmul.candidates(PRODUCT, "gpu")[-1]
-    database.record(HERE, key(PRODUCT, Config(), GPU), [Measured(fast, 1e-3)])
+    database.record(HERE, measurement_key(PRODUCT, Config(), GPU), [Measurement(fast, 1e-3)])
     assert choice(database, PRODUCT).specialisation == fast
 
 
 @pytest.mark.parametrize("other", ["Vendor | GPU | OpenCL C 1.2 | driver 2", "Vendor | GPU | OpenCL C 3.0 | driver 1"])
-def test_another_device_or_driver_is_not_consulted(database: Database, other: str) -> None:
+def test_another_device_or_driver_is_not_consulted(database: TuningDatabase, other: str) -> None:
     default = chosen(database)
-    database.record(HERE, NAME, [Measured(SLOW if SLOW != default else FAST, 1e-9)])
+    database.record(HERE, NAME, [Measurement(SLOW if SLOW != default else FAST, 1e-9)])
     assert chosen(database, other) == default
     assert chosen(database, HERE, Config(float16=1)) == default, "half textures are another matter"
 
 
-def test_what_the_kernels_no_longer_take_is_not_chosen(database: Database) -> None:
-    database.record(HERE, NAME, [Measured(replace(SLOW, half_quads=4), 1e-9)])
+def test_what_the_kernels_no_longer_take_is_not_chosen(database: TuningDatabase) -> None:
+    database.record(HERE, NAME, [Measurement(replace(SLOW, half_quads=4), 1e-9)])
     assert chosen(database) == conv_candidates.default_specialisation(PROBLEM, "gpu", 8)
     assert choice(database, PROBLEM).seconds is None, "and not said to be"
     with sqlite3.connect(database.path) as connection:
         connection.execute("""UPDATE measured SET specialisation = '{"kernel": "convolution", "unheard_of": 1}'""")
-    database.record(HERE, NAME, [Measured(FAST, 2e-9)])
-    assert chosen(database) == FAST and database.find(HERE, NAME) == [Measured(FAST, 2e-9)], "nor in the way"
+    database.record(HERE, NAME, [Measurement(FAST, 2e-9)])
+    assert chosen(database) == FAST and database.find(HERE, NAME) == [Measurement(FAST, 2e-9)], "nor in the way"
 
 
 # Rows as imgconv 0.1.0 first wrote them: device, problem, specialisation, seconds.
@@ -121,7 +123,7 @@ OLD_ROWS = [
 ]
 
 
-def test_old_files_are_read(database: Database) -> None:
+def test_old_files_are_read(database: TuningDatabase) -> None:
     """A new field of a problem, or another name of a file of ours, must not lose what users measured."""
     with sqlite3.connect(database.path) as connection:
         connection.executemany("INSERT INTO measured VALUES (?, ?, ?, ?)", OLD_ROWS)
@@ -136,23 +138,23 @@ def test_old_files_are_read(database: Database) -> None:
     assert (found.specialisation, found.seconds) == (matmul.Specialisation(3, 1, 16, 8), 2e-5)
 
 
-def test_tiles_of_old_files_are_found(database: Database) -> None:
+def test_tiles_of_old_files_are_found(database: TuningDatabase) -> None:
     tiled = next(c for c in matmul.candidates(replace(PRODUCT, rows=64), "gpu", LARGE_GPU) if c.tile_depth)
-    problem = key(replace(PRODUCT, rows=64), Config(), GPU)
-    database.record(HERE, problem, [Measured(tiled, 1e-5)])
+    problem = measurement_key(replace(PRODUCT, rows=64), Config(), GPU)
+    database.record(HERE, problem, [Measurement(tiled, 1e-5)])
     with sqlite3.connect(database.path) as connection:
         text = "replace(specialisation, 'tile_depth', 'staged')"
         assert connection.execute(f"UPDATE measured SET specialisation = {text}").rowcount == 1
-    assert database.find(HERE, problem) == [Measured(tiled, 1e-5)]
+    assert database.find(HERE, problem) == [Measurement(tiled, 1e-5)]
 
 
-def test_half_products_of_old_files_are_summed_in_runs(database: Database) -> None:
+def test_half_products_of_old_files_are_summed_in_runs(database: TuningDatabase) -> None:
     problem, half = replace(PROBLEM, sums="runs"), Config(float16=2)
     fast = next(c for c in conv_candidates.candidates(problem, "gpu") if c.half_quads)
-    older = key(problem, half, GPU).replace("sums='runs'", "half=True")
-    database.record(HERE, older, [Measured(fast, 1e-9)])
-    assert older != key(problem, half, GPU) and choice(database, problem, config=half).seconds == 1e-9
-    assert database.find(HERE, key(problem, half, GPU)) == [Measured(fast, 1e-9)]
+    older = measurement_key(problem, half, GPU).replace("sums='runs'", "half=True")
+    database.record(HERE, older, [Measurement(fast, 1e-9)])
+    assert older != measurement_key(problem, half, GPU) and choice(database, problem, config=half).seconds == 1e-9
+    assert database.find(HERE, measurement_key(problem, half, GPU)) == [Measurement(fast, 1e-9)]
     assert choice(database, replace(problem, sums="half"), config=half).seconds is None
 
 
@@ -172,12 +174,12 @@ def test_verify_and_precision_judge_the_plan_that_load_runs(
     assert launch.choice is not None
     other = ranked(launch.choice.problem, prepared.target)[-1]
     for config in (Config(), Config(float16=1)):
-        name = key(launch.choice.problem, config, prepared.target)
-        Database(default_path(model), new=True).record(device.key, name, [Measured(other, 1e-12)])
+        name = measurement_key(launch.choice.problem, config, prepared.target)
+        TuningDatabase(default_path(model), new=True).record(device.key, name, [Measurement(other, 1e-12)])
     seen: list[Any] = []
 
     def look(*arguments: Any, **options: Any) -> Any:
-        seen.extend(each for each in arguments if isinstance(each, Prepared))
+        seen.extend(each for each in arguments if isinstance(each, PreparedGraph))
         raise ConfigError("seen")
 
     monkeypatch.setattr(verify, "verify", look)
@@ -191,31 +193,31 @@ def test_verify_and_precision_judge_the_plan_that_load_runs(
     assert len(seen) == 2
 
 
-def test_merging_keeps_the_shorter(database: Database, tmp_path: Path) -> None:
-    other = Database(tmp_path / "other", new=True)
-    database.record(HERE, NAME, [Measured(SLOW, 3e-3), Measured(FAST, 2e-3)])
-    other.record(HERE, NAME, [Measured(SLOW, 1e-3), Measured(FAST, 9e-3)])
-    other.record("elsewhere", NAME, [Measured(SLOW, 1e-3)])
+def test_merging_keeps_the_shorter(database: TuningDatabase, tmp_path: Path) -> None:
+    other = TuningDatabase(tmp_path / "other", new=True)
+    database.record(HERE, NAME, [Measurement(SLOW, 3e-3), Measurement(FAST, 2e-3)])
+    other.record(HERE, NAME, [Measurement(SLOW, 1e-3), Measurement(FAST, 9e-3)])
+    other.record("elsewhere", NAME, [Measurement(SLOW, 1e-3)])
     for _ in range(2):
         database.merge(other.path)
-        assert database.find(HERE, NAME) == [Measured(SLOW, 1e-3), Measured(FAST, 2e-3)]
-        assert database.find("elsewhere", NAME) == [Measured(SLOW, 1e-3)]
+        assert database.find(HERE, NAME) == [Measurement(SLOW, 1e-3), Measurement(FAST, 2e-3)]
+        assert database.find("elsewhere", NAME) == [Measurement(SLOW, 1e-3)]
     with pytest.raises(ConfigError, match="no tuning file .*none"):
         database.merge(tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 
-def test_damaged_and_foreign_files(database: Database, tmp_path: Path) -> None:
+def test_damaged_and_foreign_files(database: TuningDatabase, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("this is no database" * 99)
     with pytest.raises(ConfigError, match="text.* is not a tuning file, is damaged"):
-        Database(tmp_path / "text")
+        TuningDatabase(tmp_path / "text")
     (tmp_path / "table").write_bytes(database.path.read_bytes().replace(b"CREATE TABLE", b"CREATE TAB\x80E"))
     with pytest.raises(ConfigError, match="table.* is damaged"):  # sqlite's own message is not UTF-8
-        Database(tmp_path / "table").best("a device")
+        TuningDatabase(tmp_path / "table").best("a device")
     with sqlite3.connect(database.path) as connection:
         connection.execute("PRAGMA user_version = 99")
     with pytest.raises(ConfigError, match="version 99 where this imgconv reads 1: .*tune again"):
-        Database(database.path)
+        TuningDatabase(database.path)
     with sqlite3.connect(tmp_path / "foreign") as connection:
         connection.execute("CREATE TABLE theirs (x)")
     before = (tmp_path / "foreign").read_bytes()
@@ -223,18 +225,18 @@ def test_damaged_and_foreign_files(database: Database, tmp_path: Path) -> None:
         database.merge(tmp_path / "foreign")
     assert (tmp_path / "foreign").read_bytes() == before
     with pytest.raises(ConfigError, match="there is no tuning file .*none"):
-        Database(tmp_path / "none")
+        TuningDatabase(tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 
-def test_a_file_that_is_there_is_only_read(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_there_is_only_read(database: TuningDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it lies beside a model that is installed where nobody may write, or while another process writes to it."""
-    database.record(HERE, NAME, [Measured(SLOW, 1e-3)])
+    database.record(HERE, NAME, [Measurement(SLOW, 1e-3)])
     before = os.stat(database.path).st_mtime_ns
     monkeypatch.setattr(tuning, "PATIENCE", 0.0)  # it would fail at once if it had to wait for the other one
     with sqlite3.connect(database.path) as connection:
         connection.execute("BEGIN IMMEDIATE")
-        assert Database(database.path).best(HERE) == {NAME: Measured(SLOW, 1e-3)}
+        assert TuningDatabase(database.path).best(HERE) == {NAME: Measurement(SLOW, 1e-3)}
     assert os.stat(database.path).st_mtime_ns == before
 
 
@@ -243,7 +245,7 @@ TEXTS = ["", "[]", "null", "{", "[" * 10_000, "7", '{"kernel": []}', '{"kernel":
 VALUES = [-1, 0, 2**40, 1.5, "1", "1; }", None, [], [1], [1, 2, 3, 4], True, {}, "x" * 100]
 
 
-def test_a_row_that_is_no_candidate_is_not_used(database: Database) -> None:
+def test_a_row_that_is_no_candidate_is_not_used(database: TuningDatabase) -> None:
     """Else passes=-1 is a kernel that writes outside of its texture."""
     usual = chosen(database)
     rows = [*TEXTS, None, 7, b"bytes"]
@@ -263,7 +265,7 @@ def test_a_row_that_is_no_candidate_is_not_used(database: Database) -> None:
 
 
 @pytest.mark.parametrize("seconds", ["fast", -1.0, 0.0, None, b"x"])
-def test_a_time_that_is_none(database: Database, seconds: Any) -> None:
+def test_a_time_that_is_none(database: TuningDatabase, seconds: Any) -> None:
     with sqlite3.connect(database.path) as connection:
         connection.execute("INSERT INTO measured VALUES (?, ?, ?, ?)", (HERE, NAME, stored_text(SLOW), seconds))
     assert database.find(HERE, NAME) == [] and choice(database, PROBLEM).seconds is None
@@ -272,7 +274,7 @@ def test_a_time_that_is_none(database: Database, seconds: Any) -> None:
 def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
     path = tmp_path / "m.tuning"
     code = (
-        "import resource, sys\nfrom imgconv.stored.tuning import Database\n"
+        "import resource, sys\nfrom imgconv.stored.tuning import TuningDatabase\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\nDatabase(sys.argv[1], new=True)"
     )
     done = subprocess.run([sys.executable, "-c", code, path], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -282,7 +284,7 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", ["", ".", "/", ".."])
 def test_a_path_without_a_name_has_no_file_beside_it(model: str) -> None:
-    assert open_beside(model) is None
+    assert open_tuning_database(model) is None
     with pytest.raises(ModelError, match="cannot read the file"):
         imgconv.load(model)
 
@@ -290,28 +292,28 @@ def test_a_path_without_a_name_has_no_file_beside_it(model: str) -> None:
 def test_the_file_beside_a_model(tmp_path: Path) -> None:
     model = tmp_path / "m.onnx"
     assert default_path(model) == tmp_path / "m.tuning"
-    assert open_beside(model) is None and open_beside(object()) is None
-    Database(default_path(model), new=True)
-    assert open_beside(str(model)) is not None
+    assert open_tuning_database(model) is None and open_tuning_database(object()) is None
+    TuningDatabase(default_path(model), new=True)
+    assert open_tuning_database(str(model)) is not None
 
 
 WRITER = """
     import sys
     sys.path[:0] = {path!r}
-    from test_tuning import NAME, SLOW, Measured, Database
+    from test_tuning import NAME, SLOW, Measurement, TuningDatabase
     print("ready", flush=True)
     for number in range({count}):
-        Database({file!r}).record({device!r}, NAME + str(number), [Measured(SLOW, 1e-3)])
+        TuningDatabase({file!r}).record({device!r}, NAME + str(number), [Measurement(SLOW, 1e-3)])
 """
 
 
-def writer(database: Database, device: str, count: int) -> subprocess.Popen[bytes]:
+def writer(database: TuningDatabase, device: str, count: int) -> subprocess.Popen[bytes]:
     path = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "stored"), str(ROOT / "tests" / "device")]
     script = textwrap.dedent(WRITER).format(path=path, file=str(database.path), device=device, count=count)
     return subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=ROOT)
 
 
-def test_two_processes_write_at_once(database: Database) -> None:
+def test_two_processes_write_at_once(database: TuningDatabase) -> None:
     processes = [writer(database, device, 40) for device in ("one", "two")]
     assert [process.wait() for process in processes] == [0, 0]
     for process in processes:
@@ -320,14 +322,14 @@ def test_two_processes_write_at_once(database: Database) -> None:
     assert len(database.best("one")) == len(database.best("two")) == 40
 
 
-def test_a_kill_leaves_the_file_whole(database: Database) -> None:
-    database.record(HERE, NAME, [Measured(SLOW, 1e-3)])
+def test_a_kill_leaves_the_file_whole(database: TuningDatabase) -> None:
+    database.record(HERE, NAME, [Measurement(SLOW, 1e-3)])
     with writer(database, "one", 10_000) as process:
         assert process.stdout is not None
         process.stdout.readline()
         time.sleep(0.1)
         os.kill(process.pid, signal.SIGKILL)
-    assert database.find(HERE, NAME) == [Measured(SLOW, 1e-3)]
+    assert database.find(HERE, NAME) == [Measurement(SLOW, 1e-3)]
     with sqlite3.connect(database.path) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 

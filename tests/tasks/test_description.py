@@ -12,7 +12,7 @@ from PIL import Image
 from imgconv.arrays import Array
 from imgconv.errors import InputError
 from imgconv.tasks import Classes, Depth, Description, Detection, Detections, Label, Picture, PicturePlacement, Pose
-from imgconv.tasks import Segmentation, coco_json, description_beside, draw, find_task, read_description, read_labels
+from imgconv.tasks import Segmentation, coco_json, draw, find_description, find_task, read_description, read_labels
 
 NOWHERE = PicturePlacement((1, 1), (1, 1), (1, 1), (0, 0, 1, 1))
 
@@ -23,12 +23,12 @@ def test_a_description_is_read(tmp_path: Path) -> None:
         '{"task": "detect", "head": "yolox", "labels": "names.txt", "score": 0.4, "preparation": {"resize": "crop", '
         '"crop": 0.875, "scale": "1/255", "mean": [1, 2, 3]}, "anchors": [{"stride": 8, "sizes": [[16, 16]]}]}'
     )
-    text = description_beside(tmp_path / "m.onnx")
+    text = find_description(tmp_path / "m.onnx")
     found = read_description(text)
     assert (found.task, found.head, found.labels, found.score) == ("detect", "yolox", ("cat", "dog"), 0.4)
     wanted = {"resize": "crop", "crop": 0.875, "scale": 1 / 255, "mean": (1.0, 2.0, 3.0)}
     assert found.preparation == wanted and found.anchors == ({"stride": 8, "sizes": [[16, 16]]},)
-    assert description_beside(tmp_path / "other.onnx") == ""
+    assert find_description(tmp_path / "other.onnx") == ""
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_description_is_read(tmp_path: Path) -> None:
 def test_wrong_descriptions_are_named(tmp_path: Path, text: str, named: str) -> None:
     (tmp_path / "m.task.json").write_text(text)
     with pytest.raises(InputError, match=named) as caught:
-        read_description(description_beside(tmp_path / "m.onnx"), "m.task.json")
+        read_description(find_description(tmp_path / "m.onnx"), "m.task.json")
     assert "m.task.json" in str(caught.value)
 
 

@@ -18,7 +18,7 @@ from examples.detect import find
 from imgconv.cl.device import DeviceInfo
 from imgconv.preprocess import Preparation, read_picture, to_array
 from imgconv.tasks import (
-    Classes, Description, Detections, PicturePlacement, Pose, Task, description_beside, find_task, read_description,
+    Classes, Description, Detections, PicturePlacement, Pose, Task, find_description, find_task, read_description,
     read_labels,
 )
 
@@ -152,7 +152,7 @@ def test_tensorflows_detector(device: DeviceInfo) -> None:
     path, picture = FOLDER / "handtrack/handtrack.onnx", read_picture(FOLDER / "ultraface/11.jpg")
     model = imgconv.load(path, device)
     shapes = {name: (value.dtype, value.shape) for name, value in model.outputs.items()}
-    task = find_task(shapes, (320, 320), read_description(description_beside(path)))
+    task = find_task(shapes, (320, 320), read_description(find_description(path)))
     assert task and task.head == "tensorflow"
     how = Preparation(**task.description.preparation)
     pixels = to_array(picture, how, (320, 320)).transpose(0, 2, 3, 1)

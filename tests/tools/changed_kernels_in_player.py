@@ -29,7 +29,7 @@ from imgconv.config import Config
 from imgconv.loading.compiled import prepare_for
 from imgconv.loading.description import read_description
 from imgconv.onnx_import import import_onnx
-from imgconv.stored.compiled_file import PlanFor, save_model
+from imgconv.stored.compiled_file import DevicePlan, save_model
 from tests.tools.changed_kernels import (
     FAULTS, ROOT, ROUNDING, TOLERANCE, TRIES, Change, Tried, arguments, changes, drawn, off, report,
 )
@@ -57,7 +57,7 @@ class Model:
         info = read_description(ADRENO)
         prepared = prepare_for(info, import_onnx(path, {}, {}), Config())
         self.graph, self.config = prepared.graph, prepared.config
-        plan = PlanFor(prepared.plan(), info.key, prepared.target)
+        plan = DevicePlan(prepared.plan(), info.key, prepared.target)
         self.made = with_checks(plan, self.graph, self.config, {})
         self.inputs = {value.name: drawn(value) for value in self.made.plan.inputs}
         for number, array in enumerate(self.inputs.values()):

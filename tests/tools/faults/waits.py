@@ -27,7 +27,7 @@ FAULTS = (
     ),
     Fault(
         "cl/watchdog.py", "the arrays of a run that hangs are freed",
-        "        keep(self.in_use)\n",
+        "        never_release(self.in_use)\n",
         "",
         (f"{HANG} -k arrays",),
     ),
@@ -39,8 +39,8 @@ FAULTS = (
     ),
     Fault(
         "cl/context.py", "a device that was abandoned is opened again",
-        "        forget(self.info)\n        keep(self._copies)\n",
-        "        keep(self._copies)\n",
+        "        forget_context(self.info)\n        never_release(self._copies)\n",
+        "        never_release(self._copies)\n",
         (f"{HANG} -k given_up",),
     ),
     Fault(

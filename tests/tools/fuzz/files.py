@@ -19,16 +19,16 @@ from fuzz.case import EXTREMES, FLOATS, TEXTS, Draw, Wrong, damaged
 from graphs import const
 from snapshots import DEVICES
 
-from imgconv.compiling.compiler import Prepared, prepare
+from imgconv.compiling.compiler import PreparedGraph, prepare
 from imgconv.config import Config
 from imgconv.errors import ConfigError, Error
 from imgconv.files.container import write_container
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.templates import template_of
 from imgconv.limits import Limits, spending
-from imgconv.stored.compiled_file import PlanFor, SavedModel, Sized, model_values, schema
+from imgconv.stored.compiled_file import DevicePlan, SavedModel, SizedModel, model_values, schema
 from imgconv.stored.precision_file import read_precision_file
-from imgconv.stored.tuning import Database, Measured, Tuned, key
+from imgconv.stored.tuning import Measurement, TunedChooser, TuningDatabase, measurement_key
 from imgconv.tensor import Tensor, build_graph, concatenate
 
 BOUND = Limits(bytes=2**30, seconds=20)
@@ -51,8 +51,8 @@ def network() -> Graph:
 def packed(devices: tuple[str, ...] = tuple(DEVICES)) -> tuple[dict[str, Any], tuple[bytes, ...]]:
     """The values and the blobs of a compiled file with plans for some kinds of devices."""
     prepared = {name: prepare(network(), Config(), DEVICES[name]) for name in devices}
-    plans = [PlanFor(each.plan(), name, each.target, (b"program",)) for name, each in prepared.items()]
-    values, blobs = model_values([Sized(prepared[devices[0]].graph, Config(), plans)])
+    plans = [DevicePlan(each.plan(), name, each.target, (b"program",)) for name, each in prepared.items()]
+    values, blobs = model_values([SizedModel(prepared[devices[0]].graph, Config(), plans)])
     return values, tuple(map(bytes, blobs))
 
 
@@ -74,11 +74,11 @@ def whole_tuning_file() -> bytes:
     """Rows of all problems of that network."""
     target = DEVICES["large gpu"]
     with tempfile.TemporaryDirectory() as folder:
-        database = Database(Path(folder) / "file", new=True)
+        database = TuningDatabase(Path(folder) / "file", new=True)
         for launch in prepare(tuned_network(), Config(), target).plan().launches:
             if launch.choice is not None:
-                name = key(launch.choice.problem, Config(), target)
-                database.record("here", name, [Measured(launch.choice.specialisation, 1e-9)])
+                name = measurement_key(launch.choice.problem, Config(), target)
+                database.record("here", name, [Measurement(launch.choice.specialisation, 1e-9)])
         return database.path.read_bytes()
 
 
@@ -155,7 +155,7 @@ def read_compiled(draw: Draw, path: Path) -> None:
             for name, target in DEVICES.items():
                 model.plan_for(name, target)
         with model.naming():
-            plan = Prepared(model.read_graph(), model.config, draw.random.choice(list(DEVICES.values()))).plan()
+            plan = PreparedGraph(model.read_graph(), model.config, draw.random.choice(list(DEVICES.values()))).plan()
         texts = [launch.source.text for launch in plan.launches]
         names = [a.name for launch in plan.launches for a in launch.source.arguments]
         if any(MARK in text for text in (*texts, *names)):
@@ -186,7 +186,7 @@ def tuning_file(draw: Draw, path: Path) -> None:
 
 def use_tuning(_: Draw, path: Path) -> None:
     target = DEVICES["large gpu"]
-    prepared = prepare(tuned_network(), Config(), target, Tuned(Database(path), "here"))
+    prepared = prepare(tuned_network(), Config(), target, TunedChooser(TuningDatabase(path), "here"))
     for launch in prepared.plan().launches:
         if launch.choice is not None:
             candidates = template_of(launch.choice.problem).candidates(launch.choice.problem, target)

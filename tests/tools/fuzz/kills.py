@@ -35,7 +35,7 @@ from imgconv.cl.building import program
 from imgconv.files.disk_cache import DiskCache
 from imgconv.files.marks import SUFFIX
 from imgconv.graph.nodes import Graph
-from imgconv.stored.tuning import Database
+from imgconv.stored.tuning import TuningDatabase
 from imgconv.tensor import Tensor, build_graph
 
 ROOT = Path(__file__).parents[3]
@@ -85,7 +85,7 @@ def fill(folder: Path) -> None:
     """What there is before: a saved old model, a tuning file with a row, pictures, the new model."""
     imgconv.load(network(1)).save(folder / "saved")
     imgconv.export_onnx(network(4), folder / "new.onnx")
-    with closing(sqlite3.connect(Database(folder / "new.tuning", new=True).path)) as connection, connection:
+    with closing(sqlite3.connect(TuningDatabase(folder / "new.tuning", new=True).path)) as connection, connection:
         connection.execute("INSERT INTO measured VALUES ('another device', 'p', 's', 1.0)")
     (folder / "pictures").mkdir()
     for number in range(PICTURES):

@@ -18,7 +18,7 @@ Packings = dict[Problem, set[PackingKey]]
 
 
 @dataclass(frozen=True)
-class SharedPackings:
+class SharedPackingChooser:
     """A chooser that prefers packings of a convolution's weights that are already in use.
 
     known: these packings, to which it adds the ones that it chooses. A measured choice is not changed.
@@ -32,20 +32,20 @@ class SharedPackings:
         best, problem = self.otherwise.choose_specialisation(request), request.problem
         if best is None or not isinstance(problem, Problem) or not isinstance(best.specialisation, Specialisation):
             return best
-        packing = packing_of(best.specialisation)
+        packing = packing_key(best.specialisation)
         packings = self.known.setdefault(replace(problem, batch=1, input_size=(0, 0), output_size=(0, 0)), set())
         if packings and packing not in packings and best.seconds is None:
             times = {
                 each: request.predicted(each)
-                for each in request.template.candidates(problem, request.target) if packing_of(each) in packings
+                for each in request.template.candidates(problem, request.target) if packing_key(each) in packings
             }
             near = min(times, key=lambda each: times[each], default=None)
             most = best.predicted.most
             if near is not None and times[near].most <= max(NEARLY * most, most + LAUNCH):
-                best, packing = replace(best, specialisation=near, predicted=times[near]), packing_of(near)
+                best, packing = replace(best, specialisation=near, predicted=times[near]), packing_key(near)
         packings.add(packing)
         return best
 
 
-def packing_of(chosen: Specialisation) -> PackingKey:
+def packing_key(chosen: Specialisation) -> PackingKey:
     return chosen.block_quads, chosen.winograd, chosen.weights_in_buffer, chosen.integers
