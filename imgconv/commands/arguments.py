@@ -44,7 +44,7 @@ def add_setting_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_device_argument(parser: argparse.ArgumentParser) -> None:
-    """--device, as `imgconv.cl.device.select` takes it."""
+    """--device, as `imgconv.cl.device.select_device` takes it."""
     parser.add_argument(
         "--device",
         help="index in imgconv devices, or part of the name (default: IMGCONV_DEVICE, else a GPU, else a CPU)"

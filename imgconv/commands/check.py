@@ -17,7 +17,7 @@ from imgconv.checking.frames import check_frames, frame_launch
 from imgconv.checking.proving import Running, check_session
 from imgconv.checking.shrinking import smallest_failing
 from imgconv.cl.building.crashes import wrong_kernels_tried_again
-from imgconv.cl.device import DeviceInfo, open_device, select
+from imgconv.cl.device import DeviceInfo, open_device, select_device
 from imgconv.commands.arguments import (
     FLOAT16_HELP, SHAPE_HELP, add_device_argument, add_target_argument, named, read_shapes,
 )

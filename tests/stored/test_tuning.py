@@ -275,7 +275,7 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
     path = tmp_path / "m.tuning"
     code = (
         "import resource, sys\nfrom imgconv.stored.tuning import TuningDatabase\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\nDatabase(sys.argv[1], new=True)"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\nTuningDatabase(sys.argv[1], new=True)"
     )
     done = subprocess.run([sys.executable, "-c", code, path], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "ConfigError" in done.stderr and "cannot be used" in done.stderr

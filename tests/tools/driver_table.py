@@ -66,7 +66,7 @@ ROWS = (
         "1.0 s (after 0.4 s with one hardware queue each), fifteen after 1.8 s. Ending a process takes 0.05 s",
         "worker processes use one queue, and three of them open the device at a time. A program goes to the process "
         "that is ready first, and nothing waits for workers to end: `cl/building/processes.py`, `BuilderPool`. "
-        "`select` keeps the context with which it examined the device: `cl/device.py`, `_looked_at`",
+        "`select_device` keeps the context with which it examined the device: `cl/device.py`, `_looked_at`",
         '"opening takes turns"',
     ),
     Row(
@@ -249,7 +249,7 @@ ROWS = (
     Row(
         "NVIDIA 580",
         "the measured time of a launch includes its setup, which depends on how fast the host enqueues",
-        "imgconv keeps the device busy before it times launches: `runtime/measuring.py`, `Busy`",
+        "imgconv keeps the device busy before it times launches: `runtime/measuring.py`, `BusyWork`",
         '"setup of launches"',
     ),
     Row(
