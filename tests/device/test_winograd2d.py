@@ -159,7 +159,7 @@ def test_the_check_of_launches(context: Context, monkeypatch: pytest.MonkeyPatch
     for wrong in (1.0, factor):
         factors = numpy.outer((1, 1, 1, wrong), (1, 1, 1, wrong)).reshape(-1)
         monkeypatch.setattr(winograd2d, "taps_of", lambda windows, factors=factors: taps_of(windows) * factors)
-        session = session_of(Prepared(graph, config, wanted.target, wanted.chooser).plan(), context)
+        session = session_of(PreparedGraph(graph, config, wanted.target, wanted.chooser).plan(), context)
         verdicts.append({finding.verdict for _, finding in check_launches(Running(session, graph, config))})
     assert verdicts == [{"right"}, {"right", "wrong"}]
 

@@ -25,7 +25,7 @@ from imgconv.graph.nodes import Graph
 from imgconv.loading import compiled
 from imgconv.loading.target import target_of
 from imgconv.preprocessing.preparation import FORMATS, Format
-from imgconv.stored.compiled_file import PlanFor, SavedModel, save_model
+from imgconv.stored.compiled_file import DevicePlan, SavedModel, save_model
 from imgconv.tensor import Tensor, build_graph, concatenate, less
 from models import build
 from tests.host_fallback_models import CASES
