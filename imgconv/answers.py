@@ -1,24 +1,24 @@
-"""Answers as outputs of a graph: decoding and suppression on the device, so that an app needs no decoder.
+"""Appends a decoder to a model's graph: its outputs become answers (boxes, classes, masks ...) computed on the device.
 
-    seen = with_answers(model.preprocess((480, 640), "nv12", "letterbox"), Description(head="yolox"))
-    seen.run({"picture": frame})        # {"boxes": (100, 4), "scores": (100,), "classes": (100,), "count": (1,)}
+    decoder = with_answers(model.preprocess((480, 640), "nv12", "letterbox"), Description(head="yolox"))
+    decoder.run({"picture": frame})     # {"boxes": (100, 4), "scores": (100,), "classes": (100,), "count": (1,)}
 
-The formulas are the heads' own, on GraphArrays. What the outputs are:
+The decoders are those of imgconv/tasks, applied to GraphArrays. The outputs of each task:
 
-detect, pose of people   boxes (most, 4) left, top, right, bottom, scores (most), classes (most), count (1), best first;
-                         of heads with landmarks points (most, k, 3), x, y and a score; of heads with masks
-                         masks (most, height, width) of bytes, 1 inside of the mask
+detect, pose of people   boxes (most, 4): left, top, right, bottom; scores (most), classes (most), count (1), best
+                         first. Heads with landmarks add points (most, k, 3): x, y and a score. Heads with
+                         masks add masks (most, height, width): bytes, 1 inside the mask
 pose                     points (k, 3)
 classify                 classes (top), scores (top)
-segment                  mask (height, width), the class of each pixel; -1 is what a crop leaves out
-depth                    map (height, width); NaN is what a crop leaves out
-image                    image (height, width, 1 or 3) of bytes, grey or RGB, of the size that the network makes
-text                     ctc: classes (steps), scores (steps), count (1), by the best path; dbnet: map (height, width),
-                         the probability of text, which is no line yet
+segment                  mask (height, width): the class of each pixel; -1 outside the crop
+depth                    map (height, width); NaN outside the crop
+image                    image (height, width, 1 or 3): bytes, grey or RGB, in the network's output size
+text                     ctc: classes (steps), scores (steps), count (1), by best-path decoding;
+                         dbnet: map (height, width), the probability of text, which is not yet divided into lines
 
-Coordinates, masks and maps are of the picture: of the frame as it is shown, after region, rotation and mirroring, or of
-the model's input if the model takes no frames. Floats are float32, images and boxes' masks uint8,
-other integers int32. After the first `count` rows boxes, masks and scores are 0, and classes -1.
+Coordinates, masks and maps refer to the picture: a camera frame after its region, rotation and mirroring, or the
+model's input if the model accepts no frames. Floats are float32, images and boxes' masks uint8, other integers int32.
+After the first `count` rows, boxes, masks and scores are 0, and classes are -1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The types of numpy arrays and of their shapes. A function that takes an array says which dtype and shape it has."""
+"""Type aliases for numpy arrays and shapes. A function with an array parameter documents its dtype and shape."""
 
 from __future__ import annotations
 

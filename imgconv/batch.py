@@ -1,4 +1,4 @@
-"""A model for batches of pictures in other processes, of Ray Data for example.
+"""Predictor: runs a model on batches of pictures in other processes, for example in Ray Data.
 
     dataset = ray.data.read_binary_files("photos", include_paths=True)
     rows = dataset.map_batches(Predictor, fn_constructor_args=("squeezenet.onnx",), batch_size=16, concurrency=4)

@@ -1,4 +1,4 @@
-"""Settings: the only place that reads imgconv's environment variables, once for each `load`."""
+"""Settings. This is the only module that reads imgconv's environment variables; each `load` reads them once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""DType: the type of the numbers in an image or a buffer on a device, with its texts in OpenCL C.
+"""DType: the element type of an image or a buffer on a device, with its names in OpenCL C.
 
-Another type is a row here, and kernels that compute in it ask for it.
+To add a type, add a row here; a kernel that computes in this type names it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""load() and Model: a compiled model on a device."""
+"""load(), and Model: a compiled model on a device."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Pictures on the host: read a file, prepare it for a model, make a picture of an output, write it.
+"""Prepares pictures on the host: reads a file, converts it to a model's input, and writes an output as a picture.
 
     picture = read_picture("a.jpg")                                 # a PIL image, RGB
     how = Preparation("crop", scale=1 / 255)                        # InputError for an unknown setting
     array = to_array(picture, how, (224, 224))                      # float32 (1, 3, 224, 224), 0 to 1
     save_picture(to_picture(array[0]), "out.png")                   # InputError if it cannot be written
-    letterbox_scale((1920, 1080), (416, 416))                       # 0.2167: pixels of the model to one of the picture
+    letterbox_scale((1920, 1080), (416, 416))                       # 0.2167: model pixels per pixel of the picture
 
 `Model.preprocess` makes the same arrays on the device.
 """

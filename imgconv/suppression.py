@@ -1,4 +1,4 @@
-"""Non-maximum suppression: of overlapping boxes the best one survives."""
+"""Non-maximum suppression: removes boxes that overlap a better box."""
 
 from __future__ import annotations
 

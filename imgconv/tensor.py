@@ -1,13 +1,13 @@
-"""The lazy front end: operations on Tensors record what is to be computed; nothing runs until `Model.run`.
+"""The lazy front end: operations on Tensors record a graph; nothing is computed until `Model.run`.
 
     x = Tensor.input("x", (1, 3, 224, 224))
     weight = Tensor.constant(numpy.ones((8, 3, 3, 3), numpy.float32))
     graph = build_graph({"y": x.conv2d(weight, stride=2, padding=1).relu()})
     imgconv.load(graph).run({"x": array})["y"]                      # float32 (1, 8, 112, 112)
 
-The Graph holds only what an output needs. A call whose arguments do not fit raises InputError, which quotes them.
-Values in the examples below stand for Tensors of them: [1, 2].exp() for Tensor.constant(numpy.float32([1, 2])).exp(),
-and (1, 8, 4, 4) for a Tensor of that shape.
+The Graph contains only nodes that an output needs. A call whose arguments do not fit raises an InputError, which quotes
+them. In the examples of docstrings below, values stand for Tensors: [1, 2].exp() for
+Tensor.constant(numpy.float32([1, 2])).exp(), and (1, 8, 4, 4) for a Tensor of that shape.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Checks of launches: sampled outputs next to the graph's own meaning in float64, on the device of the user.
+"""Checks whether a driver computes each launch correctly: compares sampled outputs with float64 numpy, on the device.
 
-    bounded.py        numbers with bounds of the errors that float and half arithmetic may make
-    sampled.py        nodes evaluated at some positions
-    positions.py      the positions of an output that are compared
-    subjects.py       what each launch of a plan computes, by the graph
-    comparing.py      what a launch wrote next to what it should have written
-    frames.py         the kernel that reads a camera's frames, which is in no plan
-    launch_checks.py  samples of what launches make of drawn numbers, for the player
-    replacements.py   launches in their plainest form, for the player
-    shrinking.py      a wrong convolution or product alone, at the smallest sizes that are wrong
-    proving.py        a plan run launch by launch on its device; what is known to be right there
+bounded.py        numbers with bounds of the errors that fp32 and fp16 arithmetic may make
+sampled.py        evaluates nodes at some positions
+positions.py      chooses the positions of an output that are compared
+subjects.py       for each launch, the nodes that it computes
+comparing.py      compares a launch's results with the expected ones
+frames.py         checks the kernel that reads camera frames, which is not part of a plan
+launch_checks.py  expected results of launches on random inputs, for the player
+replacements.py   plain variants of launches, for the player
+shrinking.py      reduces a wrong convolution or product to the smallest sizes that are wrong
+proving.py        checks a plan launch by launch, and caches the result for the driver
 """

@@ -1,6 +1,6 @@
-"""Alternatives of a plan's launches, for the player: other specialisations that read and write the same storages.
+"""Alternatives to a plan's launches, for the player: other specialisations that read and write the same storages.
 
-They take a kernel's text in the file and no weights, so that the player can take one for another, wrong or slow.
+They only need another kernel source, not other weights, so the player can replace a wrong or slow launch by one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Numbers with bounds of their errors: what a device's arithmetic may make of an expression that float64 evaluates.
+"""Numbers with error bounds: how far a device's result of an expression may differ from its float64 value.
 
-OpenCL bounds the error of each operation in units in the last place (OpenCL C, "Relative Error as ULPs"). An error is
-carried through an expression by evaluating it at both ends of each argument's interval, which holds for steps and
-comparisons too: where the interval has a step, the bound is the step.
+OpenCL bounds the error of each operation in units in the last place (OpenCL C, "Relative Error as ULPs"). To propagate
+an error through an expression, the expression is evaluated at both ends of each argument's interval. This also works
+for steps and comparisons: if a step lies within the interval, the bound is the height of the step.
 """
 
 from __future__ import annotations

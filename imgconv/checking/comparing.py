@@ -1,4 +1,4 @@
-"""Compares what a launch wrote with what it should have written."""
+"""Compares the results of a launch with the expected results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small graphs that have every form of kernel, to test which of them a driver computes correctly."""
+"""Small graphs that cover every kernel variant, to test which variants a driver computes correctly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernel that reads a camera's frames, compared with numpy on its device: strides, rotation, mirror, a region."""
+"""Checks the kernel that reads camera frames, by comparing it with numpy: strides, rotation, mirroring and regions."""
 
 from __future__ import annotations
 

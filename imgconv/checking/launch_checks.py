@@ -1,6 +1,7 @@
-"""Checks of a plan's launches for the player, which evaluates no graph: expected results on synthetic inputs.
+"""Expected results of a plan's launches on random inputs. The player compares with them, because it evaluates no graph.
 
-Each launch is checked on inputs of its own, which both sides draw, so that no error of an earlier launch reaches it.
+Each launch has its own inputs, so an error of an earlier launch does not affect it. The file stores no inputs: Python
+and the player generate the same random numbers.
 """
 
 from __future__ import annotations

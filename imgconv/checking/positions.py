@@ -1,4 +1,4 @@
-"""The positions of an output that are compared: where kernels go wrong, and others at random."""
+"""Chooses the positions of an output that are compared: positions where kernels often go wrong, and random ones."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Replacements of a plan's launches in their plainest form, for the player: generated kernels, one output quad an item.
+"""Plain variants of a plan's launches, for the player: generated kernels that compute one output quad per work item.
 
-They read the model's constants as the file's graph has them, so that the file holds no weights twice.
+They read the model's constants as stored with the file's graph, so the file contains no weights twice.
 """
 
 from __future__ import annotations

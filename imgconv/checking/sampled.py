@@ -1,4 +1,4 @@
-"""Nodes evaluated at some positions of their outputs, from the elements that these positions read."""
+"""Evaluates nodes at some positions of their outputs, from the elements that these positions read."""
 
 from __future__ import annotations
 

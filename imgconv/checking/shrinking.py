@@ -1,4 +1,4 @@
-"""Reduces a wrong convolution or product to the smallest sizes at which the device still gets it wrong."""
+"""Reduces a wrong convolution or product to the smallest sizes at which the device still computes it incorrectly."""
 
 from __future__ import annotations
 

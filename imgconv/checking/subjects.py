@@ -1,4 +1,5 @@
-"""Subjects: what each launch of a plan computes, by the graph, and where it reads and writes."""
+"""Subjects: for each launch of a plan, the nodes that it computes, and the storages that it reads and writes.
+"""
 
 from __future__ import annotations
 

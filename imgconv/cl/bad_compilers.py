@@ -1,4 +1,5 @@
-"""Kernels that known compilers get wrong: plans for their devices avoid them. docs/check.md says how to add one."""
+"""Kernels that known compilers miscompile: plans for these devices avoid them. docs/check.md explains how to add one.
+"""
 
 from __future__ import annotations
 

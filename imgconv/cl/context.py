@@ -1,12 +1,12 @@
-"""Context: an opened device. It is the Device of imgconv.runtime.device, through OpenCL.
+"""Context: an opened device. Implements imgconv.runtime.device.Device with OpenCL.
 
-An image is ``height`` rows of ``width`` texels of four channels, float32, float16, int8 or uint8: on the host an array
-of shape (height, width, 4). A kernel reads an int8 as itself / 127 and a uint8 as itself / 255. An image array has
-``layers`` of them: (layers, height, width, 4). Origins and regions are counted in texels, in OpenCL's order: x, y and
+An image has `height` rows of `width` texels with four channels of float32, float16, int8 or uint8. On the host it is an
+array of shape (height, width, 4). A kernel reads an int8 divided by 127 and a uint8 divided by 255. An image array has
+`layers` images: (layers, height, width, 4). Origins and regions are counted in texels, in OpenCL's order: x, y and
 layer; width, height and layers.
 
-Commands are enqueued in the context's in-order queue, if no other one is given. The event of a copy keeps the host's
-array alive. If it is dropped before the copy is over, dropping it waits.
+Commands are enqueued in the context's in-order queue unless another one is given. The event of a copy keeps the host's
+array alive. Dropping the event before the copy is complete waits for the copy.
 """
 
 from __future__ import annotations

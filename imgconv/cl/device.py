@@ -1,6 +1,6 @@
-"""Lists the OpenCL devices and their properties, and opens one.
+"""Lists the OpenCL devices with their properties, and opens one.
 
-list_devices() gives a tuple of DeviceInfo, select() one of them, open_device() an OpenCLDevice.
+list_devices() returns DeviceInfos, select() one of them, and open_device() an OpenCLDevice.
 """
 
 from __future__ import annotations

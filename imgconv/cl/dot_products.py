@@ -1,7 +1,7 @@
-"""A device's instruction for products of four bytes, as tried: drivers list extensions that their compilers lack.
+"""Tests a device's instruction for products of four bytes, because drivers list extensions that their compilers lack.
 
-Rusticl 25.0 links no function of cl_khr_integer_dot_product, an Adreno 730's driver was reported to refuse
-cl_qcom_dot_product8, and an 840's to take signed bytes for unsigned ones.
+Rusticl 25.0 links no function of cl_khr_integer_dot_product. The driver of an Adreno 730 was reported to reject
+cl_qcom_dot_product8, and the driver of an Adreno 840 to treat signed bytes as unsigned.
 """
 
 from __future__ import annotations

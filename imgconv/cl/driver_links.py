@@ -1,13 +1,13 @@
 """Links to drivers whose path has a space, in a folder whose path has none.
 
-Intel's driver for CPUs (2026.22) finds the folder of its other files in /proc/self/maps, and reads a path there up to
-the first space. The path of a symbolic link is not in /proc/self/maps, that of a hard link is.
+Intel's CPU driver (2026.22) finds the folder of its other files in /proc/self/maps, and reads a path there only up to
+the first space. The path of a hard link appears in /proc/self/maps; that of a symbolic link does not.
 
     <the user's cache folder>/imgconv/drivers/<key>/
         libintelocl.so      a hard link, or a copy if the cache is on another file system
         ...                 symbolic links to the other files of the driver's folder
 
-Where the cache cannot be written, or has a space too, they are in the folder for temporary files.
+If the cache folder is not writable, or its path also has a space, the folder for temporary files is used instead.
 """
 
 from __future__ import annotations

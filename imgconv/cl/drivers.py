@@ -1,7 +1,7 @@
-"""Finds the installed OpenCL drivers, and lets the loader see all of them.
+"""Finds the installed OpenCL drivers, and makes all of them visible to the OpenCL loader.
 
-OpenCL's loader reads the .icd files of one folder, each with the name of a driver's library. Some drivers come without
-such a file.
+The loader reads the .icd files of one folder; each contains the name of a driver's library. Some drivers have no .icd
+file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Buffers of memory that belongs to others, such as a camera: Linux's dma-bufs. native/src/external_memory.cpp as well.
+"""Imports Linux dma-bufs, such as camera buffers, as OpenCL buffers. native/src/external_memory.cpp does the same.
 
-    buffer = import_dma_buf(context.info, context.handle, descriptor, 460800)
-    with acquired(context.queue, buffer):
-        cl.enqueue_copy(context.queue, mine, buffer)
+buffer = import_dma_buf(context.info, context.handle, descriptor, 460800)
+with acquired(context.queue, buffer):
+    cl.enqueue_copy(context.queue, mine, buffer)
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The instruction set that a CPU's driver compiles for: the part of DeviceInfo.key that tells CPUs of one name apart.
+"""The instruction set that a CPU's driver compiles for: the part of DeviceInfo.key that distinguishes CPUs of one name.
 
-In virtual machines every CPU may be called "Intel(R) Xeon(R) Processor", and Intel's driver (2026.22) accepts a program
-that another one built: it then ends the process, or runs the code of the weaker CPU. ``Plan.device`` in
-stored/model.fbs says what the text consists of; native/src/instruction_set.cpp makes the same one.
+In virtual machines every CPU may be called "Intel(R) Xeon(R) Processor". Intel's driver (2026.22) accepts a program
+that was built on another CPU; it then ends the process, or runs code for the weaker CPU. `Plan.device` in
+stored/model.fbs defines the text of the key; native/src/instruction_set.cpp generates the same one.
 """
 
 from __future__ import annotations

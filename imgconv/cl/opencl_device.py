@@ -1,4 +1,4 @@
-"""OpenCLDevice: the Device of imgconv.runtime.device, through OpenCL."""
+"""OpenCLDevice: implements imgconv.runtime.device.Device with OpenCL."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Functions of the OpenCL library that pyopencl has no wrapper for, called through ctypes.
+"""Functions of the OpenCL library that pyopencl does not wrap, called through ctypes.
 
-pyopencl's `int_ptr` attributes are the handles that these functions take.
+pyopencl's `int_ptr` attributes are the handles that these functions accept.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Priority of a model's work relative to the screen and to other programs, by extensions of OpenCL."""
+"""Sets the priority of a model's work relative to the screen and other programs, with OpenCL extensions."""
 
 from __future__ import annotations
 

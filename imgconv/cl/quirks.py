@@ -1,7 +1,7 @@
 """Workarounds for drivers: one table of values, by platform.
 
-docs/drivers.md has the faults, and in quotes the probes of tests/tools/drivers.py that tell whether a value is still
-needed.
+docs/drivers.md lists the faults. The names in quotes are probes of tests/tools/drivers.py, which show whether a value
+is still needed.
 """
 
 from __future__ import annotations

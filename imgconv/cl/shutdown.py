@@ -1,9 +1,9 @@
-"""Keeps threads out of the driver when the interpreter ends, and forked processes for ever.
+"""Keeps threads out of the driver while the interpreter shuts down, and forked processes forever.
 
-Python unwinds a thread that returns from pyopencl while the interpreter is finalised. That goes through C++ code and
-ends the process by SIGABRT. Also, a driver must not be at work when its library is unloaded.
+Python unwinds a thread that returns from pyopencl during shutdown. This passes through C++ code and ends the process
+with SIGABRT. Also, a driver must not be running code when its library is unloaded.
 
-A forked process has none of its driver's threads: with PoCL, for example, every call waits for ever there.
+A forked process lacks the driver's threads, so its calls may never return; with PoCL every call waits forever.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The host's side of inputs and outputs: staging buffers, and buffers that host and device share."""
+"""The host memory of inputs and outputs: staging buffers, and buffers that host and device share."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Watchdog: bounds the calls of the driver that may never return.
+"""DriverCall: sets a time limit for driver calls that may never return.
 
-A call that waits in the driver hears no Ctrl-C and cannot be cut short. So another thread makes it, and the caller
-waits for that thread: for a bounded time, and until Ctrl-C. A thread whose caller has left stays in the driver.
+Ctrl-C does not interrupt a call that waits in the driver. So another thread makes the call, and the caller waits for
+that thread until the time limit or Ctrl-C. After that the thread stays in the driver without a caller.
 
     DriverCall(queue.finish).result(seconds=600)
 """

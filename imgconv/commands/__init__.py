@@ -1,4 +1,4 @@
-"""The commands of the command line, one a file: DESCRIPTION, add_arguments(parser), execute(options).
+"""The commands of the command line, one per file: DESCRIPTION, add_arguments(parser), execute(options).
 
-A line in here knows options and what people read; arguments.py and inputs.py are what several commands share.
+Commands handle options and printed text only. arguments.py and inputs.py contain code that several commands share.
 """

@@ -1,4 +1,4 @@
-"""Arguments that several commands take: the model, its sizes, how it is compiled, how pictures become its input."""
+"""Arguments that several commands share: the model, its sizes, how it is compiled, how pictures are preprocessed."""
 
 from __future__ import annotations
 

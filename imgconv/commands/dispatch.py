@@ -1,4 +1,4 @@
-"""imgconv run --devices: a process for each device, which asks for pictures as it has room for them."""
+"""imgconv run --devices: one process per device. Each process requests pictures when it can accept more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The drivers that `imgconv devices` lists, for people who look for a device that is missing."""
+"""The list of drivers that `imgconv devices` prints, for users whose device is missing."""
 
 from __future__ import annotations
 

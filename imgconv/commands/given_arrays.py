@@ -1,4 +1,4 @@
-"""Arrays from the command line: of files, of numbers, and of the sizes of pictures."""
+"""Input arrays given on the command line: from files, as numbers, or the size of the picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model's inputs from the command line: pictures, arrays, the case of a file, or nothing."""
+"""Prepares a model's inputs from the command line: pictures, arrays, a test case of the file, or synthetic values."""
 
 from __future__ import annotations
 

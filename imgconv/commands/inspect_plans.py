@@ -1,4 +1,4 @@
-"""imgconv inspect of a compiled file, or of a model for targets: every plan, planned or read without a device."""
+"""imgconv inspect of a compiled file, or of a model with --target: shows every plan without using a device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file of --jsonl: a line for each picture as it is done; an interrupted run resumes from it."""
+"""The file of --jsonl: one line per picture, written as soon as it is done. An interrupted run resumes from it."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""A fixed number of worker processes that read pictures and outputs for one device, as PyTorch's DataLoader has.
+"""Loader: worker processes that read pictures and decode outputs for one device, like PyTorch's DataLoader.
 
-Threads of Python take turns for most of this work: next to an H200, one process prepares 400 pictures a second however
-many cores there are, and the device could run 3,000. Each worker has PREFETCH samples in memory that it shares with
-this process:
+Python threads run one at a time for most of this work. Next to an H200, one process prepares 400 pictures per second,
+however many cores there are, but the device could run 3,000. Each worker has PREFETCH samples in memory that it shares
+with this process:
 
     worker:         prepares a picture -> input of a sample      decodes its outputs, prepares the next one ...
     this process:                        submits it, outputs -> the sample
 
-Workers are used for many pictures in files, on machines of several cores; threads for all others.
+Workers are used for many picture files on machines with several cores; in all other cases threads do this work.
 """
 
 from __future__ import annotations

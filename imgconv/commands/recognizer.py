@@ -1,4 +1,4 @@
-"""The second model of --task text: it reads each line that the first one finds."""
+"""The second model of --task text: it reads each line of text that the first model finds."""
 
 from __future__ import annotations
 

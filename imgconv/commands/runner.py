@@ -1,4 +1,5 @@
-"""One model and the pictures of a command line: each becomes the model's input, and its outputs become an Outcome."""
+"""Runs one model on the pictures of a command line: each picture becomes the model's input, and its outputs an Outcome.
+"""
 
 from __future__ import annotations
 

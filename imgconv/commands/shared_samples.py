@@ -1,4 +1,4 @@
-"""Memory that processes share: the model's input and outputs for each sample in flight."""
+"""Shared memory between processes: the model's input and outputs for each sample in flight."""
 
 from __future__ import annotations
 

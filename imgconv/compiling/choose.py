@@ -1,4 +1,4 @@
-"""Chooses the specialisation of its template for each step."""
+"""Chooses, for each step, one specialisation of its template."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a Graph to a Plan for a device. Every command comes through here."""
+"""The compiler's entry point: from a Graph to a Plan for a device. Every command uses it."""
 
 from __future__ import annotations
 

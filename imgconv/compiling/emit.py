@@ -1,4 +1,4 @@
-"""From chosen steps to launches: kernel texts, their arguments, and the constant arrays that they read."""
+"""Converts chosen steps to launches: kernel sources, their arguments, and the constant arrays that they read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""From a Graph to a Plan: place values, choose kernels, emit their texts, then let textures share memory."""
+"""Lowers a Graph to a Plan: places values, chooses kernels, emits their sources, then lets textures share memory.
+"""
 
 from __future__ import annotations
 

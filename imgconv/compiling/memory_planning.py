@@ -1,8 +1,9 @@
-"""Memory planning: which textures share an image, or bytes of one workspace.
+"""Memory planning: decides which textures share an image, or bytes of one workspace.
 
-If a device can make images from parts of a buffer, each texture is an image of its own size in one buffer, the
-workspace. Otherwise textures take turns in images, each as large as the largest of its textures. A texture in a larger
-image has no zero border: next to it and below it are texels of other textures. So its readers test their position.
+If a device can create images in parts of a buffer, each texture is an image of its own size in one buffer, the
+workspace. Otherwise several textures use the same image one after another; it is as large as the largest of them. A
+smaller texture in it has no zero border: the texels next to it and below it belong to other textures. So kernels that
+read it check whether a position lies inside the texture.
 """
 
 from __future__ import annotations

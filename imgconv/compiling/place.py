@@ -1,4 +1,4 @@
-"""Places each value, and lists the steps of a plan: its launches before their kernels are chosen."""
+"""Decides where each value is stored, and lists the steps of a plan: its launches before their kernels are chosen."""
 
 from __future__ import annotations
 

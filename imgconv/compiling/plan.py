@@ -1,4 +1,4 @@
-"""The Plan: the launches in order, and the virtual textures that they use. Plain data; nothing here uses a device."""
+"""Plan: the launches in order, and the virtual textures that they use. Plain data; nothing here uses a device."""
 
 from __future__ import annotations
 

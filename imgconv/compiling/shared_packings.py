@@ -1,4 +1,4 @@
-"""Plans of one model for several input shapes share one packing of the weights if it is nearly as fast."""
+"""Makes the plans of a model for several input shapes share one packing of the weights, if this is nearly as fast."""
 
 from __future__ import annotations
 

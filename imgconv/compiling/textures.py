@@ -1,4 +1,4 @@
-"""The layout of each value, the concatenations that are written in place, and the textures."""
+"""Chooses the layout of each value, the concatenations that are written in place, and the textures."""
 
 from __future__ import annotations
 

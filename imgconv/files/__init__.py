@@ -1,8 +1,8 @@
-"""Bytes on disk. Code in here knows no graph and no plan.
+"""Reads and writes bytes on disk. Nothing here depends on graphs or plans.
 
 disk.py         files that appear whole or not at all
-kept.py         what one process keeps for the next, in the user's cache folder
-marks.py        what a process does that may not survive it
-container.py    a file of a head and of blobs, with checksums
-flat.py         FlatBuffers by their schema
+disk_cache.py   files in the user's cache folder, for later processes
+marks.py        marks of work that a process may not survive
+container.py    a file with a head and blobs, with checksums
+flat.py         FlatBuffers, by their schema
 """

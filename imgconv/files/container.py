@@ -1,4 +1,4 @@
-"""One file of a head, which is read at once, and of blobs, which are read when asked for; all with checksums.
+"""The container format of compiled files: a head, which is read at once, and blobs, which are read on demand.
 
     offset 0    b"imgconv", 0
            8    VERSION, 4 bytes; CRC-32 of the stored head, 4 bytes; its length, 8 bytes (little endian)
@@ -6,9 +6,9 @@
           64    the stored head: its length when decompressed, 8 bytes, and a raw LZMA stream of FILTERS
           ...   the blobs, each at a multiple of 64 bytes, the first one after the head
 
-Files of version PLAIN store the head as it is.
+Files of version PLAIN store the head uncompressed.
 
-The checksums find damage. They do not show who wrote the file.
+All parts have checksums. They detect corruption; they do not prove who wrote the file.
 """
 
 from __future__ import annotations

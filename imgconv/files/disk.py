@@ -1,4 +1,4 @@
-"""Reading regular files only, and writing files that appear whole or not at all."""
+"""Reads regular files only, and writes files so that they appear whole or not at all."""
 
 from __future__ import annotations
 

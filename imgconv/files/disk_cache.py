@@ -1,13 +1,13 @@
-"""Files that one process keeps for the next: a cache, without which everything still works.
+"""DiskCache: files that one process stores for later ones. Everything also works without the cache.
 
-If the folder or an entry cannot be used, the next load takes longer; the first such problem is a warning.
+If the folder or an entry cannot be used, the next load takes longer; the first such problem causes a warning.
 
     <the user's cache folder>/imgconv/<name>/      mode 0700
         <key>       MAGIC, BLAKE2b of key and content, the content
 
-An entry appears whole, by a rename, so processes need no lock. No other user can plant one: folder and entries are
-used only if they belong to this user and nobody else can write to them. If all entries together are larger than the
-folder's limit, the least recently used are deleted.
+An entry appears whole, by a rename, so processes need no lock. Other users cannot plant entries: folder and entries are
+used only if they belong to this user and nobody else can write to them. If all entries together exceed the folder's
+limit, the least recently used ones are deleted.
 """
 
 from __future__ import annotations

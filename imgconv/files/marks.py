@@ -1,8 +1,8 @@
-"""Marks: small files that say what a process is doing, in case it does not survive that.
+"""Marks: small files that record what a process is doing, in case it does not survive.
 
-    <folder of a DiskCache>/<random>.mark    locked for as long as its process lives
+    <folder of a DiskCache>/<random>.mark    locked while its process lives
 
-A mark whose lock is free is of a process that ended inside of `marked`. Processes that are still running keep theirs.
+If a mark's lock is free, its process ended inside `marked`. The marks of running processes are locked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The arguments of a call of the lazy front end, checked where the user writes it."""
+"""Checks the arguments of calls of the lazy front end, at the line where the user writes them."""
 
 from __future__ import annotations
 

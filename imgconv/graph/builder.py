@@ -1,4 +1,4 @@
-"""From recorded tensors to a Graph. `build_graph` walks back from the outputs and leaves out everything unused."""
+"""Builds a Graph from recorded tensors. `build_graph` walks back from the outputs and leaves out everything unused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""check(), which guards graphs against what a file says; an assert would be gone under `python -O`."""
+"""check(): rejects invalid graphs from files. An assert would not do, because `python -O` removes it."""
 
 from __future__ import annotations
 

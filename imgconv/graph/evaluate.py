@@ -1,7 +1,7 @@
 """Reference semantics of every node, in numpy. Used to fold constants and to check passes.
 
-Floats are computed in float64, uint64 in uint64 and other integers in int64. A result is then cast to the dtype of the
-node's output: floats are rounded, integers wrap around.
+Floats are computed in float64, uint64 in uint64 and other integers in int64. The result is then cast to the dtype of
+the node's output: floats are rounded, integers wrap around.
 """
 
 from __future__ import annotations

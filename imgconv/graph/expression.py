@@ -1,4 +1,4 @@
-"""Elementwise expressions: the tree that kernels fuse, its meaning in numpy, its OpenCL C and its ONNX form.
+"""Elementwise expressions: the trees that kernels fuse, with their semantics in numpy, OpenCL C source and ONNX form.
 
 `FUNCTIONS` is the table of scalar functions. A tree consists of `Literal`, `Argument` (the n-th operand) and `Apply`.
 It holds no shapes, because every argument is read at the same position. For example, relu(a + b):

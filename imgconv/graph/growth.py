@@ -1,9 +1,10 @@
-"""Growth of a graph's values with their inputs: a variance grows as a square, a sum with the number of its terms.
+"""Growth analysis: how a graph's values grow with its inputs, a square quadratically, a sum with its number of terms.
 
-A measurement on some inputs says nothing about inputs that are ten times larger: a square is a hundred times larger on
-them, and 300 * 300 exceeds 65504, half's maximum, although a normalisation has to work for inputs of any magnitude. So
-the growth of elementwise work and sums is computed beforehand, as two numbers. Inputs and the results of convolutions
-and products count as 1 and 1: these are measured. Constants and bounded values, such as a sigmoid's, do not grow.
+A measurement on some inputs does not show what happens for larger inputs. If the inputs are ten times larger, a square
+is a hundred times larger. For example, 300 * 300 exceeds 65504, the fp16 maximum, although a normalisation must work
+for inputs of any magnitude. So the growth of elementwise work and sums is computed in advance, as two numbers. Inputs
+and the results of convolutions and products count as 1 and 1, because these are measured. Constants, and bounded values
+such as the results of a sigmoid, do not grow.
 """
 
 from __future__ import annotations

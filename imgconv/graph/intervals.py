@@ -1,4 +1,5 @@
-"""Interval arithmetic: the range of an expression's values, from those of its arguments. NaN is ignored."""
+"""Interval arithmetic: computes the range of an expression's values from the ranges of its arguments. NaN is ignored.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two graphs as one, and graphs whose values have other names."""
+"""Joins two graphs, and renames the values of a graph."""
 
 from __future__ import annotations
 

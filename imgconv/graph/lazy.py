@@ -1,8 +1,8 @@
-"""The lazy array: a record of what is to be computed, in the form of the Graph's nodes, with the basic operations.
+"""Lazy: a tensor that records its computation, in the form of the Graph's nodes; with the basic operations.
 
 A `Lazy` is an input, a constant or the output of one node. Every ONNX operator is composed, here and in
-`imgconv.tensor` and `imgconv.ops`, from a load through a view, an elementwise expression, a reduction, a convolution,
-a matrix product, a concatenation and a gather.
+`imgconv.tensor` and `imgconv.ops`, from loads through views, elementwise expressions, reductions, convolutions, matrix
+products, concatenations and gathers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Integers that are only moved. float32 does not represent them exactly, so the host moves them, not the device."""
+"""Integers that are only moved. The host moves them, not the device, because float32 does not represent them exactly.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ONNX nodes as plain data: the end of a model that depends on data, which `imgconv.host` computes.
+"""ONNX nodes as plain data: the part of a model that depends on data, which `imgconv.host` computes.
 
 Values have names. A body of If, Loop, Scan or SequenceMap also reads names of the graphs around it.
 """

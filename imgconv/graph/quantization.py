@@ -1,4 +1,4 @@
-"""The values of a graph that are quantised, and can be stored in one byte per element."""
+"""Finds the values of a graph that are quantised and can be stored in one byte per element."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Bounds of the values of a graph: interval arithmetic on its expressions.
+"""Range analysis: bounds of the values of a graph, from interval arithmetic on its expressions.
 
-The result of a convolution or a matrix product is taken to be unbounded. Activations such as Clip, Sigmoid and Tanh
+The results of convolutions and matrix products are treated as unbounded. Activations such as Clip, Sigmoid and Tanh
 bound the values after them. Integer types bound the values of inputs: uint8 is 0 to 255.
 """
 

@@ -1,4 +1,4 @@
-"""Values, and reads of them through views."""
+"""Value: a named tensor of a graph. Operand: a read of a Value through a view."""
 
 from __future__ import annotations
 

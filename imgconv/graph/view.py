@@ -1,8 +1,8 @@
-"""Views: how a tensor is read in another shape, as index expressions.
+"""Views: descriptions, as index expressions, of how a tensor is read in another shape.
 
 A `View` has one index expression for each axis of its source, in the variables ``i0, i1, ...`` of the view's own axes.
-Its bounds say at which positions there is an element to read. At the others the reader takes its fill value.
-Reshape, transpose, expand, slice, pad, flip, take, sliding windows and their compositions are views. For example:
+Its bounds define the positions at which there is an element to read; elsewhere the reader uses its fill value. Reshape,
+transpose, expand, slice, pad, flip, take, sliding windows and their compositions are views. For example:
 
     view of (2, 12):    i0, i1  ->  source (2, 3, 4):  i0, i1/4, i1%4
 """

@@ -1,8 +1,8 @@
-"""ONNX nodes in numpy, for the end of a model that depends on data.
+"""Evaluates ONNX nodes in numpy: the part of a model that depends on data.
 
 registry.py has the table of functions, program.py prepares and runs a graph; loops.py, subgraphs.py and detections.py
-rewrite it before that. The other files have one family of operators each. Types are ONNX's own: float64, int64 and
-bool stay what they are.
+rewrite it before that. Each of the other files has one family of operators. Types are ONNX's own: float64, int64 and
+bool are not converted.
 """
 
 import importlib

@@ -1,17 +1,18 @@
-"""Moves suppression, and what is computed before and after it, from the host partition back to the device.
+"""Moves non-maximum suppression, and the work before and after it, from the host partition back to the device.
 
 The number of rows of such a value depends on data, but a constant bounds it. On the device the value is padded to this
-bound, and a mask tells which rows exist:
+bound, and a mask marks the rows that exist:
 
     best of 90 classes, at most 300 each      27,000 rows, mask          BestOfClasses, NonZero: a mask, nothing moves
-    suppression, at most 300 stay                300 rows, mask          NonMaxSuppression
-    boxes, scores and labels at its places       300 rows, mask          Gather
-    what is computed for each row                300 rows, mask
+    suppression, at most 300 remain              300 rows, mask          NonMaxSuppression
+    boxes, scores and labels at its indices      300 rows, mask          Gather
+    work on each row                             300 rows, mask
     ------------------------------------------------------------------------------------------------------ to the host
     KeptRows: the rows that exist
 
-On the device a place counts all rows, also those that do not exist; on the host it counts those that do. So a place
-never is a boundary tensor: the host finds it again, and if it is one of a suppression, nothing is moved to the device.
+On the device an index counts all rows, including padding; on the host it counts only the rows that exist. So an index
+is never a boundary tensor: the host computes it again. If the indices of a suppression are needed on the host, nothing
+is moved to the device.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Rewrites the ends of detectors so that numpy is called for all classes at once, and suppression stops early.
+"""Rewrites the ends of detectors so that one numpy call handles all classes, and suppression stops early.
 
-torchvision's SSD selects the boxes of each class by nodes of its own, 16 for each of 90 classes:
+torchvision's SSD selects the boxes of each class with separate nodes, 16 for each of 90 classes:
 
     column = Gather(scores, class)                                  scores of all boxes for one class
     places = Transpose(NonZero(Greater(column, threshold)))
@@ -11,8 +11,8 @@ torchvision's SSD selects the boxes of each class by nodes of its own, 16 for ea
     ...
     boxes, scores, labels = Concat(boxes_1, boxes_2 ...), Concat(best_1 ...), Concat(labels_1 ...)
 
-Its inputs are those of the nodes; they stay as a body, for tensors of other ranks. And if only the first boxes that a
-NonMaxSuppression keeps are read, it keeps no more of each class.
+The new node has the inputs of these nodes, and keeps them as a body, for tensors of other ranks. If later nodes read
+only the first boxes that a NonMaxSuppression keeps, it keeps no more boxes of each class.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Products and crops, for what follows a shape that depends on data."""
+"""Matrix products and crops, for layers after a data-dependent shape."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Loop-invariant code motion: what is equal in all rounds of a Loop is computed in the first one only.
+"""Loop-invariant code motion: computes values that are equal in all iterations of a Loop only in the first iteration.
 
-A state that the body passes through is read from outside. What depends on no other state goes into a graph of its
-own, the attribute `first`, whose outputs are further inputs of the body:
+A state that the body only passes through is read from outside. Nodes that depend on no other state go into a separate
+graph, the attribute `first`, whose outputs become additional inputs of the body:
 
     h, w = Loop(trips, go, h0, W)                      h = Loop(trips, go, h0)      w = Identity(W)
       body: number, goes, h1, w1                         first: t = Transpose(W)

@@ -1,4 +1,4 @@
-"""Shapes, movement and types: what copies elements and computes none."""
+"""Operators that copy elements without computing with them: shapes, movement and types."""
 
 from __future__ import annotations
 

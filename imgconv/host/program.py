@@ -1,4 +1,4 @@
-"""A HostGraph prepared once, and run for each frame: numpy calls in order, and nothing else."""
+"""HostProgram: a graph of ONNX nodes, prepared once and run for each frame as a sequence of numpy calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Suppression and the best boxes of each class on the device, as padded rows with a mask."""
+"""Suppression, and the best boxes of each class, on the device: on padded rows with a mask."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Padded rows: values of the host partition on the device, with the most rows that they may have, and a mask.
+"""Padded rows: values of the host partition on the device, padded to their maximum number of rows, with a mask.
 
-The number of rows that exist is known when the model runs. In a list of sizes, their Space stands for it:
+The number of rows that exist is known only at run time. In a list of sizes, their Space stands for it:
 
     x                   float (N, 4)            (300, 4), and a mask of 300
     Shape(x)            int64 [N, 4]            [Space, 4]
     Reshape(x, [N, 1, 4])                       (300, 1, 4), with the same mask
 
-An operator that moves elements moves the numbers of the rows too, which shows the axis that the rows are along then.
+To find the axis of the rows after an operator that moves elements, the same operator is applied to the row numbers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sequences, which are Python lists of arrays, and optional values, which are None if they are absent."""
+"""Sequences (Python lists of arrays) and optional values (None if absent)."""
 
 from __future__ import annotations
 

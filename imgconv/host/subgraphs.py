@@ -1,7 +1,7 @@
-"""Convolutions and products after a shape that depends on data, grouped for the device.
+"""Groups convolutions and products after a data-dependent shape, so that the device can compute them.
 
-A subgraph begins at a convolution, or at a product with a known matrix, and takes in the layers after it. It is one
-node of the host's graph, op type Subgraph, with a body:
+A subgraph begins at a convolution, or at a product with a known matrix, and includes the layers after it. It is one
+node of the host's graph, of op type Subgraph, with a body:
 
     crops = RoiAlign(features, boxes, batch)            crops = RoiAlign(features, boxes, batch)
     rows = Flatten(crops)                               rows = Flatten(crops)

@@ -1,6 +1,7 @@
 """The texel and lane of each element of a tensor. All address arithmetic is in this file.
 
-A tensor's axes are split in three: rows, columns and one packed axis. Four elements of the packed axis share a texel.
+A tensor's axes are divided into three groups: rows, columns and one packed axis. Four elements of the packed axis share
+a texel.
 
     texel x = column * C4 + c // 4      lane = c % 4      C4 = ceil(C / 4)
     texel y = row
@@ -13,12 +14,13 @@ For NCHW the rows are (N, H), the columns (W) and the packed axis is C:
         h=1 [rgba][rgba] [rgba][rgba] ...
     n=1 h=0 ...
 
-A texel grid above the device's image limit is cut into tiles. They are stored in one image, those of a wide grid below
-each other and those of a tall grid next to each other. If one image is too small, they are stored in the layers of an
-image array. `Tiling.locate` is this mapping. Every formula is an `Index`: evaluated in Python and rendered as OpenCL C.
+If a texel grid exceeds the device's image limit, it is cut into tiles, which are stored in one image: the tiles of a
+wide grid below each other, those of a tall grid next to each other. If one image is too small, the tiles are stored in
+the layers of an image array. `Tiling.locate` is this mapping. Every formula is an `Index`, which can be evaluated in
+Python and rendered as OpenCL C.
 
-If textures share an image, a grid is cut in the same way to fit it. The image may be larger than the tiles: they start
-at its texel (0, 0), and next to and below them are texels of other textures.
+If textures share an image, a grid is cut in the same way to fit it. The image may be larger than the tiles, which start
+at its texel (0, 0): the texels next to and below the tiles belong to other textures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A kernel before it is built for a device: its text, arguments and sizes."""
+"""KernelSource: a kernel before it is built for a device: its source, arguments and sizes."""
 
 from __future__ import annotations
 

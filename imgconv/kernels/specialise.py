@@ -3,8 +3,8 @@
 A template includes other .cl files of the package by their path: ``#include "kernels/lib/output.cl"``. Each file is
 inserted once, at its first include. ``cl/common.cl`` is left out, because a program has it once, before all kernels.
 
-A program has many templates, so their definitions must not collide. Each function gets a unique name, and all macros
-are undefined at the end of the template.
+A program contains several templates, whose definitions must not collide. So each function gets a unique name, and all
+macros are undefined at the end of the template.
 """
 
 from __future__ import annotations

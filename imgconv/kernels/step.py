@@ -1,8 +1,8 @@
 """The interface between a graph and its kernels: Template (a kind of kernel), Step (the work of a launch) and Choice.
 
-Every kernel is made by a Template, listed in TEMPLATES of templates.py. It is used in three stages: `place` decides
-where operands are stored and makes a Step for each launch, a chooser takes one of the template's candidates, and
-`kernel` makes the text.
+Every kernel is made by a Template, which is listed in TEMPLATES of templates.py. It is used in three stages: `place`
+decides where operands are stored and makes a Step for each launch, a chooser picks one of the template's candidates,
+and `kernel` makes the source.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A device as the compiler sees it: a set of numbers."""
+"""Target: a device as the compiler sees it, a set of numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kind of kernel. A node goes to the first template that takes it."""
+"""The table of templates. A node goes to the first template that accepts it."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """From a model's source to a session: the decisions of `load` for an opened device, and the writing of compiled files.
 
-compiled.py        a model's plans for the shapes that come, from an ONNX file, a Graph or a compiled file
-progress.py        how far a load is, on a terminal or in a notebook
-states.py          checks of what stays on the device from run to run
-replanning.py      other plans if the compiler crashes at a kernel, or allows few work items for one
-target.py          an opened device as the compiler sees it; description.py: one that is not present;
-                   targets.py: compiled files for such devices, by a machine without any
-native_functions.py  how exact the device's native functions are: measured once
-device_subgraphs.py  parts of the host's work that run on the device
-tuner.py           which specialisation is fastest, found by running
+compiled.py        a model's plans for given input shapes, from an ONNX file, a Graph or a compiled file
+progress.py        the progress of a load, on a terminal or in a notebook
+states.py          checks the states that stay on the device from run to run
+replanning.py      makes a new plan if the compiler crashes at a kernel, or limits a kernel's work groups
+target.py          an opened device as the compiler sees it; description.py: a device that is not present;
+                   targets.py: writes compiled files for such devices, without an OpenCL driver
+native_functions.py  measures once how accurate the device's native functions are
+device_subgraphs.py  runs parts of the host's work on the device
+tuner.py           measures which specialisation is fastest
 """

@@ -1,4 +1,4 @@
-"""A model compiled for a device, and its source: an ONNX file, a Graph or a compiled file."""
+"""A model compiled for a device, and the model's source: an ONNX file, a Graph or a compiled file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Descriptions of devices that are not present: JSON files that `imgconv devices --json` printed there."""
+"""Descriptions of devices that are not present: JSON files that `imgconv devices --json` wrote on those devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the convolutions and products after a shape that depends on data: see imgconv.host.subgraphs."""
+"""Runs convolutions and products after a data-dependent shape on the device: see imgconv.host.subgraphs."""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
-"""The errors of a device's native functions, measured once and cached by device and driver.
+"""Measures the errors of a device's native functions, once per device and driver, and caches the result.
 
-OpenCL leaves the error of native_exp and native_recip to the driver: Intel's for CPUs is 2.3e-4 off, NVIDIA's 5e-7. A
-kernel of FLOAT16 may take them for what it stores as a half, and for what is kept in float in place of a half, because
-rounding it to half cost too much (`math_mode_of` in compiling/emit.py). Errors to one side add up from layer to layer
-where rounding averages out: with Intel's, YOLOX-Nano is off 0.15 where rounding to half costs less than 1e-2.
+OpenCL does not limit the errors of native_exp and native_recip: Intel's CPU driver has an error of 2.3e-4, NVIDIA's of
+5e-7. With FLOAT16, a kernel may use these functions for values that are stored as fp16, and for values that stay fp32
+because rounding them to fp16 cost too much (`math_mode_of` in compiling/emit.py). Errors of the same sign add up from
+layer to layer, while rounding errors average out: with Intel's functions YOLOX-Nano's error is 0.15, although rounding
+to fp16 costs less than 1e-2.
 
-So the device's are taken if the texts of exp and of the sigmoid (graph/expression.py, `to_half`) are at most UNITS *
-(1 + |x|) units in the last place off. Vulkan allows an exp2 3 + 2 |x| and a division 2.5 (Precision and Operation of
-SPIR-V Instructions), which makes less of both. Up to |x| = 10 that is a fortieth of the largest error of rounding to
-half, which leaves the bound to the rounding.
+So native functions are used if the source of exp and of the sigmoid (graph/expression.py, `to_half`) has an error of at
+most UNITS * (1 + |x|) units in the last place. Vulkan's limits are lower: 3 + 2 |x| for exp2 and 2.5 for a division
+(Precision and Operation of SPIR-V Instructions). Up to |x| = 10 the limit is a fortieth of the largest error of
+rounding to fp16, so rounding accounts for most of the error.
 """
 
 from __future__ import annotations

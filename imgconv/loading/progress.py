@@ -1,4 +1,4 @@
-"""Progress of a load: one line on stderr, in a terminal or a notebook."""
+"""Shows the progress of a load: one line on stderr, in a terminal or a notebook."""
 
 from __future__ import annotations
 

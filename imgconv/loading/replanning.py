@@ -1,4 +1,4 @@
-"""Plans again for a driver: without kernels at which its compiler crashes, and within its limit of work groups."""
+"""Makes new plans for a driver: without kernels at which its compiler crashes, and within its limit of work groups."""
 
 from __future__ import annotations
 

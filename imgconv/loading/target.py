@@ -1,4 +1,4 @@
-"""An opened driver's device as the compiler sees it."""
+"""Describes an opened device to the compiler."""
 
 from __future__ import annotations
 

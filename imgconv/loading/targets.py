@@ -1,4 +1,4 @@
-"""Compiled files for devices that need not be present, made on a machine that needs no OpenCL driver."""
+"""Writes compiled files for devices that need not be present, on a machine that needs no OpenCL driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures specialisations for each problem of a model on a device, into a database of imgconv.stored.tuning."""
+"""Measures the specialisations of each problem of a model on a device, into a database of imgconv.stored.tuning."""
 
 from __future__ import annotations
 

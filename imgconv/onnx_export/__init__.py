@@ -1,13 +1,13 @@
-"""Graph -> ONNX file, so that another engine can run the graph after a pass, or one written with the lazy front end.
+"""Exports a Graph as an ONNX file, so that other engines can run a graph after a pass, or one of the lazy front end.
 
 Every node becomes standard operators of opset 18. Values keep their names in the Graph; ``doc_string`` holds a node's
 origin. Floats are computed in float32 and integers in int64, whatever dtype a value is stored in: a Cast follows each
 read and precedes each write. Axes along which a view only repeats have length 1 as long as operators broadcast.
 
-If possible, a view becomes one Pad. Otherwise it becomes Transpose and Reshape (which group the axes that are read
-together), a Slice or a Gather of constant positions for each group, Reshape and Transpose, and a Where for each bound.
-Sliding windows become MaxPool or AveragePool if ONNX allows it; sums and extrema of whole axes become ReduceSum,
-ReduceMax and the like.
+If possible, a view becomes one Pad. Otherwise it becomes Transpose and Reshape, which group the axes that are read
+together; a Slice, or a Gather of constant positions, for each group; Reshape and Transpose; and a Where for each bound.
+Sliding windows become MaxPool or AveragePool if ONNX allows it. Sums and extrema of whole axes become ReduceSum,
+ReduceMax and similar operators.
 """
 
 from __future__ import annotations

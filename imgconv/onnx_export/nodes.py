@@ -1,4 +1,4 @@
-"""Each kind of node as ONNX operators."""
+"""Exports each kind of node as ONNX operators."""
 
 from __future__ import annotations
 

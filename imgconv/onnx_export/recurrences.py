@@ -1,4 +1,4 @@
-"""A Recurrence as an ONNX Scan for each direction."""
+"""Exports a Recurrence as an ONNX Scan for each direction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views as ONNX operators: Transpose, Reshape, Slice, Gather, Pad and Where."""
+"""Exports views as ONNX operators: Transpose, Reshape, Slice, Gather, Pad and Where."""
 
 from __future__ import annotations
 

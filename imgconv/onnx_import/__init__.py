@@ -1,4 +1,4 @@
-"""ONNX file -> Graph."""
+"""Imports an ONNX file as a Graph."""
 
 from __future__ import annotations
 

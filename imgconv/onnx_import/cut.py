@@ -1,4 +1,4 @@
-"""Cuts a model at tensors that need not be its outputs."""
+"""Cuts a model at given tensors, which then are its outputs."""
 
 from __future__ import annotations
 

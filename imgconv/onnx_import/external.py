@@ -1,4 +1,4 @@
-"""Tensors whose content lies in another file, which may be untrusted: only files in the model's folder are read."""
+"""Reads tensors that are stored in another file. The model may be untrusted: only files in its folder are read."""
 
 from __future__ import annotations
 

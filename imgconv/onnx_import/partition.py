@@ -1,9 +1,9 @@
-"""Splits a data-dependent model: nodes that the device cannot compute, and all after them, are left to the host.
+"""Splits a data-dependent model: the host computes the nodes that the device cannot compute, and all nodes after them.
 
-A node is the host's if it cannot be imported, because a shape or a choice depends on data, or if it reads what such a
-node makes. Boundary tensors should be small: a node before the cut that only moves elements is the host's too if it
-reads fewer bytes than it makes. So is one that makes integers of 32 or 64 bits, which are floats on a device.
-Convolutions and products of the host's part go to the device again: host/subgraphs.py.
+The host computes a node if it cannot be imported, because a shape or control flow depends on data, or if it reads the
+results of such a node. The boundary tensors should be small. So the host also computes a node before the cut if it only
+moves elements and reads fewer bytes than it writes, and nodes that produce integers of 32 or 64 bits, which are floats
+on a device. Convolutions and products of the host's part return to the device: host/subgraphs.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hints of an ONNX file on its pictures: metadata of known exporters, and a transposition."""
+"""Infers from an ONNX file how to preprocess pictures: metadata of known exporters, and a transposition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ONNX's operator schemas: the types that operators take, and the functions that define some of them."""
+"""ONNX's operator schemas: the types that operators accept, and the functions that define some operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports the nodes of one graph in order: of a model, of a body of If, Loop or Scan, or of a function."""
+"""Imports the nodes of one graph in order: the graph of a model, of a body of If, Loop or Scan, or of a function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operators: one file per family. Importing this package fills the operator table, which `find` reads.
+"""ONNX operators composed from primitives, one file per family. Importing it fills the table that `find` reads.
 
 `operator` adds one of your own: see docs/operators.md, "Operators of your own".
 """

@@ -1,4 +1,4 @@
-"""DeformConv: a convolution whose taps are displaced by an offset input; Dai et al., arXiv:1703.06211."""
+"""DeformConv: a convolution whose window positions are displaced by an offset input; Dai et al., arXiv:1703.06211."""
 
 from __future__ import annotations
 

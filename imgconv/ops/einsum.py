@@ -1,4 +1,4 @@
-"""Einsum: sums of products of tensors, by the letters of their axes, as in numpy.einsum("ij,jk->ik", a, b)."""
+"""Einsum: sums of products of tensors, given by the letters of their axes, as in numpy.einsum("ij,jk->ik", a, b)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators of ai.onnx.ml that stand before or after a network: scaling, selection, and the names of classes."""
+"""Operators of ai.onnx.ml that occur before or after a network: scaling, selection, and the names of classes."""
 
 from __future__ import annotations
 

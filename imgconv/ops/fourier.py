@@ -1,4 +1,5 @@
-"""Fourier transforms: products with matrices of cosines and sines. A complex number is two floats of the last axis."""
+"""Fourier transforms: products with matrices of cosines and sines. A complex number is two floats along the last axis.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions and products with an activation, a transposition or another layout, as onnxruntime's optimizer fuses."""
+"""Convolutions and products fused by onnxruntime's optimizer with an activation, a transposition or another layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gather, Scatter and their relatives; the indices are constants or depend on an input."""
+"""Gather, Scatter and their relatives. Indices are constants or depend on an input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Integer arithmetic in a device's floats, exact to 2**24; results of 8 and 16 bits wrap around as in ONNX."""
+"""Integer arithmetic in a device's fp32, exact up to 2**24. Results of 8 and 16 bits wrap around as in ONNX."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Normalisations. Means and variances are float32 also in half models; a variance is mean((x - mean)**2)."""
+"""Normalisations. Means and variances are float32 even in fp16 models; a variance is mean((x - mean)**2)."""
 
 from __future__ import annotations
 

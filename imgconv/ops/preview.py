@@ -1,4 +1,4 @@
-"""Operators that ONNX had as a preview before opset 10, which converters of CoreML and Caffe models wrote."""
+"""Operators that ONNX had as a preview before opset 10. Converters of CoreML and Caffe models wrote them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Quantised tensors: integers of 8 and 16 bits with a scale and a zero point, and convolutions and products of them.
 
-A device computes with floats, which hold integers up to 2**24 exactly. If a sum of products of integers may exceed
-2**24, it is split into partial sums that cannot. Their total, ONNX's int32 accumulator, is then rounded once, as in a
-runtime that converts the accumulator to float and scales it.
+A device computes in fp32, which represents integers up to 2**24 exactly. If a sum of products of integers may exceed
+2**24, it is split into partial sums that cannot. Their total, ONNX's int32 accumulator, is then rounded once, as in an
+engine that converts the accumulator to float and scales it.
 """
 
 from __future__ import annotations

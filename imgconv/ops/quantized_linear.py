@@ -1,7 +1,7 @@
-"""Operators of com.microsoft between quantised tensors: each dequantises its inputs and quantises its result.
+"""Operators of com.microsoft on quantised tensors: each dequantises its inputs and quantises its result.
 
-Where a result lies exactly between two integers, Add, Mul and AveragePool round after the zero point is added and the
-others before, as onnxruntime does.
+If a result lies exactly between two integers, the order of two steps matters. Add, Mul and AveragePool add the zero
+point and then round, as in onnxruntime; the other operators round first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DynamicQuantizeLSTM of com.microsoft: an LSTM with quantised weights, whose input and state are quantised as well."""
+"""DynamicQuantizeLSTM of com.microsoft: an LSTM with quantised weights, whose input and state are quantised too."""
 
 from __future__ import annotations
 

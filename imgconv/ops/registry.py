@@ -1,4 +1,4 @@
-"""The operator table: from an ONNX op type to the function that builds it from primitives."""
+"""The operator table: maps an ONNX op type to the function that composes it from primitives."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Resize and Upsample: per axis, each output is a weighted sum of a few positions (ONNX's Resize text, opset 10 to 19).
+"""Resize and Upsample: along each axis, an output is a weighted sum of a few positions (ONNX's Resize, opset 10 to 19).
 
-Coordinates are computed in float32, as in other runtimes, and one near halfway between two positions counts as halfway.
-So the same one of them is taken.
+Coordinates are computed in float32, as in other engines. A coordinate close to the midpoint between two positions
+counts as the midpoint, so that all engines select the same position.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sampling of feature maps at positions between their elements."""
+"""Samples feature maps at positions between their elements."""
 
 from __future__ import annotations
 

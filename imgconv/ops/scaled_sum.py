@@ -1,9 +1,9 @@
-"""Sums of products of two quantised tensors: of integers, which a float holds exactly, times their scale.
+"""Sums of products of two quantised tensors, computed as sums of integers, which fp32 holds exactly, times their scale.
 
     sum of (n * x_scale) * (w * w_scale) + bias  =  (sum of n * w + bias / scale) * scale      scale = x_scale * w_scale
 
-onnxruntime computes such sums in int32, if a QuantizeLinear reads them, and multiplies once by scale / y_scale. So does
-`requantised`: then both round the same number to a level.
+If a QuantizeLinear reads such a sum, onnxruntime computes it in int32 and multiplies once by scale / y_scale.
+`requantised` does the same, so both round the same number to a quantised value.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Selection by value or position: positions of extremes, sorting, running sums, masks, non-maximum suppression."""
+"""Selection by value or position: positions of extrema, sorting, cumulative sums, masks, non-maximum suppression."""
 
 from __future__ import annotations
 

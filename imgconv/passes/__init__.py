@@ -1,4 +1,4 @@
-"""The passes, in phases. Each is a function from Graph to Graph, with a Given and Result example in its docstring."""
+"""Rewrites graphs: passes in phases. Each is a function from Graph to Graph, with a Given and a Result example."""
 
 from __future__ import annotations
 

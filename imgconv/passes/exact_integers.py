@@ -1,4 +1,4 @@
-"""Mark integers that a device's floats may not hold exactly."""
+"""Mark integers that a device's fp32 may not represent exactly."""
 
 from __future__ import annotations
 

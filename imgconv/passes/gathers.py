@@ -1,4 +1,4 @@
-"""Join a gather with the reduction that alone reads what it chooses."""
+"""Join a gather with the reduction that reads its result, if nothing else reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make a tensor's depthwise convolution and its concatenation with the tensor one convolution."""
+"""Replace a depthwise convolution that is concatenated with its own input by one convolution."""
 
 from __future__ import annotations
 

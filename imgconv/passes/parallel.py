@@ -1,4 +1,4 @@
-"""Make convolutions of one tensor whose results are added up one convolution."""
+"""Replace convolutions of one tensor whose results are added by one convolution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Let the kernels that make the parts of a concatenation do the elementwise work that follows it."""
+"""Move elementwise work after a concatenation into the kernels that compute its parts."""
 
 from __future__ import annotations
 

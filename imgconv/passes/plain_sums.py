@@ -1,7 +1,7 @@
-"""Convolutions and products as plain reductions, which generated kernels compute: one output quad a work item.
+"""Replace convolutions and products by plain reductions, for generated kernels with one output quad per work item.
 
-Slow, and right. conv.cl takes only packed constants as weights, and a driver may compute conv.cl or matmul.cl wrongly,
-in all their specialisations.
+They are slow but correct: a driver may compute conv.cl or matmul.cl incorrectly, in all their specialisations, and
+conv.cl only accepts packed constants as weights.
 """
 
 from __future__ import annotations

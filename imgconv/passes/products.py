@@ -1,4 +1,4 @@
-"""Let products multiply their results by the numbers that their operands are multiplied by."""
+"""Apply constant factors of a matrix product's operands to its result."""
 
 from __future__ import annotations
 

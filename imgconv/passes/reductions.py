@@ -1,4 +1,4 @@
-"""Split long reductions with few outputs in two, so that more than a handful of work groups has something to do."""
+"""Split long reductions with few outputs in two, so that more work groups have work."""
 
 from __future__ import annotations
 

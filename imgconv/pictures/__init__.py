@@ -1,7 +1,7 @@
-"""Pictures on the host. No code in here uses OpenCL.
+"""Reads, prepares and writes pictures on the host. Nothing in this folder uses OpenCL.
 
-host.py      a file to a model's input arrays, and an output image to a file; users import imgconv/preprocess.py
+host.py      reads a file into a model's input array, and writes output images; users import imgconv/preprocess.py
 sources.py   the files, folders, patterns, videos, cameras and streams that a command line names
 video.py     frames of videos and cameras
-tiles.py     a large picture in overlapping tiles
+tiles.py     divides a large picture into overlapping tiles
 """

@@ -1,4 +1,4 @@
-"""A picture as a camera's frame: the array that a model with a picture's preparation in it takes."""
+"""Converts a picture to a camera frame: the input array of a model that includes the preprocessing of frames."""
 
 from __future__ import annotations
 

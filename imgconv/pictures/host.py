@@ -1,4 +1,4 @@
-"""Pictures on the host: files to a model's input arrays, and image outputs back to files."""
+"""Pictures on the host: reads files into a model's input arrays, and writes image outputs to files."""
 
 from __future__ import annotations
 

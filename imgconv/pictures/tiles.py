@@ -1,4 +1,4 @@
-"""A large picture through a network of a fixed size: overlapping tiles, joined without seams."""
+"""Runs a network of a fixed size on a large picture: in overlapping tiles, joined without seams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Videos and cameras, read and written by PyAV, which is an extra: pip install 'imgconv[video]'."""
+"""Reads and writes videos and cameras with PyAV, which is an extra: pip install 'imgconv[video]'."""
 
 from __future__ import annotations
 

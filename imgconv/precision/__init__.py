@@ -1,11 +1,12 @@
-"""Precision: which values stay float under FLOAT16, and how layers sum, found by running.
+"""Chooses, under FLOAT16, which values stay fp32 and how layers sum, by running the model.
 
-choose.py      choose_precision: what is known beforehand, then what is found by running
-storage.py     the search for the values that are stored in half
-search.py      the search: as much as possible that is narrow within a bound, by trial runs
-loss.py        the error measure: what outputs lose when chosen values are really rounded
-sums.py        the search for the layers that sum in half, or in chunks of half
+choose.py      choose_precision: first the values that are known in advance, then the searches
+storage.py     the search for the values that are stored as fp16
+search.py      the search algorithm: as many fp16 values as a bound on the error allows, by trial runs
+loss.py        the error measure: how much outputs change when chosen values are rounded to fp16
+sums.py        the search for the layers that sum in fp16, or in fp16 chunks
 inputs.py      synthetic calibration inputs, and overflow probes
 statistics.py  the largest magnitudes of a session's values, and rounding, on the device
-share.py       the share of a plan that is half, and why the rest is not
+share.py       reports which fraction of a plan is fp16, and why the rest is not
+integer_sums.py  reports which launches of a quantised network sum integers, and why the others do not
 """

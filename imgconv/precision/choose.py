@@ -1,14 +1,15 @@
-"""Chooses the values of a model that are stored in half, and how its layers sum, by measuring it.
+"""Chooses the values of a model that are stored as fp16, and how its layers sum, by measuring the error.
 
-Rounding to half has a relative error of 2^-11 at each value. Most networks do not amplify it. A few do, above all in
-their first layers of few channels, whose errors pass through all later layers. And half ends at 65504.
+Rounding a value to fp16 has a relative error of 2^-11. Most networks do not amplify it. A few do, especially in their
+first layers with few channels, whose errors pass through all later layers. Also, fp16 ends at 65504.
 
-Known beforehand: squares, long sums and inputs of logarithms are float in any plan (compiling/textures.py), and a
-quantised network stays float: an error at a level is a whole level, and other pictures have others. The rest is found
-by running: first which values are stored in half (storage.py), then, with float16=2, how layers sum (sums.py).
+Some values are known in advance: squares, long sums and inputs of logarithms stay fp32 in every plan
+(compiling/textures.py), and so does a whole quantised network, because one quantised value more or less is a large
+error, which other pictures may cause. The rest is found by running the model: first the values that are stored as fp16
+(storage.py), then, with float16=2, how layers sum (sums.py).
 
-At load there are only synthetic inputs (inputs.py), and little time. Only the number of runs depends on time: without
-`started` all inputs are measured, and each search runs to its end.
+When a model is loaded, there are only synthetic inputs (inputs.py) and little time. Only the number of runs depends on
+time: without `started` all inputs are measured, and each search runs to its end.
 """
 
 from __future__ import annotations

@@ -1,32 +1,35 @@
-"""Synthetic calibration inputs, in the range that a model was made for, on which its precision is measured at load.
+"""Synthetic calibration inputs, in the range that a model expects, on which its precision is measured at load.
 
-A file does not say the range of its pictures. Two things tell 0 .. 1 from 0 .. 255 (`picture_range`):
+A file does not state the range of its pictures. Two things distinguish 0 .. 1 from 0 .. 255 (`picture_range`):
 
-- Arithmetic before the first convolution. What it subtracts is the mean of the pictures, what it divides by their
-  spread: (x - 127) / 128 is for 0 .. 255.
+- Arithmetic before the first convolution. It subtracts the mean of the pictures and divides by their deviation:
+  (x - 127) / 128 is for 0 .. 255.
 - The first convolution's bias, into which the exporter has folded the batch normalisation. In a trained layer the bias
-  and the picture move the result by amounts of one size, or one of them would be without effect. In 30 real models the
-  bias is 0.05 to 20 times as large as the response to a picture in the right range. For pictures of 0 .. 255 the
-  response to 0 .. 1 is too small: the bias is 90 to 320 times as large. For pictures of 0 .. 1, the response to
-  0 .. 255 is as much too large.
+  and the response to a picture have similar sizes, since otherwise one of them would have no effect. In 30 real models
+  the bias is 0.05 to 20 times as large as the response to a picture in the correct range. If a model for 0 .. 255 gets
+  a picture of 0 .. 1, the bias is 90 to 320 times as large as the response. If a model for 0 .. 1 gets 0 .. 255, the
+  response is too large by the same factors.
 
-A bias that is small compared with the response does not tell: such a layer does the same at any scale, and so rounding
-costs the same. Then inputs are of 0 .. 1, and 0 .. 255 only shows which values pass 65504 (`overflow_probes`).
+A bias that is small compared with the response does not distinguish the ranges. Such a layer behaves the same at any
+scale, and so does the cost of rounding. Then the inputs are 0 .. 1, and an input of 0 .. 255 only finds the values that
+exceed 65504 (`overflow_probes`).
 
-The left half of an input is noise with the spectrum of pictures, and lines of text over it: without text, the masks of
-text detectors are zero, and their errors too. The right half is discs that cover each other, their radii drawn from a
-density of r**-3 (the "dead leaves" model: Lee, Mumford and Huang 2001, Occlusion Models for Natural Images), with a
-tenth of the noise over it: pictures have flat areas with edges at all scales. The lower third of it is one grey, as a
-letterboxed picture is padded: nothing averages the rounding of a whole area, and YOLOX is off there most.
+The left half of an input is noise with the spectrum of pictures, and lines of text over it. Without text the masks of
+text detectors would be zero, and so would their errors. The right half is overlapping discs whose radii have a density
+of r**-3 (the "dead leaves" model: Lee, Mumford and Huang 2001, Occlusion Models for Natural Images), with a tenth of
+the noise over them: pictures have flat areas with edges at all scales. The lower third of this half is one grey, like
+the padding of a letterboxed picture. Over such an area rounding errors do not average out; YOLOX has its largest errors
+there.
 
-Few numbers show little: on one line of text of 48 x 224 a network is off four times as far as on another. So there are
-up to four inputs, and one of a picture of more than a quarter of a megapixel, for which a run takes long.
+An input with few elements shows little: on one line of text of 48 x 224 a network's error is four times as large as on
+another. So there are up to four inputs, but only one for pictures of more than a quarter of a megapixel, on which a run
+takes long.
 
-Where nothing is to be seen, rounding may cost most: a choice for YOLOX-Nano that is 5e-3 off on these was 2e-2 off on a
-black picture, and 0.1 on one of a grey of 1 to 4 %. So a black picture and one of such a grey are measured too, if
-there are two other inputs.
+Rounding may cost most where there is nothing to see. A choice for YOLOX-Nano had an error of 5e-3 on these inputs, 2e-2
+on a black picture, and 0.1 on a picture of greys of 1 to 4 %. So a black picture and one of such greys are measured
+too, if there are two other inputs.
 
-Inputs that are no pictures are in -1 .. 1, and nothing tells that this is their range. Overflow probes have them LARGE
+Inputs that are not pictures are drawn from -1 .. 1, but this may not be their range. In overflow probes they are LARGE
 times as large.
 """
 

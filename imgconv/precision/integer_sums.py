@@ -1,4 +1,4 @@
-"""The launches of a quantised network that sum integers, and the reasons why the others sum floats."""
+"""Reports which launches of a quantised network sum integers, and why the others sum in fp32."""
 
 from __future__ import annotations
 

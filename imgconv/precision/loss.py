@@ -1,9 +1,9 @@
-"""The error measure: how far outputs are off when chosen values are actually rounded to half.
+"""The error measure: how much the outputs change when chosen values are rounded to fp16.
 
-A session of floats runs, and each chosen value is rounded where it lies as soon as it is computed; the weights of the
-launches that compute it are rounded before. What the outputs then differ by is what storing these values as halves
-costs, whatever the graph does with them. So one session tells what any set of values costs. Values in one texture are
-half together or not at all: a `StorageGroup`.
+A session in fp32 runs. Each chosen value is rounded in place as soon as it is computed, and the weights of the launches
+that compute it are rounded before. The change of the outputs is the cost of storing these values as fp16, whatever the
+graph does with them. So one session can measure any set of values. Values in one texture are rounded together or not at
+all: a `StorageGroup`.
 """
 
 from __future__ import annotations

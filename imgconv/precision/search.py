@@ -1,9 +1,10 @@
-"""The search for as many narrow values as a bound on the error allows, by trial runs.
+"""The search algorithm: finds as many items as possible that can be narrow within a bound on the error, by trial runs.
 
-Items are values that are half or float, or layers that sum in half or wider. The cost of a block of items alone is
-measured; the most costly block is split repeatedly. Rounding errors are nearly independent, so squares of costs add up.
-By this rule the blocks that cost most for their size stay wide, and the rest is tried together, ever more cautiously,
-until the outputs are within the bound. Only these trials decide, not what the rule predicts.
+Items are values that are fp16 (narrow) or fp32 (wide), or layers that sum in fp16 or wider. The search measures the
+cost of blocks of items, each block alone, and repeatedly splits the most costly block. Rounding errors are nearly
+independent, so the squares of costs add up. With this rule the search decides which blocks stay wide: those that cost
+most for their size. It tries all others together, and makes smaller sets until the outputs are within the bound. The
+rule only suggests sets; a trial run decides whether a set is accepted.
 """
 
 from __future__ import annotations

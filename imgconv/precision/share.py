@@ -1,4 +1,4 @@
-"""The fraction of a plan's values that is stored as fp16, and the reasons why the others stay fp32."""
+"""Reports which fraction of a plan is fp16, and why the rest stays fp32."""
 
 from __future__ import annotations
 

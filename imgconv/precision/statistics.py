@@ -1,7 +1,7 @@
-"""Tensor statistics, and rounding in place: what happens to the floats of a session's textures on the device.
+"""Tensor statistics and rounding in place, for the fp32 textures of a session, on the device.
 
-A texture is copied to a buffer, tile by tile, because kernels cannot write the image that they read. A linear texture
-is a buffer already. See precision/tensor_statistics.cl.
+A texture is first copied to a buffer, tile by tile, because a kernel cannot write the image that it reads. A linear
+texture is a buffer already. See precision/tensor_statistics.cl.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""The search for the values that are stored in half.
+"""The search for the values that are stored as fp16.
 
-A plan in float runs on the inputs and shows which values come near 65504. It runs again with all others rounded
-(loss.py). If the outputs lose too much, the search (search.py) finds the values that stay float. Each choice is
-confirmed by the outputs of the chosen plan itself.
+A plan in fp32 runs on the inputs and shows which values come near 65504. It runs again with all other values rounded
+(loss.py). If the error of the outputs is too large, the search (search.py) finds the values that stay fp32. Each choice
+is confirmed by the outputs of the chosen plan itself.
 
-On synthetic inputs outputs lose as little as a third of what they lose on photographs. So less than the bound is
-accepted on them, and still less of a search, which fits its choice to them.
+On synthetic inputs the error can be as little as a third of that on photographs. So the search accepts less than the
+bound on synthetic inputs. If a search chose the values, it accepts still less, because the choice fits these inputs.
 
-At load as many runs are made as fit into the time that the float plan took to load, by the measured time of a run,
-less the time to build what kernels the plan in half needs of its own. Where kernels are shared, as textures are images,
-it is half of that time. The first runs are for as many inputs as there is time for, the others are the search's. What
-is undecided then stays float.
+At load the search has a time budget: the time that loading the fp32 plan took, minus the time to build the kernels that
+only the fp16 plan needs. If textures are images, so that both plans share kernels, it is half of that loading time,
+minus the same. The budget and the measured time of a run give the number of runs. The first runs are for as many inputs
+as the budget allows, the others for the search. Values that are undecided at the end stay fp32.
 """
 
 from __future__ import annotations

@@ -1,16 +1,19 @@
-"""The error of the outputs when layers sum in half, or in short chunks of half that are added in float.
+"""The search for the layers that sum in fp16, or in short fp16 chunks that are added in fp32.
 
-Whole plans are run: a sum in half rounds at each step, which no rounding of its result shows. Costs of single layers do
-not add up well, since any change of a layer changes the rounding of all later values, so they only give the order.
+It runs whole plans, because a sum in fp16 is rounded at each step, which rounding its result would not show. The costs
+of single layers do not add up well, since any change of a layer changes the rounding of all later values. So they only
+determine the order in which layers are tried.
 
-A sum in half overflows at 65504 on the way, and loses terms that are small compared with it: other pictures may do what
-the measured ones do not. So sums are judged on `held_out_inputs` too, one in the range of the measured inputs and one
-four times as far, which is there for overflows: all rounding costs more on it. Sums may use up a tenth of what storage
-leaves of the bound, since other pictures cost more; on the far input the bound itself, beside storage.
+A sum in fp16 may overflow at 65504 before its end, and loses terms that are small compared with it. Other pictures may
+cause this even if the measured ones do not. So sums are also judged on two `held_out_inputs`: one in the range of the
+measured inputs, and one with four times their values, which shows overflows and costs more rounding. Sums may use a
+tenth of the part of the bound that storage leaves, since other pictures cost more. On the larger input, they may use
+the whole bound in addition to storage.
 
-Before a final softmax no layer sums in half from end to end. A network is surer of photographs than of synthetic
-inputs: the softmax gets larger numbers, and passes their rounding on as absolute errors. With sums in half SqueezeNet
-is off 4 to 7 times as far on the photograph of a fish as on the worst input, past the bound; with chunks it is not.
+Before a final softmax no layer sums entirely in fp16. Photographs produce larger inputs of the softmax than synthetic
+inputs do. So the rounding errors of these inputs are larger too, and change the outputs more. With sums in fp16
+SqueezeNet's error on the photograph of a fish is 4 to 7 times as large as on the worst synthetic input, and exceeds the
+bound; with chunks it does not.
 """
 
 from __future__ import annotations

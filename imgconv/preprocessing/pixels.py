@@ -1,7 +1,7 @@
-"""A picture for a device that prepares it: its bytes, and numbers that say how, in one piece of memory.
+"""A picture that the device prepares: its bytes and the parameters of the preparation, in one piece of memory.
 
-runtime/picture.cl reads it, and its launches are the same for pictures of all sizes. The result equals that of
-`host.to_array` up to the rounding of float sums: the weights are those of `taps`.
+runtime/picture.cl reads both, so its launches are the same for pictures of all sizes. The result equals that of
+`host.to_array` up to the rounding of float sums, because both use the weights of `taps`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The preparation of a picture as a model's input: its settings, shared by the host and the device.
+"""Preparation: the settings with which a picture becomes a model's input, shared by the host and the device.
 
-Both compute in float until the end, with Pillow's weights: the device by `taps`, the host by Pillow itself. Pillow on
-bytes rounds to 8 bits after each direction, so its own result may differ by 1 of 255.
+Both compute in float until the end, with Pillow's weights: the device with `taps`, the host with Pillow itself. On
+bytes, Pillow rounds to 8 bits after each direction, so its own result may differ by 1 of 255.
 """
 
 from __future__ import annotations

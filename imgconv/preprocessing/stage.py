@@ -1,12 +1,12 @@
-"""Pictures prepared on the device: from the bytes of a picture to a model's input, as a graph before the model's own.
+"""Prepares pictures on the device with graph nodes before the model's own: from the bytes of a picture to the input.
 
-A picture is an array (see `array_shape`), which is uploaded as it is. The graph resizes it, first its rows, then
-its columns, converts its colors, pads and normalises it. Passes fuse parts of this into the model's first layers.
+A picture is an array (see `array_shape`), which is uploaded unchanged. The graph resizes it (first its rows, then its
+columns), converts its colors, pads and normalises it. Passes fuse parts of this into the model's first layers.
 
 The result equals that of `host.to_array` up to the rounding of float sums. Before normalisation it differs from
-Pillow's by at most 1 of 255, because Pillow rounds to 8 bits after each direction and nothing is rounded here. A
-cubic filter has negative weights: its result may differ by another 1/8, and by more if it overshoots black or white,
-because Pillow clips after each direction.
+Pillow's by at most 1 of 255, because Pillow rounds to 8 bits after each direction and the graph does not round. A cubic
+filter has negative weights: its result may differ by another 1/8, and by more if it overshoots black or white, because
+Pillow clips after each direction.
 """
 
 from __future__ import annotations

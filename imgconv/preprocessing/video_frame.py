@@ -1,6 +1,6 @@
-"""A frame in memory of any layout, as cameras give it: its bytes, and numbers that say where its samples are.
+"""VideoFrame: a camera frame in any memory layout: its bytes, and numbers that locate its samples.
 
-frame.cl makes the array of a picture of both. native/src/video_frame.cpp does the same for the player.
+frame.cl converts both to the array of a picture. native/src/video_frame.cpp does the same for the player.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Speed of a model: the time of a run, the rate with frames in flight, and both for onnxruntime."""
+"""Measures the speed of a model: the time of a run and the rate with frames in flight; both also for onnxruntime."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Seconds from imgconv.load to the first result, in a new process: cold, then warm.
+"""Measures the seconds from imgconv.load to the first result, in a new process: cold, then warm.
 
-Cold: the folders of compiled programs, imgconv's and the drivers', are new and empty. Warm: a first process has filled
-them. The process that is measured is this module, run as a program.
+Cold: imgconv's and the drivers' caches of compiled programs are new and empty. Warm: a first process has filled them.
+The measured process runs this module as a program.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Times what the host computes at the end of a model that depends on data."""
+"""Times the host's part of a model that depends on data."""
 
 from __future__ import annotations
 

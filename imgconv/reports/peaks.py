@@ -1,4 +1,4 @@
-"""The peak rates of a device, measured with three small kernels: multiply-adds, texture reads and a copy."""
+"""Measures the peak rates of a device with three small kernels: multiply-adds, texture reads and a copy."""
 
 from __future__ import annotations
 

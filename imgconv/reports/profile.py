@@ -1,4 +1,4 @@
-"""Times every launch of a model, and compares it with the device's peaks."""
+"""Times every launch of a model, and compares its rates with the device's peaks."""
 
 from __future__ import annotations
 

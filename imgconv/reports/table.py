@@ -1,4 +1,4 @@
-"""Tables as wide as the terminal: the least important columns go first, then texts are cut."""
+"""Tables that fit the terminal: the least important columns are left out first, then texts are shortened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A profile in Chrome's trace event format, which https://ui.perfetto.dev and chrome://tracing read.
+"""Writes a profile in Chrome's trace event format, which https://ui.perfetto.dev and chrome://tracing read.
 
 The format is described in Chromium's document "Trace Event Format": complete events (ph X) with ts and dur in
 microseconds, counters (C), and metadata (M) that name processes and threads.

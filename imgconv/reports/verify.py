@@ -1,8 +1,8 @@
-"""Compares layer by layer what imgconv computes in float and in half with what onnxruntime computes.
+"""Compares imgconv's results in fp32 and fp16 with onnxruntime's, layer by layer.
 
 A layer is a launch that completes a value, with everything fused into it. onnxruntime computes every tensor that the
-graph still has after the passes, under the same name. Float is compared with onnxruntime, half with float. Errors are
-relative to the layer's largest magnitude.
+graph still has after the passes, under the same name. fp32 results are compared with onnxruntime's, fp16 results with
+the fp32 results. Errors are relative to the layer's largest magnitude.
 """
 
 from __future__ import annotations

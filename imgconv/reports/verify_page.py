@@ -1,4 +1,4 @@
-"""The measurements of `imgconv verify` as one HTML file: outputs, then layers, with a bar for each number."""
+"""Writes the measurements of `imgconv verify` as one HTML file: outputs, then layers, with a bar for each number."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A plan on an opened device: the memory it allocates, the launches it enqueues, and its inputs and outputs.
+"""Runs a plan on an opened device: allocates memory, enqueues launches, handles inputs and outputs.
 
 session.py         Session: a plan with its device_memory.py, programs.py and launches.py
-io_binding.py      checks and converts the arrays, buffers and images of a caller; zero_copy.py uses them where they lie
-pipeline.py        frames in flight; frame_memory.py is that of one frame, mapped.py gives it to the caller;
-                   picture_input.py makes inputs of pictures of any size
-host_fallback.py   what the host computes after the device
-measuring.py       how long launches and copies take
+io_binding.py      checks and converts a caller's arrays, buffers and images; zero_copy.py uses arrays in place
+pipeline.py        frames in flight; frame_memory.py: the memory of one frame; mapped.py: the same for the caller;
+                   picture_input.py: inputs from pictures of any size
+host_fallback.py   runs the host's part after the device's
+measuring.py       times launches and copies
 """

@@ -1,4 +1,4 @@
-"""Device: what a Session needs of a device. imgconv/cl/opencl_device.py has it with OpenCL."""
+"""Device: the interface that a Session needs from a device. imgconv/cl/opencl_device.py implements it with OpenCL."""
 
 from __future__ import annotations
 

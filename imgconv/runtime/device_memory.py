@@ -1,4 +1,4 @@
-"""DeviceMemory: the images and buffers of a plan, and their content."""
+"""DeviceMemory: the images and buffers of a plan, and their contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run's inputs and outputs between caller and device: arrays, OpenCL buffers and images, checked and converted."""
+"""Binds the inputs and outputs of a run: checks and converts arrays, OpenCL buffers and images of the caller."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Launching: a plan's launches with their arguments, in the plan's memory and in further memory of inputs and outputs.
+"""Launches of a plan with their arguments, in the plan's memory and in additional memory for inputs and outputs.
 
-A driver may allow fewer work items in a group for a kernel than for the device, if the kernel needs many registers:
+If a kernel needs many registers, a driver may allow smaller work groups for it than the device's maximum:
 
-    plan for the device -> build -> ask for each kernel -> too many items: plan again for a device with smaller groups
+    plan for the device -> build -> query each kernel -> too many items: plan again for a device with smaller groups
 """
 
 from __future__ import annotations

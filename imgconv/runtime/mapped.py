@@ -1,4 +1,4 @@
-"""Mapped: the memory of a run's inputs and outputs, filled and read in place."""
+"""Mapped: the memory of a run's inputs and outputs, which the caller fills and reads in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measuring: how long a plan's launches and copies take on the device."""
+"""Measures how long a plan's launches and copies take on the device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of any size, and frames in memory of any layout, as a model's input: launches, and the memory they take."""
+"""Makes a model's input from pictures of any size, or frames in any memory layout: the launches, and their memory."""
 
 from __future__ import annotations
 

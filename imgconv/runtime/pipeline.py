@@ -1,11 +1,12 @@
-"""Pipeline: several frames of one model in flight, so that their uploads, launches and downloads overlap.
+"""Pipeline: keeps several frames of one model in flight, so that their uploads, launches and downloads overlap.
 
 The thread that waits for a frame finishes it: the caller of result(), or the caller of submit() if `depth` frames are
 in flight. A thread of the pipeline finishes frames for which no caller waits.
 
-A signal handler may raise at almost any point in the main thread. So a frame stays in the queue until its Future is
-done, and the next thread continues where an interrupted one stopped. Locks are only taken by `with`: between its lock
-and its block Python runs no handler if the lock is written in C, which threading.Condition is not.
+A signal handler may raise an exception at almost any point in the main thread. So a frame stays in the queue until its
+Future is done, and the next thread continues where an interrupted one stopped. Locks are only acquired with `with`. If
+a lock is written in C, Python runs no handler between its acquisition and the block; threading.Condition is not written
+in C.
 """
 
 from __future__ import annotations

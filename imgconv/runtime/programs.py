@@ -1,4 +1,4 @@
-"""Programs: the kernels of a plan, compiled."""
+"""Builds the kernels of a plan as programs."""
 
 from __future__ import annotations
 

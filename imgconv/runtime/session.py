@@ -1,4 +1,4 @@
-"""Session: a Plan bound to a device. Upload, enqueue, download."""
+"""Session: a Plan bound to a device. Uploads, enqueues, downloads."""
 
 from __future__ import annotations
 

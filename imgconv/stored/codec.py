@@ -1,8 +1,8 @@
-"""Frozen dataclasses as tables of a FlatBuffers schema, and back, by the names and types of their fields.
+"""Converts frozen dataclasses to tables of a FlatBuffers schema and back, by the names and types of their fields.
 
-A field is stored under its own name, unless `columns` says otherwise. Its type says how:
+A field is stored under its own name, unless `columns` says otherwise. Its type determines how:
 
-    bool, int, float, str           as it is; a Literal too, and reading refuses other values
+    bool, int, float, str           unchanged; also a Literal, for which reading rejects other values
     tuple                           a vector
     a mapping by text               a vector of tables: `name`, and the value as the table's other field or fields
     a dataclass                     a table

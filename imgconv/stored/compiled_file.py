@@ -1,9 +1,9 @@
-"""Compiled models in files: `Model.save` writes them, `load` reads them. model.fbs says what is in them.
+"""Compiled models in files: `Model.save` writes them, `load` reads them. model.fbs defines their contents.
 
-A file has the graph, from which any imgconv can make new plans, and plans, each for one kind of device; a file for the
-player only has no graph, and `load` refuses it. Kernel texts are OpenCL C and programs the driver's machine code, which
-run as they are: on a CPU that is code of the process. A file whose source you do not trust is loaded with
-`trusted=False`, which takes its graph only. Checksums find damage, not intent.
+A file has the graph, from which any imgconv can make new plans, and plans, each for one kind of device. A file for the
+player only has no graph, and `load` rejects it. Kernel sources (OpenCL C) and programs (the driver's machine code) run
+unchecked; on a CPU they run inside the process. For files that you do not trust, `trusted=False` loads the graph only.
+Checksums detect corruption, not malice.
 """
 
 from __future__ import annotations

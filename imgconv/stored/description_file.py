@@ -1,6 +1,6 @@
-"""The JSON file that says what a model's outputs mean, next to the ONNX file: a.task.json for a.onnx.
+"""The JSON file that describes a model's outputs, next to the ONNX file: a.task.json for a.onnx.
 
-Compiled files keep its text. imgconv.tasks reads what it means.
+Compiled files contain its text. imgconv.tasks interprets it.
 """
 
 from __future__ import annotations

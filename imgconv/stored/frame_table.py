@@ -1,4 +1,4 @@
-"""The table FrameInput of model.fbs: the kernel and the layouts by which the player reads frames in memory."""
+"""The table FrameInput of model.fbs: the kernel and the frame layouts with which the player reads camera frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Plan as the table of model.fbs, and back."""
+"""Converts a Plan to the table of model.fbs, and back."""
 
 from __future__ import annotations
 

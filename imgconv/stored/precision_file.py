@@ -1,14 +1,15 @@
-"""The file that `imgconv tune --precision` writes and `load` reads: which values stay wider than FLOAT16.
+"""The file that `imgconv tune --precision` writes and `load` reads: the values that stay wider than FLOAT16.
 
     {"format": "imgconv precision", "version": 2, "model": "9f86d0...", "float16": 1, "tolerance": 0.01,
      "error": 0.0031, "float_storage": ["conv1", "relu7"], "float_arithmetic": [], "short_runs": []}
 
-Files of version 1 have no `short_runs`: they were measured with every sum in runs, so that all values are.
+Files of version 1 have no `short_runs`, because they were measured with every sum in fp16 chunks; so all values are.
 
-The names are those of ONNX tensors. `model` is a hash of the graph's nodes, names and weights, but not of its sizes:
-one file is for every size of the model at which the same values are computed.
+The names are ONNX tensors. `model` is a hash of the graph's nodes, names and weights, but not of its sizes: one file is
+valid for every size of the model at which the same values are computed.
 
-What `load` measures itself is kept in the user's cache folder, by a hash of the same and of device and settings.
+Choices that `load` measures itself are stored in the user's cache folder, under a hash of the same data, the device and
+the settings.
 """
 
 from __future__ import annotations

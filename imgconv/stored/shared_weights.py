@@ -1,7 +1,8 @@
-"""Weights that a file stores once: the graph's constants, and the packed weights of plans as views of them.
+"""Stores weights once per file: the graph's constants, and the packed weights of plans as views of them.
 
-Packing moves numbers and adds zeros. So packed weights are stored as a view of the constant, see View in blobs.py, and
-those of Winograd's filtering as a view of its taps. If all plans keep a constant as halves, so does the file.
+Packing moves elements and adds zeros. So packed weights are stored as a view of the constant (View in blobs.py), and
+packed weights of Winograd convolutions as a view of the transformed constant. If all plans store a constant as fp16,
+so does the file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The tables of model.fbs: where they differ from our dataclasses, and the values that a forged file must not have.
+"""How the tables of model.fbs differ from our dataclasses, and the values that are rejected in forged files.
 
-Index forms and expressions are shared by many nodes: each is written once, and referred to by its number. An entry
-refers to lower numbers only, so reading ends.
+Many nodes share index forms and expressions. So each of these is written once, and referred to by its number. An entry
+refers to lower numbers only, so reading terminates.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Measured specialisations: a database of how long each took on a device, from which the compiler chooses.
+"""The tuning database: how long each specialisation took on a device. The compiler chooses by these measurements.
 
-One SQLite file. Several processes may read and write it at once, and a crash leaves it as it was. Rows name the device
-with its driver, so that a measurement counts for its own device only.
+It is one SQLite file. Several processes may read and write it at the same time, and a crash does not corrupt it. Rows
+contain the device and its driver, so a measurement is only used for its own device.
 """
 
 from __future__ import annotations

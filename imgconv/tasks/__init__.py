@@ -1,4 +1,4 @@
-"""Decoders of a model's outputs: classes, boxes, masks, keypoints, text, depth, an image. Nothing here knows a device.
+"""Decoders of a model's outputs: classes, boxes, masks, keypoints, text, depth, an image. Nothing here uses a device.
 
     task = find_task(outputs, (416, 416), Description(head="yolox"))       # outputs: {"y": ("float32", (1, 3549, 85))}
     how = Preparation(**task.description.preparation)
@@ -6,19 +6,19 @@
     answers = task.decode(model.run({"images": array}), PicturePlacement.of(picture.size, (416, 416), how))
     draw(picture, answers["output"]).save("boxes.png")
 
-heads.py            the table of heads, and which of them a model has
-graph_array.py      a tensor of a graph as numpy's functions take it
-answer_outputs.py   answers from the outputs of a model that made them on the device: see imgconv/answers.py
-values.py           the answers, and where a picture lies in a model's input
-description.py      the JSON that says what shapes do not show
+heads.py            the table of heads, and the choice of a model's head
+graph_array.py      a tensor of a graph with the interface of a numpy array
+answer_outputs.py   reads answers that were computed on the device: see imgconv/answers.py
+values.py           the types of answers, and where a picture lies in a model's input
+description.py      the JSON that describes what shapes do not show
 classification.py   scores of classes
-detection.py        what all detectors share, and the YOLO family
+detection.py        code that all detectors share, and the YOLO family
 anchors.py          SSD and RetinaFace
 dense.py            YuNet, NanoDet, CenterNet, FCOS
 text.py             DBNet, CTC
 maps.py             masks, depth, heatmaps, images
 coco.py             COCO's names and JSON
-drawing.py          answers on their picture
+drawing.py          draws answers on their picture
 """
 
 from imgconv.stored.description_file import find_description, read_labels

@@ -1,4 +1,5 @@
-"""Boxes from the outputs of anchor detectors: SSD (Liu et al., arXiv:1512.02325), RetinaFace (arXiv:1905.00641)."""
+"""Decodes the outputs of anchor detectors to boxes: SSD (Liu et al., arXiv:1512.02325), RetinaFace (arXiv:1905.00641).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers from the outputs of a model that made them on the device: see imgconv/answers.py."""
+"""Reads answers from the outputs of a model that computed them on the device: see imgconv/answers.py."""
 
 from __future__ import annotations
 

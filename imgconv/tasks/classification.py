@@ -1,4 +1,4 @@
-"""The best classes of a picture."""
+"""Decodes scores to the best classes of a picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""COCO (Lin et al., arXiv:1405.0312): the names of its classes and keypoints, and its JSON form of detections."""
+"""COCO (Lin et al., arXiv:1405.0312): the names of its classes and keypoints, and its JSON format for detections."""
 
 from __future__ import annotations
 

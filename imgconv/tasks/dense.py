@@ -1,4 +1,4 @@
-"""Boxes from the outputs of anchor-free detectors other than YOLO."""
+"""Decodes the outputs of anchor-free detectors other than YOLO to boxes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model's task, head, labels and preparation, from a small JSON file: stored/description_file.py finds it.
+"""Description: a model's task, head, labels and preparation, from a JSON file that stored/description_file.py finds.
 
     yolox_nano.task.json, next to yolox_nano.onnx
     {"task": "detect", "head": "yolox", "labels": "labels.txt", "score": 0.4,

@@ -1,4 +1,4 @@
-"""Boxes from the outputs of detectors: the YOLO family, and what all detectors share."""
+"""Decodes the outputs of detectors to boxes: the YOLO family, and code that all detectors share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers drawn on their picture."""
+"""Draws answers on their picture."""
 
 from __future__ import annotations
 

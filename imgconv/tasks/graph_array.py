@@ -1,6 +1,6 @@
-"""A tensor of a graph with the interface of a numpy array, so that the decoders' formulas become operations of a graph.
+"""GraphArray: a tensor of a graph with the interface of a numpy array, so decoders' formulas become graph operations.
 
-numpy's functions dispatch on it (NEP 13 and NEP 18), as far as the decoders use them:
+numpy's functions dispatch to it (NEP 13 and NEP 18), as far as the decoders use them:
 
     rows = GraphArray(Tensor.input("rows", (10, 4)))
     numpy.exp(rows[:, 2:]) * 8 + numpy.ones(2)      # a GraphArray of (10, 2)

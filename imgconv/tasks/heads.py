@@ -1,4 +1,4 @@
-"""The heads: the layouts of the outputs of known kinds of models, and the choice of one for a model."""
+"""The table of heads (output layouts of known kinds of models), and the choice of one for a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that are maps: classes of pixels, depth, images, and keypoints from heatmaps."""
+"""Decodes outputs that are maps: classes of pixels, depth, images, and keypoints from heatmaps."""
 
 from __future__ import annotations
 

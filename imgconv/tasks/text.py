@@ -1,4 +1,4 @@
-"""Lines of text: where they are (DBNet), and what they say (CTC)."""
+"""Decodes text: DBNet's outputs to lines, CTC outputs to characters."""
 
 from __future__ import annotations
 

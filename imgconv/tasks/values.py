@@ -1,4 +1,4 @@
-"""The typed values that heads decode a model's outputs to."""
+"""The types of answers: the values to which heads decode a model's outputs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Programs: compiled here or by other processes, kept on disk, and without the kernels at which a compiler crashes.
+"""Builds OpenCL programs: in this process or in others, cached on disk, without kernels that crash the compiler.
 
-program.py         builds programs, keeps their binaries, and makes kernels of them
-processes.py       other processes that build for drivers which build one program at a time in each; worker.py is one
+program.py         builds programs, caches their binaries, and creates kernels
+processes.py       builds in other processes, for drivers that build one program at a time in each; worker.py is one
 crashes.py         kernels at which a driver's compiler crashed or hung
 """

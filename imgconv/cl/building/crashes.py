@@ -1,11 +1,11 @@
-"""Kernels at which a driver's compiler crashed or hung, or whose results are wrong, remembered for each driver.
+"""Remembers, for each driver, the kernels at which its compiler crashed or hung, or whose results were wrong.
 
-    a build                         has a mark on disk as long as it runs, with the kernels that it builds
-    the process ends in the build   the mark stays; the next process takes its kernels for suspects
-    a suspect                       is built alone, in a process of its own if one can be started, as is all else then
-    that process ends, or hangs     the kernel is refused: plans take another one, or it is built without optimisation
-    it builds the kernel            the kernel is no suspect any more
-    its results are wrong           the kernel is refused too: see imgconv.checking
+a build                         has a mark on disk while it runs, which lists the kernels that it builds
+the process ends in the build   the mark stays; for the next process its kernels are suspects
+a suspect                       is built alone, if possible in a separate process; so are all other kernels then
+that process ends, or hangs     the kernel is rejected: plans use another one, or it is built without optimisation
+it builds the kernel            the kernel is no longer a suspect
+its results are wrong           the kernel is rejected too: see imgconv.checking
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Builds in other processes, because some drivers build one program at a time in each process.
+"""Builds programs in worker processes, for drivers that build only one program at a time in each process.
 
     this process                   a worker (worker.py)
     device, once   ------------->  opens it
@@ -6,7 +6,7 @@
     source, options ------------>  builds the program
                    <-------------  its binary, or nothing
 
-If a worker cannot start or ends early, the others and this process build in its place, and the log says why.
+If a worker cannot start or ends early, the other workers and this process build its programs, and the log states why.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compile OpenCL C text, and look its kernels up."""
+"""Builds programs from OpenCL C source, caches their binaries, and creates their kernels."""
 
 from __future__ import annotations
 

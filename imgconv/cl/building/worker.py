@@ -1,11 +1,11 @@
-"""The process that build_processes.py starts: builds programs for a device, until its standard input ends.
+"""The worker process that processes.py starts: builds programs for a device until its standard input ends.
 
-It runs as a script and imports nothing but ctypes, so that it is ready in 0.1 s: pyopencl alone takes 0.2 to 1 s.
+It runs as a script and imports nothing but ctypes, so it is ready in 0.1 s; importing pyopencl alone takes 0.2 to 1 s.
 
     its input                                              its output
-    the OpenCL library's path, the platform's name,        READY, as soon as the device is opened; else why it is
-    the device's number on the platform, in lines          not, and the end
-    the compiler's options in a line, then the source      the binary, or nothing if the driver refuses the source
+    the OpenCL library's path, the platform's name and     READY, as soon as the device is opened; otherwise the reason,
+    the device's number on the platform, one per line      and the process ends
+    the compiler's options in a line, then the source      the binary, or nothing if the driver rejects the source
 """
 
 from __future__ import annotations

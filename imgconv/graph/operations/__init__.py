@@ -1,7 +1,7 @@
-"""The nine operations of a node, one a file: its fields, the check of its shapes, its meaning in numpy, its bounds.
+"""The nine operations of a node, one per file: fields, check of shapes, semantics in numpy, bounds.
 
-A node's operation is one of OPERATIONS. What other layers know of each is a table by its class: `EXPORTS` in
-onnx_export/nodes.py, `LAYOUTS` in compiling/textures.py. stored/ follows the fields, by model.fbs.
+A node's operation is one of OPERATIONS. Other layers have tables with an entry for each class: `EXPORTS` in
+onnx_export/nodes.py, `LAYOUTS` in compiling/textures.py. stored/ stores the fields that model.fbs defines.
 """
 
 from imgconv.graph.operations.concatenation import Concatenation

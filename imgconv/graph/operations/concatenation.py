@@ -1,4 +1,4 @@
-"""Concatenation."""
+"""Concatenation: puts tensors next to each other along an axis."""
 
 from __future__ import annotations
 

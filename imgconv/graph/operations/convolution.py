@@ -1,4 +1,4 @@
-"""Convolution."""
+"""Convolution: also grouped, depthwise and transposed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gather: reads where computed indices say."""
+"""Gather: reads elements at computed indices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Order: positions in order of size."""
+"""Order: the positions of the largest or smallest elements of rows."""
 
 from __future__ import annotations
 

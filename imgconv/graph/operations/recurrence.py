@@ -1,4 +1,4 @@
-"""Recurrence: layers whose states follow from those of the step before."""
+"""Recurrence: layers whose states depend on the previous step's states."""
 
 from __future__ import annotations
 

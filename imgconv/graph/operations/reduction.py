@@ -1,4 +1,4 @@
-"""Reduction: sums, extrema and positions of extrema; pooling and resizing too."""
+"""Reduction: sums, extrema and positions of extrema; also pooling and resizing."""
 
 from __future__ import annotations
 

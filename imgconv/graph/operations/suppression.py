@@ -1,4 +1,4 @@
-"""Suppression: the boxes that no better one covers."""
+"""Suppression: non-maximum suppression of boxes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Kernels that are generated, and the loads, stores and epilogues of all kernels."""
+"""Generated kernels, and the loads, stores and epilogues of all kernels."""

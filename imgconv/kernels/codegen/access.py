@@ -1,8 +1,8 @@
-"""Loads and stores as OpenCL text, shared by every kernel.
+"""Generates the OpenCL source of loads and stores, for every kernel.
 
-An `Emitter` collects the statements of one kernel or epilogue function. `load` reads an operand through its view for
-the four lanes of one output texel. It reads one texel if these lanes are the lanes of one input texel, or if they all
-are the same element, and single elements otherwise.
+An `Emitter` collects the statements of one kernel or epilogue function. `load` reads an operand through its view, for
+the four lanes of one output texel. If these lanes are the lanes of one input texel, or all are the same element, it
+reads one texel; otherwise it reads four elements.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The epilogue: the elementwise expression that follows a kernel's sum, as one OpenCL function.
+"""Generates the epilogue: the elementwise expression after a kernel's sum, as one OpenCL function.
 
-The function takes the sum and the position of the output texel (column, row and quad). It reads its other operands
-through their views, with the same loads as the generated kernels. Operands that depend only on the quad are loaded once
-for all positions of a work item, before the calls. A sum can start with the bias, which saves an addition.
+The function's parameters are the sum and the position of the output texel (column, row and quad). It reads the other
+operands through their views, with the same loads as generated kernels. Operands that depend only on the quad are loaded
+before the calls, once for all positions of a work item. A sum can start with the bias, which saves an addition.
 """
 
 from __future__ import annotations

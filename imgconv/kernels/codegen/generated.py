@@ -1,11 +1,11 @@
-"""Generated kernels: elementwise operators, movement, reduction, pooling, resize and copies.
+"""Generates kernels for elementwise operators, movement, reduction, pooling, resizing and copies.
 
     output[i] = epilogue(reduce over r of body(load(view(i, r)) ...))
 
 A work item computes one texel: it loops over the window r, reads four lanes at a time and reduces them. In a reduction
 along the packed axis, the four lanes are elements of the window, not of the output. If there are few output texels and
-a long window, a work group computes a few neighbouring texels: each item reduces a part of one texel's window, then the
-parts are combined in local memory.
+a long window, a work group computes a few neighbouring texels together: each item reduces a part of one texel's window,
+then the parts are combined in local memory.
 
     group of 2 texels, a window of 4x6 in parts of 2x3     texel 0:  a b c a b c      texel 1:  g h i g h i
                                                                      d e f d e f                j k l j k l

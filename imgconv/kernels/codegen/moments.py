@@ -1,11 +1,11 @@
-"""Normalisations of long rows in two launches: pictures, groups of channels.
+"""Normalisations of long rows, such as pictures or groups of channels, in two launches.
 
-    parts     each work group: number of values, mean and sum of squared differences from it, of a part of a row
-    apply     each work group: joins the parts of its row, then y = (x - m) / sqrt(v / n + epsilon) for a part of it
+    parts     each work group: number of values, mean and sum of squared deviations from it, of a part of a row
+    apply     each work group: combines the parts of its row, then y = (x - m) / sqrt(v / n + epsilon) for a part of it
 
-So x is read twice instead of three times, and as many work groups as keep the device busy share a row. Nothing cancels:
-differences are taken from a mean of the values so far, and parts are joined by the formula of Chan, Golub and LeVeque
-(1979).
+So x is read twice instead of three times, and several work groups share a row, enough to keep the device busy. There is
+no cancellation: deviations are from the mean of the values so far, and parts are combined with the formula of Chan,
+Golub and LeVeque (1979).
 
     the texture of parts     x = 3 * part + (0: number, 1: mean, 2: squares)        y = row, or four rows in the lanes
 """

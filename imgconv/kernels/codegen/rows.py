@@ -1,10 +1,10 @@
-"""Finds reductions over the same rows, and the elementwise work that reads their results: one kernel makes them all.
+"""Finds reductions over the same rows, and the elementwise work that reads their results, for one kernel.
 
     softmax               m = max(x),  s = sum of exp(x - m),         y = exp(x - m) / s
     normalisation         m = mean(x), v = sum of (x - m) * (x - m),  y = (x - m) / sqrt(v / n + epsilon)
 
-A row is what one result of a reduction is made from. For example, the softmax of a (2, 3, 100) tensor along its last
-axis has 6 rows of 100 elements. rows_text.py makes the kernel; moments.py has two kernels for long rows.
+A row consists of the elements that are reduced to one result. For example, the softmax of a (2, 3, 100) tensor along
+its last axis has 6 rows of 100 elements. rows_text.py generates the kernel; moments.py has two kernels for long rows.
 
     o0, o1, ...    position of a row: of the first reduction's result
     r0, r1, ...    position in the row: in the first reduction's window

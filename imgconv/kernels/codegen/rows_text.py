@@ -1,9 +1,9 @@
-"""The kernel of rows: reductions over the same rows, and the elementwise work that reads their results.
+"""Generates the kernel of rows: reductions over the same rows, and the elementwise work that reads their results.
 
-A work group walks its row once for each reduction, combines its items' parts in local memory and walks the row again to
-write. If rows are short, or there are many of them, one work item has a row of its own. If an item's part is short, the
-item reads it once and keeps it in registers. A variance is the sum of squared differences from the mean, so that
-nothing cancels.
+A work group reads its row once for each reduction, combines its items' parts in local memory, and reads the row again
+to write the results. If rows are short, or there are many rows, each work item has its own row. If an item's part is
+short, the item reads it once and keeps it in registers. A variance is the sum of squared deviations from the mean, so
+there is no cancellation.
 """
 
 from __future__ import annotations

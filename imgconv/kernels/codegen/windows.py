@@ -1,6 +1,6 @@
-"""Reductions over overlapping windows: pooling. A work item computes several neighbouring outputs from shared reads.
+"""Generates kernels for overlapping windows (pooling): a work item computes several neighbouring outputs.
 
-    outputs of an item     0   1   2   3           window of 3 taps, stride 1
+    outputs of an item     0   1   2   3           window of 3 columns, stride 1
     columns read         0   1   2   3   4   5
 
 The work item loops over the other axes of the window. At each position it reads the columns once and updates the

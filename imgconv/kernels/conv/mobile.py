@@ -1,4 +1,5 @@
-"""The work of a launch of conv.cl or depthwise.cl on a phone's GPU, as Mesa's compiler for Adreno translates it."""
+"""Counts the work of a launch of conv.cl or depthwise.cl on a phone's GPU, as Mesa's compiler for Adreno translates it.
+"""
 
 from __future__ import annotations
 

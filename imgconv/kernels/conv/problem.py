@@ -1,4 +1,4 @@
-"""A convolution's problem, and its specialisations: the constants of its .cl files that are free to choose."""
+"""The problem of a convolution (its sizes), and its specialisations: values for the free constants of its .cl files."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Convolutions of levels of quantised tensors in integers: which ones are possible, and their packed weights.
+"""Convolutions of quantised tensors that sum integers: which ones are possible, and their packed weights.
 
-An input has bytes that stand for numbers n * scale, with n from low to low + 255, and 0 outside of the image. A kernel
-sums products of weights w and u = n - low, which is a byte without a sign:
+An input has bytes that represent the numbers n * scale, for integers n from `low` to `low` + 255, and 0 outside the
+image. A kernel sums products of weights w and u = n - low, which is an unsigned byte:
 
     sum of w * n  =  sum of w * u  +  low * sum of w         the second sum is a constant of the output channel
 
-`low` is 0 for activations that are no less than their zero point, as after a Relu.
+`low` is 0 for activations that are never less than their zero point, as after a Relu.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""conv.cl as a template: the nodes that it computes, how it reads their operands, and its choices."""
+"""The template of conv.cl: the nodes that it computes, the layouts of their operands, and its candidates."""
 
 from __future__ import annotations
 

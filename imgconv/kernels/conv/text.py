@@ -1,4 +1,4 @@
-"""The kernel of a convolution: the values for the constants of conv.cl, conv_tiled.cl and depthwise.cl."""
+"""The source of a convolution kernel: the values for the constants of conv.cl, conv_tiled.cl and depthwise.cl."""
 
 from __future__ import annotations
 

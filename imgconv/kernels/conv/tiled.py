@@ -1,4 +1,4 @@
-"""The specialisations of conv_tiled.cl, whose work groups read weights and input through tiles in local memory."""
+"""The specialisations of conv_tiled.cl, whose work groups copy tiles of weights and input to local memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packs a convolution's weights as conv.cl and separable.cl read them."""
+"""Packs a convolution's weights into the layout that conv.cl and separable.cl read."""
 
 from __future__ import annotations
 

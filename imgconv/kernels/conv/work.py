@@ -1,4 +1,4 @@
-"""The work of a launch of conv.cl or depthwise.cl, and by it the predicted time."""
+"""Counts the work of a launch of conv.cl or depthwise.cl, from which the device model predicts its time."""
 
 from __future__ import annotations
 

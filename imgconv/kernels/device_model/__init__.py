@@ -1,1 +1,1 @@
-"""Device models: seconds of a launch on each kind of device, by its work."""
+"""Device models: predict the seconds of a launch on each kind of device from its work."""

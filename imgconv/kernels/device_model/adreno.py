@@ -1,21 +1,22 @@
-"""Predicts how long a launch takes on a GPU of a phone: a first-order model, and the numbers of a few Adrenos.
+"""Predicts how long a launch takes on a phone's GPU: a first-order model, and the rates of some Adreno GPUs.
 
-A launch takes the longest of three times, and what any launch costs:
+A launch takes the longest of three times, plus a constant cost:
 
-    arithmetic   the issue slots of a wave, at half's or at float's rate, in whole rounds of waves over the GPU's units
+    arithmetic   the issue slots of a wave, at the fp16 or fp32 rate, in whole rounds of waves over the GPU's units
     texture      the texture reads of all work items, and their accesses to local memory
     memory       the bytes that are read for the first time or written
-    launch       a constant
+    launch       the constant cost
 
-Two things are not known, so a launch has a range of times (`time_range`). Does texture overlap arithmetic where a
-processor holds a single wave? Waves start in pairs, one for each processor of a core (Mesa's ir3_compiler.h), and with
-more than half of a wave's registers there is no second pair: such a wave reads, waits, then multiplies. The shorter
-time takes the larger of the two there, the longer one their sum. And a launch costs 10 to 30 us: the first is assumed,
-the second was measured on an Adreno 620 in one public log.
+Two properties of the hardware are unknown, so a launch has a range of times (`time_range`):
 
-A unit is what issues one instruction of one wave at a time. With 8 units, 9 waves take as long as 16. The model leaves
-out waits for data and at barriers, caches that are too small, and what throttles a warm phone. How fast local memory is
-is not documented: an access of up to 16 bytes is assumed to take as long as a texture read, and neither to overlap it.
+- Waves start in pairs, one for each processor of a core (Mesa's ir3_compiler.h). If a kernel uses more than half of a
+  wave's registers, a processor holds only one wave, which reads, waits and then multiplies. It is unknown whether its
+  texture reads overlap its arithmetic. The shorter time is the larger of the two, the longer time is their sum.
+- A launch costs 10 us (assumed) to 30 us (an Adreno 620, in one public log).
+
+A unit issues one instruction of one wave at a time. With 8 units, 9 waves take as long as 16. The model leaves out
+waits for data and at barriers, cache misses of small caches, and throttling of a warm phone. The speed of local memory
+is not documented: an access of up to 16 bytes is assumed to take as long as a texture read, and not to overlap it.
 Published times on a Snapdragon 845 are 1.06 to 2.0 times as long as predicted: `python -m benchmarks.adreno --networks
 published` compares.
 """

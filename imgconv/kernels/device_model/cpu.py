@@ -1,4 +1,4 @@
-"""The device model of CPUs: seconds of a launch, by its work."""
+"""The device model of CPUs: predicts the seconds of a launch from its work."""
 
 from __future__ import annotations
 

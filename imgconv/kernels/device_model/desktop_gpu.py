@@ -1,4 +1,4 @@
-"""The device model of a computer's GPU: seconds of a launch, by its work."""
+"""The device model of desktop GPUs: predicts the seconds of a launch from its work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The device model of a phone's GPU: seconds of a launch, by its work. adreno.py has the GPUs and their time model."""
+"""The device model of phones' GPUs: predicts the seconds of a launch from its work. adreno.py has the GPUs' rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The device model of a kind of device."""
+"""Selects the device model for a kind of device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TimeRange: the predicted time of a launch; a device model may know only two bounds of it."""
+"""TimeRange: the predicted time of a launch, as a range if a device model knows only its bounds."""
 
 from __future__ import annotations
 

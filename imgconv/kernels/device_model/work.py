@@ -1,4 +1,4 @@
-"""LaunchWork: the work of a launch, as every template states it and every device model reads it."""
+"""LaunchWork: the work of a launch. Every template counts it, and every device model converts it to seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""matmul.cl as a template: the problem of a matrix product, its specialisations, work and kernel."""
+"""The template of matmul.cl: the problem of a matrix product, its specialisations, work and kernel."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The first elements of rows in order of size."""
+"""Sorts rows: the templates of order.cl and merge.cl."""

@@ -1,4 +1,5 @@
-"""merge.cl as a template: rows that one work group cannot order. order.cl orders runs of them, which are merged."""
+"""The template of merge.cl, for rows that one work group cannot sort: it merges parts that order.cl has sorted.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""order.cl as a template: the first elements of rows in order of size."""
+"""The template of order.cl: the largest or smallest elements of rows, in order."""
 
 from __future__ import annotations
 

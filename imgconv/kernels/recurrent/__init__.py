@@ -1,1 +1,1 @@
-"""Recurrent layers, all steps in one launch."""
+"""Recurrent layers: the template of recurrent.cl."""

@@ -1,4 +1,4 @@
-"""recurrent.cl as a template: a recurrent layer, all its steps in one launch."""
+"""The template of recurrent.cl: all steps of a recurrent layer in one launch."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A depthwise and a 1x1 convolution in one launch."""
+"""Depthwise and 1x1 convolutions in one launch: the template of separable.cl."""

@@ -1,4 +1,5 @@
-"""A depthwise convolution and the 1x1 convolution that alone reads it, and separable.cl's free constants."""
+"""The problem of separable.cl: a depthwise convolution and the 1x1 convolution that reads it; and its specialisations.
+"""
 
 from __future__ import annotations
 

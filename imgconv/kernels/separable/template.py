@@ -1,4 +1,4 @@
-"""separable.cl as a template: a depthwise and a 1x1 convolution in one launch, if this is faster than two."""
+"""The template of separable.cl: a depthwise and a 1x1 convolution in one launch, if this is faster than two."""
 
 from __future__ import annotations
 

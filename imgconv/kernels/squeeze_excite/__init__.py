@@ -1,1 +1,1 @@
-"""Squeeze-and-excitation in one launch."""
+"""Squeeze-and-excitation in one launch: the template of squeeze_excite.cl."""

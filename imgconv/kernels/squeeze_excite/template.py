@@ -1,8 +1,8 @@
-"""squeeze_excite.cl as a template: a global pooling and the two products after it in one launch, if this is faster.
+"""The template of squeeze_excite.cl: global pooling and two matrix products in one launch, if this saves time.
 
-A squeeze-and-excitation block makes a factor for each channel: the mean of the channel, a product with few results, an
-activation, a product with one result for each channel, a gate. As launches of their own all three are short, and wait
-for each other.
+A squeeze-and-excitation block computes a factor for each channel: the mean of the channel, a product with few results,
+an activation, a product with one result per channel, and a gate. As separate launches these are short and wait for each
+other.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Non-maximum suppression."""
+"""Non-maximum suppression: the template of suppress.cl."""

@@ -1,4 +1,4 @@
-"""suppress.cl as a template: of overlapping boxes the best one survives."""
+"""The template of suppress.cl: non-maximum suppression."""
 
 from __future__ import annotations
 

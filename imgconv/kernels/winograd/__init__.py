@@ -1,1 +1,1 @@
-"""Winograd's filtering in two dimensions."""
+"""Winograd convolution in two dimensions."""

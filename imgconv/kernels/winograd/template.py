@@ -1,10 +1,11 @@
-"""Winograd's filtering F(2x2, 3x3) for a phone's GPU: winograd2d.cl, conv.cl, winograd2d.cl in three launches.
+"""The template of Winograd's F(2x2, 3x3) for phones' GPUs, in three launches: winograd2d.cl, conv.cl, winograd2d.cl.
 
-A convolution becomes taps of its input, their products with weights (a 1x1 convolution with a group for each tap), and
-outputs of these sums. It takes 16 multiply-adds instead of 36, but two more launches, which wait for memory. So it is
-used where activations are stored in half, and where the device model predicts less time than for one launch of conv.cl.
-Products are added as the convolution would: in half or in float. Taps are stored as the input is, sums as the output
-is: a plan that keeps these in float has the same kernels.
+The first launch transforms the input into 16 values per tile, the second multiplies them by weights (a 1x1 convolution
+with a group for each of the 16), and the third transforms the sums back to outputs. Four outputs take 16 multiply-adds
+instead of 36, but there are two more launches, which wait for memory. So Winograd is used where activations are stored
+as fp16 and the device model predicts a shorter time than for one launch of conv.cl. Products are summed as in a direct
+convolution, in fp16 or fp32. Transformed inputs have the input's storage type and sums the output's, so a plan with
+some values in fp32 has the same kernels.
 """
 
 from __future__ import annotations
