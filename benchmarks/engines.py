@@ -94,7 +94,7 @@ def load_tinygrad(request: Request, image: bool) -> Run:
 
 def convert_ncnn(request: Request) -> None:
     shapes = ",".join(f"[{','.join(map(str, shape))}]f32" for shape in request.shapes.values())
-    # fp16=0: pnnx would store the weights in half.
+    # fp16=0: pnnx would store the weights as fp16.
     _convert(["pnnx", request.path, f"inputshape={shapes}", "fp16=0", f"ncnnparam={request.file('.param')}",
               f"ncnnbin={request.file('.bin')}"], request.folder)
 
@@ -271,7 +271,7 @@ def _convert(command: list[str], folder: str) -> None:
 class Engine:
     """load: called once, in a process that has imported no engine. package: whose version is shown.
 
-    convert: makes the file with the ending `converted`, which `load` reads. half: computes in half by itself.
+    convert: makes the file with the ending `converted`, which `load` reads. half: chooses fp16 by itself.
     """
 
     load: Callable[[Request], Run]

@@ -1,16 +1,17 @@
-"""How much of a model can be stored in half at all: by onnxruntime, with each value rounded to half and back.
+"""The largest fraction of a model that any engine can store as fp16, and the fraction that imgconv stores as fp16.
 
     python -m benchmarks.half_storage FILE.onnx ... [--pictures FILE ...] [--bound 1e-2] [--json FILE]
 
-What imgconv stores (its graph after the passes) is written as ONNX. Behind each value that is to be half come two
-Casts, and its weights are rounded; all else is float. So the errors are those of any engine that stores these values
-in half and computes in float. They are in parts of the output's scale, as in benchmarks.survey, on --pictures.
+imgconv's graph after the passes is written as ONNX and run by onnxruntime. After each value that is to be fp16 there
+are two Casts, to fp16 and back, and its weights are rounded; everything else is fp32. So the errors are those of any
+engine that stores these values as fp16 and computes in fp32. As in benchmarks.survey, errors are on --pictures, divided
+by the scale of the output.
 
-    all      the error with every value in half
-    best     the largest share of all numbers in half that was found within --bound, and its error: values by what each
-             costs alone, as a square beside its size, the cheapest first. It is chosen by the very pictures that judge
-             it, which a load does not have
-    imgconv  the share and the error of FLOAT16=1
+    all      the error with every value as fp16
+    best     the largest fraction of all elements as fp16 that was found within --bound, and its error. Values are added
+             in the order of their own squared error per element. The pictures that choose the values also judge them;
+             a load does not have these pictures
+    imgconv  the fraction and the error with FLOAT16=1
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from imgconv.onnx_export import export_onnx
 from imgconv.precision.search import Block, without_room
 from imgconv.precision.loss import least_scales, relative_error, scales_of
 
-HARDEST = 4  # pictures on which each value's cost is measured: those with the largest errors with all in half
+HARDEST = 4  # pictures on which each value's cost is measured: those with the largest errors with all values as fp16
 PARTS = (1.6, 1.4, 1.2, 1.0, 0.85, 0.7, 0.55, 0.4, 0.25, 0.1)  # of the bound, what the values may cost by their squares
 FLOAT, FLOAT16 = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16
 
@@ -73,7 +74,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Stored:
-    """A graph after the passes, and pictures for it. names: the values that may be half."""
+    """A graph after the passes, and pictures for it. names: the values that may be fp16."""
 
     graph: Graph
     inputs: Sequence[Arrays]
@@ -88,7 +89,7 @@ class Stored:
         return scales_of(self.exact, least_scales(self.graph))
 
     def run(self, half: Collection[str], inputs: Arrays) -> dict[str, Array]:
-        """The outputs with these values in half."""
+        """Returns the outputs with these values as fp16."""
         return self.runs(half, [inputs])[0]
 
     def runs(self, half: Collection[str], inputs: Sequence[Arrays]) -> list[dict[str, Array]]:
@@ -101,7 +102,7 @@ class Stored:
         return [dict(zip(self.graph.outputs, session.run(None, dict(each)), strict=True)) for each in inputs]
 
     def errors(self, half: Collection[str], pictures: Collection[int]) -> list[float]:
-        """The errors on some of the pictures with these values in half."""
+        """Returns the errors on some of the pictures with these values as fp16."""
         made = self.runs(half, [self.inputs[number] for number in pictures])
         return [relative_error(m, self.exact[n], self.scales) for m, n in zip(made, pictures, strict=True)]
 
@@ -124,7 +125,7 @@ class Stored:
 
 
 def rounded(graph: Graph, half: frozenset[str]) -> onnx.ModelProto:
-    """The graph as ONNX with Casts to half and back behind these values, and their weights rounded."""
+    """Returns the graph as ONNX with Casts to fp16 and back after these values, and their weights rounded."""
     weights = {
         name: array.astype(numpy.float16).astype(array.dtype) for name, array in graph.constants.items()
         if array.dtype.kind == "f" and array.size > SMALL_WEIGHTS
@@ -145,13 +146,13 @@ def rounded(graph: Graph, half: frozenset[str]) -> onnx.ModelProto:
 
 
 def casts(name: str) -> list[onnx.NodeProto]:
-    """To half and back; the result has another name."""
+    """Returns Casts to fp16 and back; the result has another name."""
     half = f"{name}~16"
     return [make_node("Cast", [name], [half], to=FLOAT16), make_node("Cast", [half], [f"{name}~"], to=FLOAT)]
 
 
 def row_of(file: Path, options: argparse.Namespace) -> Row:
-    """What can be half in a file, and what imgconv makes half."""
+    """Returns the fractions that can be fp16 in a file, and that imgconv stores as fp16."""
     given, expected, found = oracle_of(file, Found(file.name, ""))
     if expected is None:
         raise imgconv.InputError(f"onnxruntime does not take {file}: {found.why}")
@@ -179,7 +180,7 @@ def main(options: argparse.Namespace) -> int:
     with steps(options.path) as walk:
         rows = [row_of(Path(path), options) for path in walk]
     found = environment(select_device(options.device))
-    table = make_table(f"In half within {options.bound:g} of float", COLUMNS, rows)
+    table = make_table(f"fp16 storage, at most {options.bound:g} from fp32", COLUMNS, rows)
     publish(options, {"environment": found, "rows": [asdict(row) for row in rows]}, environment_line(found), table)
     return 0
 

@@ -1,17 +1,17 @@
-"""What sums in half cost on pictures that were not measured on, beside short runs and what the measurement chooses.
+"""The errors of fp16 accumulation on pictures on which it was not chosen.
 
     python -m benchmarks.half_sums [NAME or FILE.onnx ...] [--resolution N] [--gpu 630] [--device DEVICE] [--json FILE]
 
-The precision is chosen for FLOAT16=2 on synthetic pictures, by a search to its end. Then every plan runs on others: on
-the arrays of the case_*.npz files beside an ONNX file, cut to the inputs' sizes if they are larger; if there are none,
-on examples/demo.png and on white noise in the range that the network is made for. An error is the largest difference of
-an output from the float plan, divided by its largest value, and the worst of these inputs. The networks of models/ have
-random weights, which amplify errors unlike trained ones. With --gpu the plans are those of that Adreno, run on the
-device at hand.
+The precision is chosen for FLOAT16=2 on synthetic pictures, without a time limit. Then every plan runs on other inputs:
+the arrays of the case_*.npz files next to an ONNX file, cut to the inputs' sizes if they are larger. Without such files
+these are examples/demo.png, and white noise in the range that the network expects. An error is the largest difference
+of an output from the fp32 plan, divided by the output's largest value; the worst input counts. The networks of models/
+have random weights, which amplify errors more than trained ones do. With --gpu, the plans for that Adreno are run on
+the device of this machine.
 
-    storage     textures of the chosen storage, sums in float: FLOAT16=1
-    runs, half  the same storage, and all sums in short runs of half, or all in half
-    chosen      FLOAT16=2; then how many convolutions sum in half, in runs and in float
+    storage     fp16 textures as chosen, fp32 accumulators: FLOAT16=1
+    runs, half  the same textures; all convolutions accumulate in fp16 chunks that are added in fp32, or in fp16
+    chosen      FLOAT16=2; then the number of convolutions that accumulate in fp16, in fp16 chunks and in fp32
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ COLUMNS = (
     Column("network", lambda r: r.network), Column("judged on", lambda r: r.inputs, True),
     Column("storage", lambda r: f"{r.storage:.1e}"), Column("runs", lambda r: f"{r.runs:.1e}"),
     Column("half", lambda r: f"{r.half:.1e}"), Column("chosen", lambda r: f"{r.chosen:.1e}"),
-    Column("in half", lambda r: str(r.sums.get("half", 0))), Column("in runs", lambda r: str(r.sums.get("runs", 0))),
-    Column("in float", lambda r: str(r.sums.get("float", 0))),
+    Column("in fp16", lambda r: str(r.sums.get("half", 0))), Column("in chunks", lambda r: str(r.sums.get("runs", 0))),
+    Column("in fp32", lambda r: str(r.sums.get("float", 0))),
 )
 
 

@@ -20,7 +20,7 @@ class Work:
     """Counts of a launch.
 
     slots: issue slots of all waves. busy: those of lanes, of the lanes that take part. half: the slots whose result is
-    in half. waits: slots until data arrives, as Mesa estimates them for a wave that is alone. reads: texture reads of
+    fp16. waits: slots until data arrives, as Mesa estimates them for a wave that is alone. reads: texture reads of
     all work items. local: their accesses to local memory, and to spilled registers. waves: of the launch.
     """
 

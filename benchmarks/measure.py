@@ -31,7 +31,7 @@ FLOAT_TOLERANCE = 1e-3
 HALF_TOLERANCE = 3e-2
 TOLERANCE_REASON = (
     "largest difference in parts of the largest expected value; float: sums in another order round otherwise, and each "
-    "layer passes that on; half: each stored value is rounded by up to 2^-11"
+    "layer passes that on; fp16: each stored value is rounded by up to 2^-11"
 )
 
 

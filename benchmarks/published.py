@@ -18,7 +18,7 @@ from imgconv.kernels.device_model.adreno import WAVE, Gpu, LaunchTime, MachineWo
 from imgconv.kernels.layout import LANES
 
 Kind = Literal["1x1", "3x3", "depthwise"]
-BYTES = 2  # of a number in half
+BYTES = 2  # of an fp16 value
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine's kernels. half: whether multiply-adds are in half. Textures are in half."""
+    """An engine's kernels. half: whether multiply-adds are in fp16. Textures are fp16."""
 
     name: str
     kernels: Mapping[Kind, Kernel]

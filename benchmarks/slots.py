@@ -99,7 +99,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--problems", type=positive, metavar="N", help="of the networks (default: all)")
     parser.add_argument("--candidates", type=positive, default=12, metavar="N", help="(default: %(default)s)")
     parser.add_argument(
-        "--float16", action=argparse.BooleanOptionalAction, help="keep textures in half precision (default: FLOAT16)"
+        "--float16", action=argparse.BooleanOptionalAction, help="store textures as fp16 (default: FLOAT16)"
     )
     parser.add_argument("--csv", required=True, metavar="FILE", help="the rows are added to it")
     return parser

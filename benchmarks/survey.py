@@ -1,21 +1,22 @@
-"""Any number of ONNX files: which are right, refused or wrong, how fast they are, and what half does to each.
+"""Surveys any number of ONNX files: results, errors, times, and the error of fp16 storage.
 
     python -m benchmarks.survey FILE.onnx|FOLDER ... [--device DEVICE] [--half] [--pictures FILE ...] [--seconds N]
                                                      [--repeat N] [--json FILE]
 
-Each file has a process of its own, which is ended after --seconds. Open dimensions get sizes that onnxruntime takes.
-Inputs of pictures are examples/demo.png, in the range of the model as imgconv.precision.inputs tells it, else 0 .. 1;
-others are noise. The oracle is onnxruntime without rewriting.
+Each file runs in its own process, which is ended after --seconds. Dynamic dimensions get sizes that onnxruntime
+accepts. Picture inputs get examples/demo.png, in the range that imgconv.precision.inputs infers for the model, else 0
+to 1; other inputs get noise. The oracle is onnxruntime without graph optimisations.
 
     result      right; refused, by imgconv's own error; wrong; not onnxruntime's, if that refuses the file too
     error       largest difference of an output in parts of its largest value; of integers, the part that differs. If it
                 is over 1e-3, float64 numpy judges: a model may amplify rounding, onnxruntime's too
     load        seconds of imgconv.load, with the programs that the cache of this user has
     ratio       imgconv's median time of a run divided by onnxruntime's, run by run in turn, after a warm-up
-    --half      FLOAT16=1 too: the share of all numbers that is half, the error, the seconds of that load, and what
-                stays float. The error is the largest difference from float on --pictures (default: demo.png), in parts
-                of the output's scale: the median of its largest values on these pictures, or the largest on the picture
-                if that is larger. If the graph bounds an output, the scale is at least 2^-14 of its range
+    --half      also with FLOAT16=1: the fraction of all elements that is fp16, the error, the seconds of that load, and
+                the values that stay fp32. The error is the largest difference from fp32 on --pictures (default:
+                demo.png), divided by the output's scale: the median of its largest values on these pictures, or the
+                largest on the picture if that is larger. If the graph bounds an output, the scale is at least 2^-14 of
+                its range
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ COLUMNS = (
     Column("error", lambda r: "-" if r.error is None else f"{r.error:.1e}"),
     Column("load s", lambda r: digits(r.load)), Column("ms", lambda r: milliseconds(r.ours)),
     Column("onnxruntime", lambda r: milliseconds(r.theirs)), Column("ratio", lambda r: digits(r.ratio)),
-    Column("half", lambda r: "-" if r.half_share is None else f"{r.half_share:.0%}"),
+    Column("fp16", lambda r: "-" if r.half_share is None else f"{r.half_share:.0%}"),
     Column("error", lambda r: "-" if r.half_error is None else f"{r.half_error:.1e}"),
     Column("load s", lambda r: digits(r.half_load)), Column("", lambda r: (r.why or r.halves)[:160], True),
 )
@@ -142,7 +143,7 @@ def report(file: Path, options: argparse.Namespace) -> int:
 
 
 def known(file: Path, options: argparse.Namespace) -> Iterator[Row]:
-    """What is known of a file, step by step: the result, the times, then half."""
+    """Yields the results for a file, step by step: the result, the times, then FLOAT16=1."""
     row = Row(file.name, FOREIGN)
     inputs, expected, row = oracle_of(file, row)
     if expected is None:
@@ -297,8 +298,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.survey", description=__doc__, formatter_class=described)
     parser.add_argument("path", nargs="+", help="an ONNX file, or a folder of them")
     add_device_argument(parser)
-    parser.add_argument("--half", action="store_true", help="FLOAT16=1 too")
-    parser.add_argument("--pictures", nargs="+", metavar="FILE", default=[str(PICTURE)], help="to judge half on")
+    parser.add_argument("--half", action="store_true", help="also measure FLOAT16=1")
+    parser.add_argument("--pictures", nargs="+", metavar="FILE", default=[str(PICTURE)], help="to judge FLOAT16=1 on")
     parser.add_argument("--seconds", type=positive, default=300, metavar="N", help="for a file (default: %(default)s)")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     add_repeat_arguments(parser, REPEAT)

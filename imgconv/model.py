@@ -51,14 +51,14 @@ PLANS = 8
 
 
 class Model:
-    """A model compiled for a device; `load` makes it. `graph` and `plan` show what runs; `run` runs it.
+    """A model compiled for a device, made by `load`. `run` runs it; `graph` and `plan` show what is run.
 
         model = imgconv.load("squeezenet.onnx")
         model.inputs    # {'data_0': Value(name='data_0', shape=(1, 3, 224, 224), dtype='float32')}
 
-    A model may leave sizes open, or take shapes, pads or a trip count as inputs. `run` then compiles a plan for each
-    new shape, and for each new content of the inputs in `needs_content`. The last eight plans are kept and share the
-    weights. `graph`, `plan`, `inputs` and `outputs` belong to the last run, or to the sizes given to `load`.
+    If sizes are dynamic, or an input's value is a shape, pads or a trip count, `run` compiles a plan for each new size,
+    and for each new value of the inputs in `needs_content`. The last eight plans are kept; all use the same weights.
+    `graph`, `plan`, `inputs` and `outputs` belong to the last run, or to the sizes given to `load`.
     """
 
     def __init__(self, source: Union[ModelSource, CompiledFileSource], share_with: Sequence[Session] = ()) -> None:
@@ -158,10 +158,10 @@ class Model:
             frames = [model.submit({"x": array}) for array in arrays]
             results = [frame.result()["y"] for frame in frames]
 
-        Upload, compute and download of frames overlap. With `depth` of them in flight it waits for the first.
-        The inputs may be changed once it returns. outputs: arrays for result() to fill. tag: any object, such as a
-        timestamp, kept as `frame.tag`, for callbacks. A frame takes `plan.buffer_bytes` on the device, and as much
-        pinned memory. Raises what `run` raises; result() raises what fails on the device.
+        Uploads, computation and downloads of several frames overlap. If `depth` frames are in flight, `submit` waits.
+        The caller may change the inputs after `submit` returns. outputs: arrays for result() to fill. tag: any object,
+        such as a timestamp, which callbacks find in `frame.tag`. Each frame in flight needs `plan.buffer_bytes` on the
+        device, and as much pinned memory. Raises what `run` raises; result() raises what fails on the device.
         """
         compiled, given = self._prepared(inputs, outputs)
         return compiled.pipeline.submit(given, depth, outputs, tag)
@@ -169,8 +169,8 @@ class Model:
     def mapped(self) -> Mapped:
         """Returns memory for inputs and outputs that is filled and read in place, for the sizes of the last run.
 
-        `mapped.inputs["x"][...] = picture`, then `mapped.run()["y"]`. If host and device share their memory, as on
-        phones, nothing is copied; otherwise the device copies from and to pinned memory. It takes `plan.buffer_bytes`.
+        `mapped.inputs["x"][...] = picture`, then `mapped.run()["y"]`. If host and device share memory, as on phones,
+        nothing is copied; otherwise the device copies from and to pinned memory, of `plan.buffer_bytes`.
         See Mapped. Raises ResourceError, and what `graph` raises.
         """
         from imgconv.runtime.mapped import Mapped
@@ -184,9 +184,9 @@ class Model:
             planes = [Plane(memory, 704), Plane(memory, 704, offset=704 * 480)]
             model.run({"picture": VideoFrame(planes, 640, 480)})
 
-        It is for `run`: an input, an output or the data of all planes of a VideoFrame. The caller keeps the descriptor,
-        and may close it. Raises InputError for a descriptor of anything else, and DeviceError, which lists the
-        extensions for it, if the driver has none of them.
+        `run` accepts the buffer as an input or output, or as the data of all planes of a VideoFrame. The caller owns
+        the descriptor and may close it. Raises InputError for a descriptor of anything else. If the driver lacks the
+        extensions for it, raises DeviceError, which lists them.
         """
         with shutdown_guard, self._source.context.lock:
             return self._source.context.import_dma_buf(descriptor, bytes)
@@ -223,7 +223,7 @@ class Model:
             black is 0 and white 255, otherwise 16 and 235.
         - input: the name of the input, if several can take a picture.
 
-        A size that the model leaves open becomes the picture's. Shares the weights with this model.
+        A dynamic input size becomes the picture's. The new model shares the weights with this model.
         Raises InputError for a setting that does not fit, ConfigError for a compiled file, and what `load` raises.
         """
         from imgconv.preprocessing.stage import PICTURE, array_shape, stage_for_input
@@ -253,9 +253,9 @@ class Model:
             masks = [stream.run({"frame": frame})["mask"] for frame in frames]
             stream.reset()
 
-        The states lie in textures, and are zero at first. It has its own activations, for the sizes of the last run,
-        and shares the weights. Raises InputError if a name, shape or dtype does not match, and if what the host
-        computes reads a state.
+        The states are textures on the device, and are zero at first. The new model has its own activations, for the
+        sizes of the last run, and shares the weights with this model. Raises InputError if a name, shape or dtype does
+        not match, or if the host reads a state.
         """
         last = self._last
         if self._contents:
@@ -277,21 +277,21 @@ class Model:
         self, path: str | os.PathLike[str], targets: Sequence[str | os.PathLike[str] | DeviceInfo] = (),
         sizes: Sequence[Shapes] = (), generic: bool = False, player_only: bool = False,
     ) -> None:
-        """Writes the plan of the last run, its weights and the driver's programs: `load` takes the file as a model.
+        """Writes a compiled file, which `load` accepts: the plan of the last run, the weights and the program binaries.
 
             model.save("model.imgconv")
             model.save("phone.imgconv", targets=["phone.json"])     # of `imgconv devices --json` on the phone
             model.save("both.imgconv", sizes=[{"x": (1, 3, 480, 640)}])
 
-        Loading it needs no onnx package. On the same device and driver it compiles nothing; on another one it plans
-        again.
+        Loading the file needs no onnx package. On the same device and driver, nothing is compiled; on another device,
+        `load` plans and compiles again.
 
-        - targets: other devices to plan for, which need not be here: files of `imgconv devices --json`, names of
+        - targets: other devices to compile for: files written by `imgconv devices --json`, names in
             loading.description.known_devices(), or DeviceInfos.
-        - sizes: further shapes, as `load` takes them, for which the file has plans too, with shared weights. A run,
-            or opening the file in the native player, takes the plan of its shapes.
-        - generic: also write a plan for any phone, so that every device that could run it can.
-        - player_only: leave out the graph, which only Python needs, to plan for other devices; `load` refuses the file.
+        - sizes: further shapes, in the form of `shapes` of `load`. The file then also has plans for these, with the
+            same weights. Each run in Python, or opening the file in the native player, uses the plan for its shapes.
+        - generic: also write a plan for any phone.
+        - player_only: leave out the graph, which Python needs to plan for other devices; `load` rejects the file.
 
         Raises InputError for a wrong description or a file that cannot be written, and what `run` raises.
         """
@@ -433,29 +433,29 @@ def load(
     limits: Limits | None = None, trusted: bool = True, check: bool = True, outputs: Sequence[str] = (),
     priority: Priority | None = None,
 ) -> Model:
-    """Compiles an ONNX file, its bytes, an onnx ModelProto or a Graph for a device, or loads a file of `Model.save`.
+    """Compiles an ONNX file, its bytes, an onnx ModelProto or a Graph for a device, or loads a compiled file.
 
         load("model.onnx", shapes={"height": 480, "width": 640})    # symbolic dimensions by name
         load("model.onnx", shapes={"x": (1, 3, 480, 640)})          # an input's whole shape
         load("model.onnx", device="Adreno", float16=1)
 
     - device: index or part of the name (default: IMGCONV_DEVICE, else a GPU, else a CPU).
-    - float16: 1 stores half where that keeps the outputs accurate, 2 also computes in half (default: FLOAT16, else 0).
+    - float16: 1 stores fp16 where the outputs tolerate it, 2 also computes in fp16 (default: FLOAT16, else 0).
     - native_explog: use the device's native_exp, native_log and native_recip (default: NATIVE_EXPLOG, else no).
     - shapes: sizes by input or symbolic dimension (default: batch 1, the others those of the first run).
-    - max_image: a lower image limit than the device's, in texels (default: IMGCONV_MAX_IMAGE).
-    - progress: called with (kernels built, kernels in all, text), or (runs, 0, text) while it chooses precision;
+    - max_image: for tests, a limit on image sizes in texels, below the device's (default: IMGCONV_MAX_IMAGE).
+    - progress: called with (kernels built, all kernels, text), or (runs, 0, text) while fp16 and fp32 are chosen;
         False is silent (default: a line in a terminal or a notebook).
-    - precision: a file of `imgconv tune --precision`: the values that are half. It sets float16.
-    - tuning: a file of `imgconv tune`; measurements of this device are used (default: the file next to the model).
-    - workspace: a larger model, loaded before, whose device and memory for activations this one shares; their runs take
-        turns.
-    - strict: refuse a model that needs the host to compute a part; see docs/operators.md.
-    - limits: bounds on the model's memory, time and nodes; see Limits.
-    - trusted: False takes only the graph of a compiled file, not its kernels and programs; see docs/threat_model.md.
-    - check: False does not compare the launches with float64 at the first load on a driver; see docs/check.md.
+    - precision: a file from `imgconv tune --precision`, which sets float16, and fp16 or fp32 for each value.
+    - tuning: a file from `imgconv tune` with measurements of this device (default: the file next to the model).
+    - workspace: a larger model that is already loaded. The new model shares its device and its memory for activations;
+        runs of the two models wait for each other.
+    - strict: reject a model if the host has to compute part of it; see docs/operators.md.
+    - limits: limits on the memory, time and nodes of the model; see Limits.
+    - trusted: False uses only the graph of a compiled file, not its kernels and programs; see docs/threat_model.md.
+    - check: False skips the comparison of launches with float64 at the first load on a driver; see docs/check.md.
     - outputs: tensors at which an ONNX model is cut, such as ("neck",).
-    - priority: 'high', 'normal' or 'low' next to other programs, such as one that draws the screen; see docs/python.md.
+    - priority: with 'low' other programs, such as the screen's, use the GPU first; with 'high' this model does.
 
     Raises ConfigError, ModelError, UnsupportedError, InputError, DeviceError, ResourceError or BuildError.
     """

@@ -70,7 +70,7 @@ def print_drivers(drivers: Sequence[Driver]) -> None:
 def describe(device: DeviceInfo) -> list[tuple[str, object]]:
     """The lines shown for a device, in order: (name, value)."""
     problem = f"open this device: {device.problem}" if device.problem else "use this device"
-    formats = [name for name, offered in (("float", device.float_images), ("half", device.half_images)) if offered]
+    formats = [name for name, offered in (("fp32", device.float_images), ("fp16", device.half_images)) if offered]
     sizes = "x".join(map(str, device.max_work_item_sizes))
     image = f"{device.max_image_width}x{device.max_image_height}, arrays of {device.max_image_layers} layers"
     memory = f"{_megabytes(device.global_memory_bytes)}, {_megabytes(device.max_allocation_bytes)} in one allocation"
