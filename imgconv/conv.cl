@@ -1,4 +1,4 @@
-// Convolution of an RGBA texture: dense, grouped, transposed; any window, stride, dilation, padding, batch.
+// Convolution of an RGBA texture: dense, grouped or transposed, with any window, stride, dilation, padding and batch.
 //
 // A tensor (N, C, H, W) is a grid of texels, four channels each, C4 = ceil(C/4):
 //
@@ -7,32 +7,33 @@
 //      0      [rgba]  [rgba]      [rgba]  [rgba]
 //      1      [rgba]  [rgba]      [rgba]  [rgba]
 //
-// A work item makes BLOCK_COLUMNS x BLOCK_ROWS positions of BLOCK_QUADS output quads, PASSES times:
+// A work item computes BLOCK_COLUMNS x BLOCK_ROWS positions of BLOCK_QUADS output quads, PASSES times:
 //
 //     for each pass (the next quad block):
 //       for each input quad, window row:
 //         read input texels
-//         for each window column, a step:
+//         for each window column (a step):
 //           read 4 x BLOCK_QUADS weight texels
 //           sum += lane * weights  for every position, lane and output quad
 //
-// What it is made of, each with its constants:
+// The code is divided into these files, each with its constants:
 //
 //     kernels/lib/output.cl    the output and the epilogue       kernels/conv/weights.cl   weights, vectors, sums
-//     kernels/lib/window.cl    the input and its window          kernels/conv/winograd.cl  Winograd's filtering
+//     kernels/lib/window.cl    the input and its window          kernels/conv/winograd.cl  Winograd along rows
 //     kernels/lib/operands.cl  texels that are read and kept     kernels/conv/block.cl     the sums of a block
 //     kernels/lib/store.cl     blocks of outputs                 kernels/conv/parts.cl     sums that work items share
 //
-// On a computer's GPU work groups may read from local memory: kernels/conv/conv_tiled.cl.
+// On desktop GPUs, work groups may read from local memory instead: kernels/conv/conv_tiled.cl.
 //
-// One coordinate of a read of weights, or of rows of texels, stays the same at every step, and is made before them.
-// Sums are float, or half in runs of HALF_QUADS input quads, or half (HALF_SUMS), or int: see kernels/lib/sums.cl.
+// Each read of weights, or of a row of texels, has one coordinate that is the same in all steps. It is computed before
+// the loops. Sums are float; or half in chunks of HALF_QUADS input quads; or half (HALF_SUMS); or int: see
+// kernels/lib/sums.cl.
 //
-// A transposed convolution with stride S is S*S ordinary ones, one for each phase of the output position modulo S, each
-// with its own weights: output column = PHASES_X * column + phase. The work items of all phases are one launch.
+// A transposed convolution with stride S is S*S ordinary ones, one for each phase (the output position modulo S), each
+// with its own weights: output column = PHASES_X * column + phase. One launch computes all phases.
 //
-// Each name below is defined by the engine (kernels/conv/text.py); the defaults make this file compile alone:
-// a 3x3 convolution, 64 to 64 channels, 56x56.
+// The engine defines each name below (kernels/conv/text.py). With the defaults this file compiles on its own: a 3x3
+// convolution, 64 input and 64 output channels, 56x56.
 
 #include "cl/common.cl"
 #include "kernels/conv/parts.cl"

@@ -4,15 +4,15 @@
 //         [a00 a01 a02 a03] ...           [b00 b01 b02 b03] ...           [c00 c01 c02 c03] ...
 //         [a10 a11 a12 a13] ...           [b10 b11 b12 b13] ...           [c10 c11 c12 c13] ...
 //
-// A work item makes BLOCK_ROWS rows of BLOCK_QUADS quads of the output, from the k quads  part, part + PARTS, ...
-// Where the output is too small to fill the device (M = 1 above all), PARTS items of a work group share the sum and add
-// their parts in local memory. With TILE_DEPTH, work groups also read their inputs through
-// tiles in local memory: kernels/matmul/tiles.cl.
+// A work item computes BLOCK_ROWS rows of BLOCK_QUADS quads of the output, from the k quads part, part + PARTS, ... If
+// the output is too small to occupy the device (mostly if M = 1), PARTS items of a work group share a sum and add their
+// parts in local memory. With TILE_DEPTH, work groups also read their inputs through tiles in local memory:
+// kernels/matmul/tiles.cl.
 //
-// Where a texel of A and B lies is given by A_X, A_Y, B_X and B_Y, so that transposed, sliced, broadcast and batched
-// operands need no copy as long as four of k (of n) share a texel.
+// A_X, A_Y, B_X and B_Y define the positions of the texels of A and B. So transposed, sliced, broadcast and batched
+// operands need no copy, as long as four of k (of n) share a texel.
 //
-// Each name below is defined by the engine (kernels/matmul/template.py); the defaults make this file compile alone: a
+// The engine defines each name below (kernels/matmul/template.py). With the defaults this file compiles on its own: a
 // vector of 1024 times a matrix of 1024 x 64.
 
 #include "cl/common.cl"

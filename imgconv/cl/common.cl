@@ -1,6 +1,6 @@
-// What every kernel shares: the sampler and a few float4 helpers.
+// Code shared by every kernel: the sampler, and some float4 functions.
 //
-// A texel outside of an image reads as zero (CLK_ADDRESS_CLAMP on RGBA): that is the padding of convolutions.
+// A texel outside an image reads as zero (CLK_ADDRESS_CLAMP on RGBA): this is the padding of convolutions.
 
 #ifndef IMGCONV_COMMON
 #define IMGCONV_COMMON

@@ -1,11 +1,12 @@
-// What precision/statistics.py does to a texture of floats: it finds the largest magnitude, and rounds to half.
+// The kernels of precision/statistics.py, for a texture of floats: one finds the largest magnitude, one rounds to half.
 //
 //     texels    a tile of the texture, row after row, in a buffer: `size` texels
 //
-// A work item takes `run` texels that lie one after another, then the next ones after those of all work items. On a
-// GPU that is one, so that neighbours read neighbours; on a CPU many, for its caches and vectors.
+// A work item processes `run` consecutive texels, and then continues after the texels of all other work items. On a GPU
+// `run` is 1, so neighbouring items read neighbouring texels; on a CPU it is large, for its caches and vectors.
 //
-// The bits of a float without its sign are in the order of magnitudes, as integers; those of NaN are above all.
+// The bits of a float without its sign, as an integer, are ordered like its magnitude; those of NaN are above all
+// others.
 
 #define EACH_TEXEL(n)                                                                       \
   for (int from = get_global_id(0) * run; from < size; from += get_global_size(0) * run) \

@@ -1,14 +1,15 @@
-// A frame in memory of any layout becomes the array of a picture: a region of it, rotated and mirrored. The layout is
-// numbers, which preprocessing/video_frame.py makes, so that one kernel reads all frames of a format:
+// Converts a camera frame in any memory layout to the array of a picture: a region of it, rotated and mirrored. Numbers
+// describe the layout (preprocessing/video_frame.py makes them), so one kernel reads all frames of a format:
 //
 //     numbers  [pixel | component 0 | component 1 ...]
-//     frame    the bytes of the planes; the numbers may stand before them in the same buffer
+//     frame    the bytes of the planes; the numbers may be stored before them in the same buffer
 //
-// Pixel (x, y) of the picture is pixel (n[0] + n[1] x + n[2] y, n[3] + n[4] x + n[5] y) of the frame. Each component has
-// three numbers: the byte of its first sample from the start of `frame`, its row stride and its pixel stride. The
-// components are those of a pixel in the order of the picture's array: R, G, B; or Y, U, V, and Y, V, U for nv21.
+// Pixel (x, y) of the picture is pixel (n[0] + n[1] x + n[2] y, n[3] + n[4] x + n[5] y) of the frame. Each component
+// has three numbers: the position of its first sample in bytes from the start of `frame`, its row stride and its pixel
+// stride. The components are those of a pixel in the order of the picture's array: R, G, B; or Y, U, V, and Y, V, U for
+// nv21.
 //
-// preprocessing/video_frame.py defines these; the defaults are those of an NV12 frame.
+// preprocessing/video_frame.py defines these names; the defaults are those of an NV12 frame.
 #ifndef NAME
 #define NAME frame_array                // of the kernel
 #endif

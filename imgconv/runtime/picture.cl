@@ -1,14 +1,15 @@
-// A picture of any size becomes a model's input: resized, its channels converted, normalised. Two launches, whose
-// arguments stay the same for all pictures: the sizes are numbers in the header of `packed`, which preprocessing/pixels.py
-// makes.
+// Converts a picture of any size to a model's input: resizes it, converts its channels, normalises. The arguments of
+// the two launches are the same for all pictures, because the sizes are in the header of `packed`, which
+// preprocessing/pixels.py makes:
 //
 //     packed    [header | row starts | row weights | column starts | column weights | R G B R G B ... 16 bytes more]
 //                numbers of 4 bytes, int or float ------------------------------->| bytes, rows without gaps
 //     middle    [R G B R G B ...      ]  floats; a row for each row of the result, as wide as the picture
 //     result    floats, at steps for channel, row and column
 //
-// A row of the result is the sum of `taps` rows of the picture from its start on, each by its weight; columns likewise.
-// The weights of tap t of all rows lie side by side, so that neighbours read neighbours.
+// A row of the result is the sum of `taps` rows of the picture, from its start on, multiplied by their weights. Columns
+// are computed in the same way. The weights of tap t of all rows are consecutive, so neighbouring items read
+// neighbouring weights.
 
 // Indices of the header's numbers.
 #define WIDTH 0            // of the picture, in pixels

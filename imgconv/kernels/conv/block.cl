@@ -1,4 +1,4 @@
-// The sums of a block of conv.cl and conv_tiled.cl: how they start, what a step adds to them, and how they are stored.
+// The sums of a block of conv.cl and conv_tiled.cl: their start values, the additions of a step, and storing them.
 //
 //     sum[row][column][vector]       BLOCK_ROWS x SUMS x BLOCK_VECTORS; see weights.cl and winograd.cl
 //

@@ -1,33 +1,35 @@
-// Convolution of an RGBA texture on a computer's GPU: work groups copy tiles of weights and texels into local memory.
+// Convolution of an RGBA texture on a desktop GPU: work groups copy tiles of weights and texels into local memory.
 //
-// Tensors and weights are as in conv.cl, for one image and one group, in float. A copy has LOCAL_QUADS input quads:
+// Tensors and weights are stored as in conv.cl, for one image and one group, in float. A copy has LOCAL_QUADS input
+// quads:
 //
 //     local_weights[quad block][weight]   local_texels[input quad][row][column]
-//                                             |<-  block  ->| |<-  block  ->|       BLOCK_STEP columns each, and one
-//                                             [ ] [ ] [ ] [ ] - [ ] [ ] [ ] [ ] -   that is left free
+//                                             |<-  block  ->| |<-  block  ->|       BLOCK_STEP columns each; one column
+//                                             [ ] [ ] [ ] [ ] - [ ] [ ] [ ] [ ] -   is unused
 //
 //     for each copy:
-//       put what was fetched into local memory, fetch the next
+//       store the fetched texels and weights in local memory, fetch the next ones
 //       for each input quad, window row:
-//         take a tile of texels
-//         for each window column, a step:
+//         read a tile of texels
+//         for each window column (a step):
 //           sum += lane * weights  for every position, lane and output quad of a block
 //
-// Each item fetches its share of both into registers, and puts it there when the others have used what came before.
+// Each work item fetches its share of texels and weights into registers. It stores them in local memory when the other
+// items no longer need the previous copy.
 //
-// If BY_TAPS, a copy has one position of the window for each quad, and a texel for each output: windows that share few
-// texels, of large dilations or strides, need no more local memory than a 1x1 window. Quads count on from one position
-// of the window to the next; a position where the whole group reads padding is left out.
+// If BY_TAPS, a copy has one window position for each quad, and a texel for each output. So windows that share few
+// texels, because of a large dilation or stride, need no more local memory than a 1x1 window. Quads are numbered on
+// from one window position to the next. A window position at which the whole group reads padding is skipped.
 //
-// What it is made of, each with its constants:
+// The code is divided into these files, each with its constants:
 //
 //     kernels/lib/output.cl    the output and the epilogue       kernels/conv/weights.cl   weights, vectors, sums
-//     kernels/lib/window.cl    the input and its window          kernels/conv/winograd.cl  Winograd's filtering
+//     kernels/lib/window.cl    the input and its window          kernels/conv/winograd.cl  Winograd along rows
 //     kernels/lib/operands.cl  texels that are read and kept     kernels/conv/block.cl     the sums of a block
 //     kernels/lib/store.cl     blocks of outputs
 //
-// Each name below is defined by the engine (kernels/conv/text.py); the defaults make this file compile alone:
-// a 3x3 convolution, 64 to 64 channels, 56x56.
+// The engine defines each name below (kernels/conv/text.py). With the defaults this file compiles on its own: a 3x3
+// convolution, 64 input and 64 output channels, 56x56.
 
 #include "cl/common.cl"
 #include "kernels/conv/block.cl"

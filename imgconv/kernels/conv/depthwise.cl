@@ -1,20 +1,20 @@
-// Depthwise convolution of an RGBA texture: each channel has a window of its own, nothing is summed over channels.
+// Depthwise convolution of an RGBA texture: each channel has its own window, and there are no sums over channels.
 //
-// A work item makes BLOCK_COLUMNS x BLOCK_ROWS positions of a quad:
+// A work item computes BLOCK_COLUMNS x BLOCK_ROWS positions of a quad:
 //
-//     for each window row:                             weights, texel (tap, quad) of an image, or in a buffer in the
+//     for each window row:                             weights: texel (tap, quad) of an image, or a buffer in the
 //       read input texels                              order of reading, [quad][tap]:
-//       for each window column, a tap:
+//       for each window column (a tap):
 //         read a weight texel                                      tap 0   tap 1  ...    tap = ky * WINDOW_WIDTH + kx
 //         sum += texel * weight  for every position    quad 0     [rgba]  [rgba]
 //
-// What it is made of, each with its picture and constants:
+// The code is divided into these files, each with its constants:
 //
 //     kernels/lib/output.cl    the output and the epilogue       kernels/lib/operands.cl  texels that are read and kept
 //     kernels/lib/window.cl    the input and its window          kernels/lib/store.cl     blocks of outputs
 //
-// Each name below is defined by the engine (kernels/conv/text.py); the defaults make this file compile alone:
-// a 3x3 convolution of 64 channels, 56x56.
+// The engine defines each name below (kernels/conv/text.py). With the defaults this file compiles on its own: a 3x3
+// convolution of 64 channels, 56x56.
 
 #include "cl/common.cl"
 #include "kernels/lib/output.cl"

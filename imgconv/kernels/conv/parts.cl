@@ -1,9 +1,9 @@
-// PARTS work items of a group share the sums of a block of conv.cl: each adds up a part, they meet in local memory.
+// Sums that PARTS work items of a group share: each item adds up a part, and the parts are added in local memory.
 //
 //     parts[n][item][part]       n-th of TOGETHER sums; first + n = (row * BLOCK_COLUMNS + column) * BLOCK_QUADS + quad
 //
-// Item and part are those of the work group; the items of a block differ in their part alone. Local memory holds the
-// parts of TOGETHER sums of each item: little, so that a GPU runs many groups at once. The others follow.
+// `item` and `part` are numbers within the work group; the items that share a block differ only in `part`. Local memory
+// holds the parts of TOGETHER sums per item at a time. This is little memory, so a GPU can run many groups at once.
 
 #pragma once
 #include "kernels/conv/block.cl"

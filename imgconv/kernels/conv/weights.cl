@@ -1,16 +1,16 @@
-// Weights of conv.cl, packed for blocks of output quads, and the vectors that they are multiplied in.
+// Weights of conv.cl, packed for blocks of output quads, and the vectors in which they are multiplied.
 //
-// Weights of a quad block, in an image, and in a buffer in the order of reading, [step][n]:
+// Weights of a quad block, in an image, or in a buffer in the order of reading, [step][n]:
 //
 //                 step 0    step 1   ...                     step = (quad * WINDOW_HEIGHT + ky) * TAPS + kx
 //     n = 0     [4 outputs] [rgba]                           n = input lane * BLOCK_QUADS + output quad
 //     n = 1     [rgba]      [rgba]
 //
-// INTEGERS: a number of a texel has the weights of four input lanes, and n is the output quad. If there is a ZERO_POINT,
-// one more step has what the sums start with.
+// INTEGERS: each number of a texel holds the weights of four input lanes, and n is the output quad. If there is a
+// ZERO_POINT, one more step holds the start values of the sums.
 //
-// A block's sums are BLOCK_ROWS rows of SUMS columns of BLOCK_VECTORS vectors. A tap is a column of the window; with
-// Winograd's filtering (winograd.cl) it is a column of the transformed one, and each of a tile's taps has a sum.
+// A block has BLOCK_ROWS rows of SUMS columns of BLOCK_VECTORS vectors of sums. A tap is a column of the window. With
+// Winograd (winograd.cl) it is a column of the transformed window, and each tap of a tile has its own sum.
 
 #pragma once
 #include "kernels/lib/store.cl"

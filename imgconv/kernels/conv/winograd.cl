@@ -1,6 +1,6 @@
-// Winograd's minimal filtering F(m, 3) along the rows, in one dimension; m is WINOGRAD, 2 or 4.
+// Winograd's minimal filtering F(m, 3) along rows, in one dimension; m is WINOGRAD, 2 or 4.
 //
-// m outputs in a row, of a window of 3 columns, take m + 2 multiply-adds instead of 3 m:
+// For a window of 3 columns, m outputs in a row take m + 2 multiply-adds instead of 3 m:
 //
 //     line of texels    [d0 d1 d2 d3]d4 d5 ...               a tile, m + 2 texels; the next starts m columns later
 //     taps              [t0 t1 t2 t3]                        t = B d;  sums of taps: s += t * weights, w = G g
@@ -8,12 +8,12 @@
 //
 // The weights were transformed when they were packed (A. Lavin, S. Gray: Fast Algorithms for Convolutional Neural
 // Networks, 2015). F(2, 3) interpolates at 0, 1, -1 and infinity; F(4, 3) at 0, +-sqrt(1/2), +-sqrt(2) and infinity,
-// where |A| |B| |G| sums to half of what it does at the usual +-1, +-2. Rows of G whose absolute values sum to more
-// than 1 are halved and A is doubled there: weights that fit in half still do.
+// where |A| |B| |G| sums to half of its value for the usual +-1, +-2. If the absolute values of a row of G sum to more
+// than 1, the row is halved and A is doubled there, so weights that fit in half still fit after the transformation.
 //
-// F(2, 3) makes an output of the three texels of its window only. F(4, 3) makes it of all six of the tile: what does
-// not belong to it cancels but for its rounding, and NaN and infinity spread over the tile. So F(4, 3) is for inputs of
-// bounded values (Specialisation in kernels/conv/problem.py).
+// F(2, 3) computes an output only from the three texels of its window. F(4, 3) uses all six texels of the tile: the
+// texels outside the window cancel except for rounding errors, and NaN and infinity spread over the tile. So F(4, 3) is
+// used only for inputs with bounded values (Specialisation in kernels/conv/problem.py).
 
 #pragma once
 #include "kernels/conv/weights.cl"

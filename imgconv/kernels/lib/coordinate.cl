@@ -1,5 +1,5 @@
-// Coordinates of the input's texels: whole numbers, or floats at the centres of texels, which a phone's GPU reads without
-// converting them.
+// Coordinates of the input's texels: integers, or floats at texel centres, which a phone's GPU reads without
+// conversion.
 //
 //     int      0       1       2              COORDINATE int,   TEXEL_CENTRE 0
 //              [rgba]  [rgba]  [rgba]

@@ -1,6 +1,7 @@
-// Products of levels, four at once: DOT(sum, w, x) adds to a sum those of the signed bytes of w and the unsigned ones of
-// x. A device's instruction for it has the name of an extension; drivers may list one that their compilers lack, so that
-// the engine takes what it tried (cl/dot_products.py).
+// Products of quantised values, four at once. DOT(sum, w, x) adds to `sum` the products of the signed bytes of w and
+// the unsigned bytes of x. DOT_PRODUCT selects the extension whose instruction does this. The engine selects one only
+// if its instruction passed a test on the device (cl/dot_products.py), because some drivers list extensions that their
+// compilers lack.
 
 #pragma once
 

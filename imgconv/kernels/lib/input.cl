@@ -1,13 +1,13 @@
-// The input and the output of a convolution, as winograd2d.cl and kernels that slide a window have them.
+// The input and the output of a convolution, for winograd2d.cl and for kernels with a sliding window.
 //
-// The input (N, C, H, W) is a grid of texels as the output is, four channels each:
+// The input (N, C, H, W), like the output, is a grid of texels, four channels each:
 //
 //                column 0            column 1                x = column * INPUT_PITCH + INPUT_OFFSET + INPUT_QUAD(quad)
 //     row     quad 0  quad 1 ...  quad 0  quad 1 ...         y = image * INPUT_HEIGHT + row
 //      0      [rgba]  [rgba]      [rgba]  [rgba]
 //      1      [rgba]  [rgba]      [rgba]  [rgba]
 //
-// Reads outside of the image give zero, which is the padding.
+// Reads outside the image return zero, which is the padding.
 
 #pragma once
 #include "cl/common.cl"

@@ -1,11 +1,12 @@
-// What conv.cl and depthwise.cl read: texels of the input, factors for them, and weights.
+// The operands of conv.cl and depthwise.cl: texels of the input, factors for them, and weights.
 //
-// For BLOCK_ROWS rows of outputs a work item keeps a tile of an input quad, TILE_ROWS lines of TILE_COLUMNS texels; KEEP
-// says how long, and so how often an input texel is read:
+// For BLOCK_ROWS rows of outputs, a work item keeps a tile of an input quad: TILE_ROWS lines of TILE_COLUMNS texels.
+// KEEP determines how long it keeps the tile, and so how often it reads an input texel:
 //
 //     KEEP_TEXEL   for one window position: a texel for each output
 //     KEEP_LINE    for one row of the window: a line for each row of outputs
-//     KEEP_WINDOW  for all of the window, whose rows overlap as its columns do; KEEP_INPUT: that of every quad
+//     KEEP_WINDOW  for the whole window, whose rows overlap as its columns do
+//     KEEP_INPUT   the same for all quads at once
 
 #pragma once
 #include "kernels/lib/coordinate.cl"

@@ -1,4 +1,4 @@
-// The output of every hand-written kernel: a grid of texels, four channels each, stored after the fused work.
+// The output of every hand-written kernel: a grid of texels, four channels each, stored after the epilogue.
 //
 //                column 0            column 1                x = column * OUTPUT_PITCH + OUTPUT_OFFSET + quad
 //     row     quad 0  quad 1 ...  quad 0  quad 1 ...         y = image * OUTPUT_HEIGHT + row
@@ -6,7 +6,7 @@
 //      1      [rgba]  [rgba]      [rgba]  [rgba]
 //
 // OUTPUT_PITCH > OUTPUT_QUADS if the tensor is a part of a wider one (a concatenation written in place). A work item
-// makes several neighbours at once, a block; PARTS work items of a work group may share its sums.
+// computes several neighbouring texels at once, a block. PARTS work items of a work group may share the block's sums.
 
 #pragma once
 #include "cl/common.cl"

@@ -1,4 +1,4 @@
-// What conv.cl and depthwise.cl are given, how they start the sums of a block, and store them after the epilogue.
+// The parameters of conv.cl and depthwise.cl, the start values of a block's sums, and storing them after the epilogue.
 //
 //                         BLOCK_COLUMNS
 //                      sum  sum  sum  sum          of one output quad; if transposed, the positions

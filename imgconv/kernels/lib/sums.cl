@@ -1,9 +1,9 @@
-// How conv.cl, depthwise.cl and separable.cl sum products, from the widest way to the narrowest:
+// How conv.cl, depthwise.cl and separable.cl sum products, from the widest type to the narrowest:
 //
 //     neither         texels, weights and sums are float
-//     HALF_QUADS > 0  texels and weights are half; runs of products are summed in half, the runs in float
+//     HALF_QUADS > 0  texels and weights are half; chunks of products are summed in half, the chunks in float
 //     HALF_SUMS       texels, weights and sums are half, from the first product to the last
-//     INTEGERS        texels are the levels of a quantised tensor, four in a uint, as weights are; sums are int
+//     INTEGERS        texels are the bytes of a quantised tensor, four in a uint, and so are weights; sums are int
 
 #pragma once
 #include "kernels/lib/output.cl"

@@ -1,6 +1,6 @@
-// A window that moves over the input texture: conv.cl, depthwise.cl and separable.cl.
+// A window that moves over the input texture, for conv.cl, depthwise.cl and separable.cl.
 //
-// The windows of a block's columns overlap; a row of what they read together is a line of texels:
+// The windows of a block's columns overlap. A row of the texels that they read together is a line:
 //
 //     column 0        [kx 0] [kx 1] [kx 2]                         BLOCK_COLUMNS 2, STRIDE_X 1, WINDOW_WIDTH 3
 //     column 1               [kx 0] [kx 1] [kx 2]

@@ -1,14 +1,14 @@
-// Tiles of matmul.cl: a work group copies what its items read of A and B into local memory.
+// Tiles of matmul.cl: a work group copies the parts of A and B that its items read into local memory.
 //
 //                        B   [   TILE_QUADS quads   ]              left[part][k quad][row of the tile]
 //                            [     of 4 rows        ]              right[part][k][quad of the tile]
 //     A  [ 1 quad of  ]      [ TILE_ROWS rows of    ]
 //        [ TILE_ROWS  ]      [ the output           ]
 //
-// The sum is cut in PARTS, and PART_ITEMS items make each: TILE_DEPTH quads of k at a time, fetched into registers
-// while those before them are used. Item (r, c) of a part makes rows r * BLOCK_ROWS + 0, 1, ... of the tile, and its
-// quads c, c + WORK_GROUP_COLUMNS, ..., so that neighbours read neighbours. If B_TRANSPOSED, texels of B are
-// taken apart.
+// The sum is divided into PARTS, and PART_ITEMS items compute each part. They process TILE_DEPTH quads of k at a time,
+// which are fetched into registers while the previous quads are used. Item (r, c) of a part computes rows r *
+// BLOCK_ROWS + 0, 1, ... of the tile, and its quads c, c + WORK_GROUP_COLUMNS, ..., so neighbouring items read
+// neighbouring texels. If B_TRANSPOSED, the four lanes of each texel of B are stored separately.
 
 #pragma once
 #include "kernels/lib/output.cl"

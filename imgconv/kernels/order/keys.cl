@@ -1,4 +1,4 @@
-// Floats as whole numbers that have their order, for order.cl and merge.cl.
+// Converts floats to integer keys with the same order, for order.cl and merge.cl.
 
 #pragma once
 #include "cl/common.cl"

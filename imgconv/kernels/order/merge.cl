@@ -1,11 +1,11 @@
-// Merges runs of positions that are in order of the elements they name: two neighbours become a run of twice the length.
+// Merges sorted runs of positions: two neighbouring runs become one of twice the length. Positions stand for elements.
 //
 //     positions    [run 0: RUN places | run 1: RUN places] [run 2 ...           a texel holds four; the last run of a
 //     output       [run 0: 2 * RUN places                ] [run 1 ...           row may be shorter       x = quad, y = row
 //
-// A work item makes BLOCK_QUADS quads. It finds by bisection how many of the places ahead of its own come from the first
-// of the two runs (Odeh and others, Merge Path, 2012), and then takes the smaller of both heads each time. Of equal
-// elements that of the first run comes first: its position is smaller.
+// A work item computes BLOCK_QUADS quads. With a bisection it finds how many of the places before its own come from the
+// first of the two runs (Odeh and others, Merge Path, 2012). Then it repeatedly takes the smaller head of the two runs.
+// Of equal elements, the one of the first run comes first, because its position is smaller.
 
 #include "kernels/lib/output.cl"
 #include "kernels/order/keys.cl"

@@ -1,13 +1,16 @@
-// The positions of the first elements of rows, in order of size: ORDER of each row, equal elements by position.
+// The positions of the first elements of rows, sorted: ORDER elements of each row; equal elements by position.
 //
 //     row of SIZE elements    [x0 x1 x2 x3] [x4 ...          a texel holds four of a row
 //     output                  group 0: places 0 .. 4 * BLOCK_QUADS - 1    RUNS: group 1: the next ...    x = quad, y = row
 //
-// Elements are compared as pairs (key, position), smaller ones first; kernels/order/keys.cl makes the keys.
-// A work group makes BLOCK_QUADS quads of a row. It collects pairs in local memory and sorts them: several work items by
-// Batcher's bitonic network, a single one by digits. If one group makes a whole row, it first finds the pair behind the
-// last place, digit by digit (radix selection: a histogram of the digits of those pairs that begin as the pair sought),
-// and collects those before it. With RUNS each group orders the elements that lie at its places; merge.cl does the rest.
+// Elements are compared as pairs (key, position), smaller ones first; kernels/order/keys.cl makes the keys. A work
+// group computes BLOCK_QUADS quads of a row. It collects pairs in local memory and sorts them: several work items with
+// Batcher's bitonic network, a single item by digits.
+//
+// If one group computes a whole row, it first finds the pair after the last place, digit by digit, and then collects
+// the pairs before it. This is a radix selection: for each digit, it makes a histogram of the pairs whose earlier
+// digits equal those found so far. With RUNS each group sorts the elements at its own places, and merge.cl merges these
+// runs.
 
 #include "kernels/lib/output.cl"
 #include "kernels/order/keys.cl"

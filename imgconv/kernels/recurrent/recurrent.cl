@@ -1,6 +1,6 @@
-// A recurrent layer, all its steps in one launch: states that follow from those before them, as in RNN, GRU and LSTM.
+// A recurrent layer, all its steps in one launch: states that depend on the previous states, as in RNN, GRU and LSTM.
 //
-//     step, direction     a work group has the states of one element of the batch in local memory
+//     step, direction     a work group keeps the states of one element of the batch in local memory
 //
 //     states    h [ quad 0 | quad 1 | ... ]    times the weights    sums    gate 0 [ quad 0 | quad 1 | ... ]
 //               c [ quad 0 | quad 1 | ... ]    ----------------->           gate 1 [ quad 0 | quad 1 | ... ] ...

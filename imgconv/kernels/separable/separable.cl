@@ -1,25 +1,28 @@
-// Depthwise separable convolution in one launch: a depthwise convolution, its epilogue, a 1x1 convolution of the result.
+// Depthwise separable convolution in one launch: a depthwise convolution, its epilogue, a 1x1 convolution of the
+// result.
 //
-// Tensors are grids of texels (kernels/lib/window.cl, kernels/lib/output.cl). A work group makes a tile of positions of
-// one image, for some or all of the output quads. What lies between the two convolutions is never an image:
+// Tensors are grids of texels (kernels/lib/window.cl, kernels/lib/output.cl). A work group computes a tile of positions
+// of one image, for some or all output quads. The result of the depthwise convolution stays in local memory:
 //
 //     input image --depthwise, all quads--> local memory --1x1--> output image
 //       tile and its margin                 [position][quad]       tile
 //
-// The tile is TILE_ROWS rows of TILE_BLOCKS blocks of BLOCK_COLUMNS columns. Both steps share it out in blocks:
+// The tile is TILE_ROWS rows of TILE_BLOCKS blocks of BLOCK_COLUMNS columns. Both steps distribute the blocks among the
+// work items:
 //
-//     for each (block, quad), shared out among all work items:          weights, in the order of reading
-//       sum the windows of the block's columns, keep the epilogue's result   texel (tap, quad)
+//     for each (block, quad), distributed among all work items:         weights, in the order of reading
+//       sum the windows of the block's columns, store the epilogue's result  texel (tap, quad)
 //     for the item's block, output quads and part of the quads:
 //       sum += lane * weights                                           as in conv.cl: texel (quad, n)
 //
-// PARTS work items share a sum: each takes every PARTS-th quad, the parts meet in local memory. Work groups that make
-// different output quads of one tile repeat its depthwise convolution.
+// PARTS work items share a sum: each takes every PARTS-th quad, and the parts are added in local memory. Work groups
+// that compute different output quads of one tile repeat its depthwise convolution.
 //
-// kernels/lib/sums.cl says how products are summed. A run of the depthwise convolution is its window. Parts of
-// sums in half meet in float.
+// kernels/lib/sums.cl explains how products are summed. A chunk of the depthwise convolution is its window. Parts of
+// sums in half are added in float.
 //
-// Each name below is defined by the engine (kernels/separable/template.py); the defaults make this file compile alone: 3x3 depthwise of 64 channels, then 64 to 64 channels, at 56x56.
+// The engine defines each name below (kernels/separable/template.py). With the defaults this file compiles on its own:
+// 3x3 depthwise of 64 channels, then 64 input and 64 output channels, at 56x56.
 
 #include "cl/common.cl"
 #include "kernels/lib/output.cl"

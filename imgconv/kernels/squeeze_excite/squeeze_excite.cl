@@ -4,19 +4,20 @@
 //     squeezed            --first product, epilogue-->      hidden: some numbers   local memory, float
 //     hidden              --second product, epilogue-->     output: a row of texels for each image
 //
-// A work group makes the output of one image. Each of the three steps makes quads of sums. Its tasks are shared out among
-// the ITEMS work items; PARTS tasks make one quad, each a part of every sum of it:
+// A work group computes the output of one image. Each of the three steps computes quads of sums. Its tasks are
+// distributed among the ITEMS work items; PARTS tasks compute one quad, each a part of every sum of it:
 //
 //     task = part * quads + quad        the pooling:   part p adds rows p, p + PARTS ... of the map
 //                                       a product:     part p adds input quads p, p + PARTS ...
 //
-// The parts meet in local memory. Both matrices are textures with a row for each input channel: x = output quad, y = k.
-// Rows past the last channel are zero.
+// The parts are added in local memory. Both matrices are textures with a row for each input channel: x = output quad, y
+// = k. Rows past the last channel are zero.
 //
-// Loops make the same number of rounds in all work items, because PoCL 3.1 loses rounds of others (docs/drivers.md).
+// Loops have the same number of iterations in all work items, because PoCL 3.1 otherwise loses iterations
+// (docs/drivers.md).
 //
-// Each name below is defined by the engine (kernels/squeeze_excite/template.py); the defaults make this file compile
-// alone: 96 channels of 14x14, 24 hidden ones.
+// The engine defines each name below (kernels/squeeze_excite/template.py). With the defaults this file compiles on its
+// own: 96 channels of 14x14, 24 hidden ones.
 
 #include "kernels/lib/output.cl"
 

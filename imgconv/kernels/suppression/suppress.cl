@@ -1,12 +1,13 @@
-// Non-maximum suppression: the places of the boxes that stay, the best first, and -1 behind the last of them.
+// Non-maximum suppression: writes the indices of the boxes that remain, the best first, and -1 after the last of them.
 //
 //     boxes     SIZE rows, the best first    [left top right bottom]    one texel each; the first `count` take part
 //                                            [group]                    a second one if IS_GROUPED
-//     output    MOST places                  [p0 p1 p2 p3] [p4 ...      x = quad, y = 0
+//     output    MOST indices                 [p0 p1 p2 p3] [p4 ...      x = quad, y = 0
 //
-// One work group walks along the boxes, ITEMS at a time. An item drops its box if one that stays covers it. Of those
-// that are left, the first stays, and each item compares its box with that one; then the next. Boxes that stay lie in
-// local memory. The walk ends with the boxes, or when MOST stay. Then the group writes all BLOCK_QUADS quads.
+// One work group processes the boxes in order, ITEMS at a time. Each item first drops its box if a box that remains
+// covers it. Of the boxes that are left, the first one remains, and each item compares its box with this one; then the
+// next. Boxes that remain are stored in local memory. The loop ends after the last box, or when MOST boxes remain. Then
+// the group writes all BLOCK_QUADS quads.
 
 #include "kernels/lib/output.cl"
 

@@ -9,24 +9,25 @@
 //     [d30 d31 d32 d33]     [12 13 14 15]        [12 13 14 15]
 //
 //     this file, TO_OUTPUTS 0:       t = B d B'           the next tile begins 2 columns or rows later
-//     conv.cl, 1x1, 16 groups:       s += t * weights     each tap has weights of its own, w = G g G'
+//     conv.cl, 1x1, 16 groups:       s += t * weights     each tap has its own weights, w = G g G'
 //     this file, TO_OUTPUTS 1:       y = A s A'           and the epilogue
 //
-// Taps and sums are tensors with a column and a row for each tile, and the quads of one tap after those of another:
+// Taps and sums are tensors with a column and a row for each tile; the quads of one tap follow those of the previous
+// one:
 //
 //     x = tile column * (16 * QUADS) + tap * QUADS + quad,  y = image * tile rows + tile row
 //
-// If that is too wide for an image, FOLDS rows of FOLD_COLUMNS tiles hold a row of tiles, one below the other.
+// If this is too wide for an image, FOLDS rows of FOLD_COLUMNS tiles hold a row of tiles, one below the other.
 //
-// B = [1 0 -1 0; 0 1 1 0; 0 -1 1 0; 0 1 0 -1] / 2, A = [1 1 1 0; 0 1 -1 -1] * 2, and G is in template.py (A. Lavin,
-// S. Gray: Fast Algorithms for Convolutional Neural Networks, 2015). The factor 2 is taken from B to A, so that
-// no tap is larger than the largest texel of its tile: none overflows in half. An output is made of the texels of its
-// own window only, so that NaN and infinity do not spread.
+// B = [1 0 -1 0; 0 1 1 0; 0 -1 1 0; 0 1 0 -1] / 2, A = [1 1 1 0; 0 1 -1 -1] * 2, and G is in template.py (A. Lavin, S.
+// Gray: Fast Algorithms for Convolutional Neural Networks, 2015). The factor 2 is moved from B to A, so no tap is
+// larger than the largest texel of its tile, and none overflows in half. An output is computed only from the texels of
+// its own window, so NaN and infinity do not spread.
 //
-// Taps are stored as the input is, sums as the output is. Here both are float: the launches wait for memory, and half
-// would not be faster.
+// Taps are stored in the input's type, sums in the output's. The arithmetic here is float: the launches wait for
+// memory, so half would not be faster.
 //
-// Each name below is defined by the engine (kernels/winograd/template.py); the defaults make this file compile alone.
+// The engine defines each name below (kernels/winograd/template.py). With the defaults this file compiles on its own.
 
 #include "cl/common.cl"
 #include "kernels/lib/coordinate.cl"
