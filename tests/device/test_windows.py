@@ -14,7 +14,6 @@ from imgconv.cl.context import Context
 from imgconv.compiling.plan import Launch
 from imgconv.config import Config
 from imgconv.kernels.target import Target
-from imgconv.passes import windows
 
 P = PoolingProblem
 OVERLAPPING = [
@@ -56,15 +55,6 @@ def test_few_outputs_have_items_of_their_own(context: Context) -> None:
     small = [replace(problem, shape=(1, 8, 14, 14)) for problem in OVERLAPPING[:3]]
     plan = check(small, context, Config(), target(context, "gpu"))
     assert not any(shares(launch) for launch in plan.compute_launches)
-
-
-def test_large_windows_are_separated(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every maximum here in two launches."""
-    monkeypatch.setattr(windows, "LAUNCH", -1e9)
-    problems = [p for p in OVERLAPPING if p.kind in windows.KINDS]
-    plan = check(problems, context, Config())
-    assert len(plan.compute_launches) == 2 * len(problems) - 1, "one window has one column"
-    check(problems, context, Config(float16=1, max_image=32), target(context, "gpu"))
 
 
 @device_settings(max_examples=6)
