@@ -34,7 +34,7 @@ from PIL import Image
 from imgconv.arrays import Arrays, Declared, Shapes
 from imgconv.config import Precision
 from imgconv.errors import ConfigError, InputError
-from imgconv.graph.joined import join, renamed
+from imgconv.graph.join import join_graphs, rename_values
 from imgconv.graph.nodes import Graph
 from imgconv.loading.compiled import ModelSource
 from imgconv.model import Model
@@ -85,7 +85,7 @@ class AnswerStage:
             # Inputs of the second graph have the names that the model's outputs have now.
             for name, tensor in inputs.items():
                 tensor.name = names.get(name, name)
-            return join(model, build_graph(made, list(inputs.values()), model.name))
+            return join_graphs(model, build_graph(made, list(inputs.values()), model.name))
 
     def in_float(self, precision: Precision, graph: Graph) -> Precision:
         """The precision with the answers in float: a half cannot say where in a large picture a pixel is."""
@@ -193,7 +193,7 @@ def _without(model: Graph, made: Mapping[str, Any]) -> tuple[Graph, dict[str, st
         if name in own:
             raise InputError(f"the model has an input {name!r} already: rename it")
     names = {name: model.unused(f"{name}_of_model") for name in taken_names}
-    return renamed(model, names), names
+    return rename_values(model, names), names
 
 
 def _boxes(

@@ -22,11 +22,11 @@ from imgconv.arrays import Array
 from imgconv.errors import InputError
 from imgconv.graph import expression
 from imgconv.graph import view
-from imgconv.graph.arguments import Arguments
+from imgconv.graph.argument_check import ArgumentCheck
 from imgconv.graph.builder import build_graph
 from imgconv.graph.expression import Argument, Expression
-from imgconv.graph.index import Lookup, variable
-from imgconv.graph.lazy import Lazy, Number, Read, elementwise, origin, whole
+from imgconv.graph.index import TableLookup, variable
+from imgconv.graph.lazy import Lazy, Number, TensorRead, elementwise, origin, whole_read
 from imgconv.graph.nodes import (
     IDENTITY, Concatenation, Convolution, Gather, Order, Recurrence, Reduction, ReductionKind, Suppression, array_value,
     neutral,
@@ -96,7 +96,7 @@ class Tensor(Lazy):
 
     def clip(self, low: float, high: float) -> Tensor:
         """min(max(x, low), high): [-1, 2, 9].clip(0, 6) is [0, 2, 6]."""
-        Arguments("clip", self=self, low=low, high=high).needs(low <= high, "low is above high")
+        ArgumentCheck("clip", self=self, low=low, high=high).needs(low <= high, "low is above high")
         return self.maximum(low).minimum(high)
 
     def leaky_relu(self, slope: TensorLike) -> Tensor:
@@ -128,7 +128,7 @@ class Tensor(Lazy):
         [1, 2, 4].resample({0: ([[0, 1], [1, 2]], [[0.5, 0.5], [0.5, 0.5]])}) is [1.5, 3].
         """
         made, summed = self, dict[int, tuple[Array, Array]]()
-        Arguments("resample", self=self, axes=[*taps]).axes("axes", self.rank)
+        ArgumentCheck("resample", self=self, axes=[*taps]).axes("axes", self.rank)
         for axis, (positions, weights) in taps.items():
             used = numpy.flatnonzero(numpy.any(numpy.asarray(weights) != 0, axis=0))
             where_, factors = numpy.asarray(positions)[:, used], numpy.asarray(weights, numpy.float32)[:, used]
@@ -142,17 +142,17 @@ class Tensor(Lazy):
         """`resample` in one sum over the taps of all axes."""
         seen = view.samples(self.shape, {axis: where_.tolist() for axis, (where_, _) in taps.items()})
         axes = view.axis_variables(seen.shape)
-        reads = [Read(self, seen)]
+        reads = [TensorRead(self, seen)]
         body: Expression = Argument(0)
         for number, (axis, (_, factors)) in enumerate(taps.items()):
             weighing = View(seen.shape, factors.shape, (axes[axis], axes[self.rank + number]))
-            reads.append(Read(Tensor.constant(factors), weighing))
+            reads.append(TensorRead(Tensor.constant(factors), weighing))
             body = expression.apply("multiply", body, Argument(number + 1))
         return self.record(seen.shape[: self.rank], self.dtype, Reduction("sum", body), tuple(reads))
 
     def upsample(self, factor: int) -> Tensor:
         """Nearest-neighbour enlargement of the last two axes: (1, 8, 4, 4).upsample(2) is (1, 8, 8, 8)."""
-        given = Arguments("upsample", self=self, factor=factor)
+        given = ArgumentCheck("upsample", self=self, factor=factor)
         given.needs(self.rank >= 2, "the tensor has to have two axes or more")
         given.counts("factor")
         rows = self.take(self.rank - 2, [i // factor for i in range(self.shape[-2] * factor)])
@@ -163,7 +163,7 @@ class Tensor(Lazy):
 
         (1, 8, 4, 4).depth_to_space(2) is (1, 2, 8, 8).
         """
-        given = Arguments("depth_to_space", self=self, block=block)
+        given = ArgumentCheck("depth_to_space", self=self, block=block)
         given.counts("block")
         given.needs(self.rank == 4, IMAGES)
         given.needs(self.shape[1] % block**2 == 0, f"{self.shape[1]} channels are no multiple of {block**2}")
@@ -175,7 +175,7 @@ class Tensor(Lazy):
 
     def softmax(self, axis: int) -> Tensor:
         """exp(x - max) / sum of the same, along one axis: [0, 0].softmax(0) is [0.5, 0.5]."""
-        axis = Arguments("softmax", self=self, axis=axis).axis("axis", self.rank)
+        axis = ArgumentCheck("softmax", self=self, axis=axis).axis("axis", self.rank)
         powers = (self - self.max([axis], keepdims=True)).exp()
         return powers / powers.sum([axis], keepdims=True)
 
@@ -190,7 +190,7 @@ class Tensor(Lazy):
         the window. sizes: of the output, if they are not those of rounding down. The results are multiplied by `scale`
         before they are rounded. (1, 8, 4, 4).pool("sum", [2, 2], [2, 2], scale=0.25) is the average, (1, 8, 2, 2).
         """
-        given = Arguments("pool", self=self, window=window, strides=strides, pads=pads, dilations=dilations)
+        given = ArgumentCheck("pool", self=self, window=window, strides=strides, pads=pads, dilations=dilations)
         d = len(given.integers("window", 1))
         lengths = [len(each) for each in (strides, dilations, (pads or ())[::2]) if each]
         given.needs(d <= self.rank and all(n == d for n in lengths), "the window, strides and pads are of other axes")
@@ -202,14 +202,14 @@ class Tensor(Lazy):
             ]
         seen = view.windows(self.shape, sizes, window, steps, spread, pads[:d])
         shape = (*self.shape[: self.rank - d], *sizes)
-        reads = (Read(self, seen, neutral(kind, self.dtype)),)
+        reads = (TensorRead(self, seen, neutral(kind, self.dtype)),)
         if kind == "argmax":
             return self.record(shape, "int64", Reduction(kind, IDENTITY), reads)
         if not isinstance(scale, Tensor):
             epilogue = IDENTITY if scale == 1 else expression.apply("multiply", IDENTITY, scale)
             return self.record(shape, self.dtype, Reduction(kind, IDENTITY), reads, epilogue)
         epilogue = expression.apply("multiply", IDENTITY, Argument(1))
-        operand = Read(scale, view.expand(scale.shape, shape))
+        operand = TensorRead(scale, view.expand(scale.shape, shape))
         return self.record(shape, self.dtype, Reduction(kind, IDENTITY), reads, epilogue, (operand,))
 
     def max_pool(self, window: int, stride: int, padding: int = 0, round_up: bool = False) -> Tensor:
@@ -218,7 +218,7 @@ class Tensor(Lazy):
         round_up: windows may reach past the end, but not begin there, as with PyTorch's ceil_mode.
         (1, 8, 5, 5).max_pool(2, 2) is (1, 8, 2, 2); with round_up=True it is (1, 8, 3, 3).
         """
-        given = Arguments("max_pool", self=self, window=window, stride=stride, padding=padding)
+        given = ArgumentCheck("max_pool", self=self, window=window, stride=stride, padding=padding)
         given.needs(self.rank >= 2, "the tensor has to have two axes or more")
         given.counts("window", "stride")
         given.counts("padding", least=0)
@@ -232,7 +232,7 @@ class Tensor(Lazy):
 
     def global_average_pool(self) -> Tensor:
         """(N, C, H, W) -> (N, C, 1, 1): the mean of each channel."""
-        Arguments("global_average_pool", self=self).needs(self.rank == 4, IMAGES)
+        ArgumentCheck("global_average_pool", self=self).needs(self.rank == 4, IMAGES)
         return self.mean([2, 3], keepdims=True)
 
     # Layers
@@ -245,7 +245,7 @@ class Tensor(Lazy):
 
         (1, 3, 224, 224).conv2d of a weight (8, 3, 3, 3) with stride=2, padding=1 is (1, 8, 112, 112).
         """
-        given = Arguments(
+        given = ArgumentCheck(
             "conv2d", self=self, weight=weight, bias=bias, stride=stride, padding=padding, dilation=dilation,
             groups=groups,
         )
@@ -264,7 +264,7 @@ class Tensor(Lazy):
 
         (1, 8, 4, 4).depthwise of a weight (8, 1, 3, 3) with padding=1 is (1, 8, 4, 4).
         """
-        Arguments("depthwise", self=self, weight=weight).needs(self.rank == 4, IMAGES)
+        ArgumentCheck("depthwise", self=self, weight=weight).needs(self.rank == 4, IMAGES)
         return self.conv2d(weight, bias, stride, padding, dilation, groups=self.shape[1])
 
     def conv_transpose2d(
@@ -274,7 +274,7 @@ class Tensor(Lazy):
 
         (1, 8, 4, 4).conv_transpose2d of a weight (8, 3, 2, 2) with stride=2 is (1, 3, 8, 8).
         """
-        given = Arguments(
+        given = ArgumentCheck(
             "conv_transpose2d", self=self, weight=weight, bias=bias, stride=stride, padding=padding, groups=groups
         )
         given.counts("stride", "groups")
@@ -287,7 +287,7 @@ class Tensor(Lazy):
 
     def linear(self, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """(..., C) times the transpose of weight (O, C), plus bias (O): (1, 8).linear of (10, 8) is (1, 10)."""
-        given = Arguments("linear", self=self, weight=weight, bias=bias)
+        given = ArgumentCheck("linear", self=self, weight=weight, bias=bias)
         given.tensors("self", "weight", *["bias"] * (bias is not None))
         given.needs(self.rank > 0 and weight.rank == 2, "the weight has to be (O, C), the tensor (..., C)")
         taken, features = weight.shape[1], self.shape[-1]
@@ -304,7 +304,7 @@ class Tensor(Lazy):
         Ioffe and Szegedy, arXiv:1502.03167. The parameters, each (C), are combined in float64. None of them may depend
         on an input.
         """
-        given = Arguments("batch_norm", self=self, scale=scale, bias=bias, mean=mean, variance=variance)
+        given = ArgumentCheck("batch_norm", self=self, scale=scale, bias=bias, mean=mean, variance=variance)
         given.tensors("self", "scale", "bias", "mean", "variance")
         given.needs(self.rank >= 2, "the tensor has to be (N, C, ...)")
         parts, shape = (scale, bias, mean, variance), self.shape[1:2]
@@ -318,7 +318,7 @@ class Tensor(Lazy):
 
 
 def _check_layer(
-    given: Arguments, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int, transposed: bool = False
+    given: ArgumentCheck, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int, transposed: bool = False
 ) -> None:
     """Raises InputError unless the tensors of a convolution of pictures fit."""
     given.tensors("self", "weight", *["bias"] * (bias is not None))
@@ -328,20 +328,20 @@ def _check_layer(
     _check_bias(given, bias, weight.shape[1] * groups if transposed else weight.shape[0])
 
 
-def _check_channels(given: Arguments, x: Tensor, weight: Tensor, groups: int, transposed: bool) -> None:
+def _check_channels(given: ArgumentCheck, x: Tensor, weight: Tensor, groups: int, transposed: bool) -> None:
     taken = weight.shape[0] if transposed else weight.shape[1] * groups
     given.needs(taken == x.shape[1], f"the weight takes {taken} channels, the tensor has {x.shape[1]}")
     given.needs(weight.shape[0] % groups == 0, f"axis 0 of the weight is no multiple of {groups} groups")
 
 
-def _check_bias(given: Arguments, bias: Tensor | None, count: int) -> None:
+def _check_bias(given: ArgumentCheck, bias: Tensor | None, count: int) -> None:
     given.needs(bias is None or bias.shape == (count,), f"the bias has to be [{count}], a number for each output")
 
 
 def is_progression(positions: Sequence[int]) -> bool:
     """Returns whether arithmetic gives the positions: [3, 5, 7] and [0, 0, 2, 2, 4, 4] are."""
     index = variable("i0", len(positions)).lookup(positions)
-    return not any(isinstance(atom, Lookup) for atom, _ in index.terms)
+    return not any(isinstance(atom, TableLookup) for atom, _ in index.terms)
 
 
 def less(a: TensorLike, b: TensorLike) -> Tensor:
@@ -351,7 +351,7 @@ def less(a: TensorLike, b: TensorLike) -> Tensor:
 
 def where(condition: Tensor, a: TensorLike, b: TensorLike) -> Tensor:
     """a if the condition holds, else b; at least one is a Tensor: where(less(x, 2), x, 0) is [1, 0] for x = [1, 2]."""
-    given = Arguments("where", condition=condition, a=a, b=b)
+    given = ArgumentCheck("where", condition=condition, a=a, b=b)
     given.tensors("condition")
     given.needs(isinstance(a, Tensor) or isinstance(b, Tensor), "a or b has to be a Tensor, which gives the dtype")
     return elementwise("where", condition, a, b)
@@ -359,7 +359,7 @@ def where(condition: Tensor, a: TensorLike, b: TensorLike) -> Tensor:
 
 def concatenate(tensors: Sequence[Tensor], axis: int) -> Tensor:
     """The tensors one after another along an axis: two of (1, 8, 4, 4) along axis 1 are (1, 16, 4, 4)."""
-    given = Arguments("concatenate", tensors=tensors, axis=axis)
+    given = ArgumentCheck("concatenate", tensors=tensors, axis=axis)
     given.needs(bool(tensors) and all(isinstance(t, Tensor) for t in tensors), "tensors has to be a list of Tensors")
     axis = given.axis("axis", tensors[0].rank)
     given.needs(len({t.dtype for t in tensors}) == 1, "dtypes differ: cast() one of them")
@@ -370,7 +370,7 @@ def concatenate(tensors: Sequence[Tensor], axis: int) -> Tensor:
         return parts[0]
     first = parts[0].shape
     shape = (*first[:axis], sum(t.shape[axis] for t in parts), *first[axis + 1 :])
-    return parts[0].record(shape, parts[0].dtype, Concatenation(axis), tuple(map(whole, parts)))
+    return parts[0].record(shape, parts[0].dtype, Concatenation(axis), tuple(map(whole_read, parts)))
 
 
 def gather(table: Tensor, seen: View, indices: Sequence[Tensor], fill: float = 0.0) -> Tensor:
@@ -388,8 +388,8 @@ def gather(table: Tensor, seen: View, indices: Sequence[Tensor], fill: float = 0
     shape, sizes = seen.shape[:count], seen.shape[count:]
     if max(sizes) > EXACT:
         raise InputError(f"an axis of {max(sizes)} elements is longer than 2**24, and indices are floats on a device")
-    reads = tuple(Read(i, view.expand(i.shape, shape)) for i in indices)
-    return table.record(shape, table.dtype, Gather(), (Read(table, seen, fill), *reads))
+    reads = tuple(TensorRead(i, view.expand(i.shape, shape)) for i in indices)
+    return table.record(shape, table.dtype, Gather(), (TensorRead(table, seen, fill), *reads))
 
 
 def order(x: Tensor, count: int, largest: bool = True) -> Tensor:
@@ -398,7 +398,7 @@ def order(x: Tensor, count: int, largest: bool = True) -> Tensor:
     Equal elements are in order of position, and NaN counts as larger than every number.
     order([3, 5, 1, 5], 3) is [1, 3, 0]; with largest=False it is [2, 0, 1].
     """
-    return x.record((*x.shape[:-1], count), "int64", Order(largest), (whole(x),))
+    return x.record((*x.shape[:-1], count), "int64", Order(largest), (whole_read(x),))
 
 
 def suppression(boxes: Tensor, count: Tensor, overlap: float, most: int) -> Tensor:
@@ -408,7 +408,7 @@ def suppression(boxes: Tensor, count: Tensor, overlap: float, most: int) -> Tens
     part. See `imgconv.graph.nodes.Suppression`. Of [0, 0, 9, 9], [0, 0, 9, 8] and [9, 9, 12, 12] with an overlap of 0.5
     and at most 3, [0, 2, -1] stay.
     """
-    return boxes.record((most,), "int64", Suppression(overlap), (whole(boxes), whole(count.reshape(1))))
+    return boxes.record((most,), "int64", Suppression(overlap), (whole_read(boxes), whole_read(count.reshape(1))))
 
 
 def recurrence(
@@ -423,7 +423,7 @@ def recurrence(
     recurrence(x, r, [h], [], [apply("tanh", apply("add", Argument(0), Argument(1)))])
     """
     shape = (len(states), *x.shape[:3], x.shape[4])
-    reads = tuple(map(whole, (x, weights, *initial, *others)))
+    reads = tuple(map(whole_read, (x, weights, *initial, *others)))
     return x.record(shape, x.dtype, Recurrence(tuple(states), inner, tuple(reverse)), reads)
 
 
@@ -440,7 +440,7 @@ def convolution(
     (1, 4, 10) with weight (6, 4, 3): convolution(x, weight, [1], [1, 1], [1]) is (1, 6, 10).
     (1, 4, 6, 8, 8) with weight (6, 4, 3, 3, 3): convolution(x, weight, [1] * 3, [1] * 6, [1] * 3) is (1, 6, 6, 8, 8).
     """
-    given = Arguments(
+    given = ArgumentCheck(
         "convolution", x=x, weight=weight, strides=strides, pads=pads, dilations=dilations, groups=groups
     )
     d = x.rank - 2
@@ -463,7 +463,7 @@ def convolution(
     operation = Convolution(
         (strides[0], strides[1]), (dilations[0], dilations[1]), (pads[0], pads[1]), groups, transposed
     )
-    return x.record((x.shape[0], channels, *output), dtype or x.dtype, operation, (whole(x), whole(weight)))
+    return x.record((x.shape[0], channels, *output), dtype or x.dtype, operation, (whole_read(x), whole_read(weight)))
 
 
 def _convolution_3d(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy
 
 from imgconv.graph.expression import Argument, apply
-from imgconv.graph.joined import renamed
+from imgconv.graph.join import rename_values
 from imgconv.graph.nodes import Graph
 from imgconv.preprocessing.preparation import Format
 from imgconv.preprocessing.stage import PICTURE, array_dtype, array_shape
@@ -31,7 +31,7 @@ def all_forms() -> Graph:
     """Every form of kernel in one graph, for a file that the player checks. Names begin with the form's number."""
     made = []
     for number, graph in enumerate(forms()):
-        made.append(renamed(graph, {name: f"{number}.{name}" for name in graph.values}))
+        made.append(rename_values(graph, {name: f"{number}.{name}" for name in graph.values}))
     return Graph(
         tuple(value for each in made for value in each.inputs), tuple(name for each in made for name in each.outputs),
         tuple(node for each in made for node in each.nodes),

@@ -16,7 +16,7 @@ from imgconv.compiling.plan import Launch, Plan, Storage
 from imgconv.compiling.textures import default_layout
 from imgconv.dtype import FLOAT32
 from imgconv.errors import ResourceError
-from imgconv.graph.nodes import Gather, Graph, Load, Node, Operand, Reduction, Value, plain
+from imgconv.graph.nodes import Gather, Graph, Load, Node, Operand, Reduction, Value, whole_operand
 from imgconv.graph.view import reshape
 from imgconv.kernels.codegen.generated import generate
 from imgconv.kernels.layout import HostBuffer, Placement, Texture, choose_tiling
@@ -58,7 +58,7 @@ class Replacing:
             if readers and place.storage not in launch.reads:
                 value = self.graph.values[name]
                 places[name] = self._texture(value)
-                copy = self._launch(launch, Node(value, Load(), (plain(value),)), places[name], {name: place})
+                copy = self._launch(launch, Node(value, Load(), (whole_operand(value),)), places[name], {name: place})
                 copies.setdefault(readers[0], []).append(copy)
         for node in nodes:
             place = subject.output if node is nodes[-1] else self._texture(node.output)

@@ -14,7 +14,7 @@ from imgconv.graph.evaluate import evaluate_node
 from imgconv.graph.expression import Argument, Expression, users
 from imgconv.graph.nodes import (
     IDENTITY, Concatenation, Convolution, Gather, Load, Node, Operand, Product, Recurrence, Reduction,
-    Suppression, array_value, indices_of, neutral, plain,
+    Suppression, array_value, indices_of, neutral, whole_operand,
 )
 from imgconv.graph.view import Shape
 
@@ -311,7 +311,7 @@ class Sampled:
 
 def _plain_node(node: Node, loaded: Mapping[str, Array]) -> Node:
     """The node without its epilogue, with operands that are read as they are."""
-    operands = tuple(plain(array_value(name, array)) for name, array in loaded.items())
+    operands = tuple(whole_operand(array_value(name, array)) for name, array in loaded.items())
     return replace(node, operands=operands, epilogue=IDENTITY, epilogue_operands=())
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from imgconv.compiling.place import part_name
 from imgconv.compiling.plan import Launch, Plan, Storage
-from imgconv.graph.nodes import Concatenation, Graph, Load, Node, Operand, Value, plain
+from imgconv.graph.nodes import Concatenation, Graph, Load, Node, Operand, Value, whole_operand
 from imgconv.kernels.layout import Placement
 
 
@@ -58,16 +58,16 @@ def _subject(
         return _placed(nodes, launch, plan, graph, parts)
     if launch.kind == "pack" and launch.name in values:
         given = plan.input_buffers[launch.name]
-        node = Node(values[launch.name], Load(), (plain(values[launch.name]),))
+        node = Node(values[launch.name], Load(), (whole_operand(values[launch.name]),))
         return Subject((node,), plan.placements[launch.name], {launch.name: Placement(given, given.shape)})
     if launch.kind == "unpack":
         value = graph.values[launch.name]
-        node = Node(value, Load(), (plain(value),))
+        node = Node(value, Load(), (whole_operand(value),))
         output = Placement(plan.output_buffers[launch.name], value.shape)
         return Subject((node,), output, {launch.name: plan.placements[launch.name]})
     kept = [output for output, target in states.items() if target == launch.name and launch.writes in plan.states]
     if kept:
-        node = Node(graph.values[launch.name], Load(), (plain(graph.values[kept[0]]),))
+        node = Node(graph.values[launch.name], Load(), (whole_operand(graph.values[kept[0]]),))
         return Subject((node,), plan.placements[launch.name], {kept[0]: plan.placements[kept[0]]})
     return None
 

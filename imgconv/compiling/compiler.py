@@ -67,9 +67,9 @@ def prepare(graph: Graph, config: Config, target: Target, chooser: Chooser = Cos
     Raises DeviceError if `config` asks for half and the device has none.
     """
     if graph.host_partition and config.storage == FLOAT32:
-        from imgconv.host.bounded import with_bounded_rows  # with all operators, which other models do not need
+        from imgconv.host.offload import offload_suppression  # with all operators, which other models do not need
 
-        graph = with_bounded_rows(graph)
+        graph = offload_suppression(graph)
     return PreparedGraph(run_passes(graph), config, with_image_limit(target, config), chooser)
 
 

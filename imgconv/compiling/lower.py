@@ -12,8 +12,8 @@ from imgconv.compiling.memory_planning import assign_regions, assign_slots, most
 from imgconv.compiling.place import place
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
-from imgconv.graph.moved import split_moved
 from imgconv.graph.nodes import Graph
+from imgconv.graph.pass_through import split_pass_through
 from imgconv.kernels.target import Target
 
 
@@ -26,7 +26,7 @@ def lower(
     states: outputs that stay on the device and become inputs of the next run. ``{"h_out": "h_in"}`` feeds output h_out
     to input h_in. exact: values whose kernels use no native functions.
     """
-    computed, moved = split_moved(graph, states or {})
+    computed, moved = split_pass_through(graph, states or {})
     placed = place(computed, config, target, states or {})
     emitter = LaunchEmitter(placed, config, target, exact)
     steps = choose_all(placed.steps, chooser, target, config)

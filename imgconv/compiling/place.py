@@ -13,7 +13,7 @@ from imgconv.compiling.plan import Storage
 from imgconv.compiling.textures import Textures, default_layout, host_buffer
 from imgconv.config import Config
 from imgconv.dtype import UINT8
-from imgconv.graph.nodes import Concatenation, Gather, Graph, Load, Node, Operand, Reduction, Value, plain
+from imgconv.graph.nodes import Concatenation, Gather, Graph, Load, Node, Operand, Reduction, Value, whole_operand
 from imgconv.graph.quantization import fills_with_zero
 from imgconv.graph.view import reshape
 from imgconv.kernels.codegen.generated import launch_of
@@ -96,7 +96,7 @@ class _Placer(Textures):
                 self.placements[value.name] = given
                 self.graph = _seen_as(self.graph, value, buffer.shape)
                 continue
-            node = Node(value, Load(), (_rows(plain(value), buffer.shape),))
+            node = Node(value, Load(), (_rows(whole_operand(value), buffer.shape),))
             made, text = self.place_value(value), f"pack {value.name}"
             self.steps.append(launch_of(node, made, {value.name: given}, "pack", text))
 
@@ -109,7 +109,7 @@ class _Placer(Textures):
         states = []
         for name, target in self.states.items():
             output = self.place_value(values[target])
-            node = Node(values[target], Load(), (plain(values[name]),))
+            node = Node(values[target], Load(), (whole_operand(values[name]),))
             places = self.operand_places(node, output)
             reason = f"{name} is {target} at the next run"
             self.steps.append(launch_of(node, output, places, "copy", f"keep {name}", reason))
@@ -119,7 +119,7 @@ class _Placer(Textures):
     def _unpack(self, value: Value) -> None:
         buffer = host_buffer(value, self.layouts[value.name])
         self.output_buffers[value.name] = buffer
-        node = Node(value, Load(), (plain(value),))
+        node = Node(value, Load(), (whole_operand(value),))
         output = Placement(buffer, value.shape)
         places = self.operand_places(node, output)
         self.steps.append(launch_of(node, output, places, "unpack", f"unpack {value.name}"))
@@ -190,7 +190,7 @@ class _Placer(Textures):
             output = self.placements[value.name]
             places = self.operand_places(node, output)
             self.steps.append(launch_of(node, output, places, "copy", f"copy {operand}", reason))
-            self.copies[key] = plain(value)
+            self.copies[key] = whole_operand(value)
         return self.copies[key]
 
     def _concatenate(self, node: Node) -> None:

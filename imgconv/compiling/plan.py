@@ -10,8 +10,8 @@ from typing import Literal
 from imgconv.arrays import Array, Arrays
 from imgconv.config import ACCUMULATORS, Sums
 from imgconv.dtype import FLOAT16
-from imgconv.graph.moved import WIDE
 from imgconv.graph.nodes import Graph, Value
+from imgconv.graph.pass_through import WIDE
 from imgconv.kernels.conv import problem as conv
 from imgconv.kernels.layout import HostBuffer, ImageForm, Placement, Texture
 from imgconv.kernels.separable import problem as separable

@@ -12,12 +12,12 @@ from imgconv.arrays import Array
 from imgconv.config import Config, Precision, Sums
 from imgconv.dtype import FLOAT16, FLOAT32, UNSIGNED_INT8, DType
 from imgconv.graph.growth import growth_of
-from imgconv.graph.expression import Apply, operations, parts
+from imgconv.graph.expression import Apply, operations, subexpressions
 from imgconv.graph.index import constant
 from imgconv.graph.nodes import Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Operation
 from imgconv.graph.nodes import Order, Product, Recurrence, Reduction, Suppression, Value, indices_of
-from imgconv.graph.quantization import Quantization, quantizations
-from imgconv.graph.value_ranges import convolutions_of_small
+from imgconv.graph.quantization import Quantization, quantizations_of
+from imgconv.graph.value_ranges import convolutions_with_small_input
 from imgconv.kernels.conv.problem import SMALL
 from imgconv.kernels.layout import (
     HostBuffer, Layout, Placement, Texture, choose_tiling, image_layout, matrix_layout,
@@ -199,10 +199,10 @@ class Textures:
         self.graph, self.config, self.target, self.states = graph, config, target, states
         self.layouts = choose_layouts(graph)
         self.known_float = known_float(graph) if config.storage != FLOAT32 else {}
-        self.of_small = convolutions_of_small(graph, SMALL)
+        self.of_small = convolutions_with_small_input(graph, SMALL)
         # In linear textures levels stay floats. To convert the bytes takes CPUs longer than to read four times as much:
         # a 1x1 convolution of 256 channels takes 1.4 times as long on Intel's runtime.
-        in_bytes = quantizations(graph) if target.image_limits else {}
+        in_bytes = quantizations_of(graph) if target.image_limits else {}
         apart = {*states, *states.values()}
         self.quantizations = {name: made for name, made in in_bytes.items() if name not in apart}
         self.inside = concatenations_in_place(graph, self.layouts, frozenset(states.values()))
@@ -396,7 +396,7 @@ def takes_logarithm(node: Node) -> bool:
     """
     body = operations(node.operation.body) if isinstance(node.operation, Reduction) else ()
     arguments = [
-        argument for part in parts(node.epilogue) if isinstance(part, Apply) and part.operation == "log"
+        argument for part in subexpressions(node.epilogue) if isinstance(part, Apply) and part.operation == "log"
         for argument in part.arguments
     ]
     return "exp" not in body and any("exp" not in operations(argument) for argument in arguments)

@@ -8,7 +8,7 @@ expression.py     elementwise expressions, and the table of scalar functions: nu
 evaluate.py       reference semantics of every node, in numpy
 value_ranges.py   range analysis of a graph's values; intervals.py: range analysis of an expression
 growth.py         how values grow with the inputs: squares, sums
-moved.py          integers that are moved and not computed with
+pass_through.py   integers that are moved and not computed with
 lazy.py           lazy tensors that record operations; users import imgconv/tensor.py
 arguments.py      checks the arguments of calls of the lazy front end
 builder.py        builds a Graph from recorded operations

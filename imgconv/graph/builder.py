@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from imgconv.arrays import Array
 from imgconv.errors import InputError
-from imgconv.graph.arguments import Arguments
-from imgconv.graph.lazy import Lazy, is_input, node_of, operand_of, reads_of, whole
+from imgconv.graph.argument_check import ArgumentCheck
+from imgconv.graph.lazy import Lazy, is_input, node_of, operand_of, reads_of, whole_read
 from imgconv.graph.nodes import Graph, Load, Node, Value
 
 
@@ -30,7 +30,7 @@ def build_graph(outputs: Mapping[str, Lazy], inputs: Sequence[Lazy] = (), name: 
 
 
 def _check_arguments(outputs: Mapping[str, Lazy], inputs: Sequence[Lazy]) -> None:
-    given = Arguments("build_graph", outputs=outputs, inputs=inputs)
+    given = ArgumentCheck("build_graph", outputs=outputs, inputs=inputs)
     listed = isinstance(outputs, Mapping) and all(isinstance(each, Lazy) for each in outputs.values())
     given.needs(listed, "outputs has to be a dict of Tensors by name: {'y': tensor}")
     made = all(isinstance(each, Lazy) and is_input(each) for each in inputs)
@@ -73,7 +73,7 @@ class _Builder:
             return made
         if any(value.name == key for value in self.inputs):
             raise InputError(f"build_graph: output {key!r} has the name of an input")
-        self.nodes.append(Node(Value(key, tensor.shape, tensor.dtype), Load(), (operand_of(whole(tensor), made),)))
+        self.nodes.append(Node(Value(key, tensor.shape, tensor.dtype), Load(), (operand_of(whole_read(tensor), made),)))
         self.used.add(key)
         return key
 

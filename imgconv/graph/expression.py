@@ -19,7 +19,7 @@ from typing import Literal as OneOf, TypeVar, Union
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.graph.check import check
+from imgconv.graph.graph_error import require
 
 T = TypeVar("T")
 # The most characters of an operation's text. If it is longer, its arguments are shown as "...".
@@ -40,7 +40,7 @@ NUMBER, FLOAT, WHOLE, TRUTH = "number", "float32", "int64", "bool"
 
 
 @dataclass(frozen=True)
-class Onnx:
+class OnnxForm:
     """A scalar function as an ONNX operator of opset 18: the types of its inputs and its output, and its attributes.
 
     operator: "" if ONNX has none. composed: the function of floats as a composition of others. It is set if no ONNX
@@ -55,7 +55,7 @@ class Onnx:
 
 
 @dataclass(frozen=True)
-class Function:
+class ScalarFunction:
     """A scalar function in numpy, as OpenCL C for float4, and in ONNX.
 
     native: the OpenCL C with NATIVE_EXPLOG. to_half: the OpenCL C for a result that is stored in half, where native
@@ -64,7 +64,7 @@ class Function:
 
     numpy: Callable[..., Array]
     opencl: str
-    onnx: Onnx
+    onnx: OnnxForm
     native: str | None = None
     to_half: str | None = None
     of_numbers: str | None = None
@@ -101,12 +101,12 @@ def _truth(text: str) -> str:
     return f"convert_float4(-({text}))"
 
 
-def _floats(operator: str) -> Onnx:
-    return Onnx(operator, FLOAT, FLOAT)
+def _floats(operator: str) -> OnnxForm:
+    return OnnxForm(operator, FLOAT, FLOAT)
 
 
-def _composed(composed: Callable[..., Expression], operator: str = "") -> Onnx:
-    return Onnx(operator, composed=composed)
+def _composed(composed: Callable[..., Expression], operator: str = "") -> OnnxForm:
+    return OnnxForm(operator, composed=composed)
 
 
 # fmod is exact. With a rounded quotient, 9 mod 3 can be 3. The result has the sign of the divisor.
@@ -115,88 +115,92 @@ _MODULO = (
     "(fmod({0}, {1}) != 0.0f) & ((fmod({0}, {1}) < 0.0f) ^ ({1} < 0.0f))))"
 )
 
-FUNCTIONS: Mapping[str, Function] = {
-    "add": Function(numpy.add, "({0} + {1})", Onnx("Add")),
-    "subtract": Function(numpy.subtract, "({0} - {1})", Onnx("Sub")),
-    "multiply": Function(numpy.multiply, "({0} * {1})", Onnx("Mul")),
-    "divide": Function(_divide, "({0} / {1})", Onnx("Div"), "({0} * native_recip({1}))"),
+FUNCTIONS: Mapping[str, ScalarFunction] = {
+    "add": ScalarFunction(numpy.add, "({0} + {1})", OnnxForm("Add")),
+    "subtract": ScalarFunction(numpy.subtract, "({0} - {1})", OnnxForm("Sub")),
+    "multiply": ScalarFunction(numpy.multiply, "({0} * {1})", OnnxForm("Mul")),
+    "divide": ScalarFunction(_divide, "({0} / {1})", OnnxForm("Div"), "({0} * native_recip({1}))"),
     # fmax and fmin take one instruction instead of four, but they drop a NaN. sign turns a NaN into 0.
-    "maximum": Function(
-        numpy.maximum, "select({0}, {1}, ({0} <= {1}) | isnan({1}))", Onnx("Max"), of_numbers="fmax({0}, {1})"
+    "maximum": ScalarFunction(
+        numpy.maximum, "select({0}, {1}, ({0} <= {1}) | isnan({1}))", OnnxForm("Max"), of_numbers="fmax({0}, {1})"
     ),
-    "minimum": Function(
-        numpy.minimum, "select({0}, {1}, ({0} >= {1}) | isnan({1}))", Onnx("Min"), of_numbers="fmin({0}, {1})"
+    "minimum": ScalarFunction(
+        numpy.minimum, "select({0}, {1}, ({0} >= {1}) | isnan({1}))", OnnxForm("Min"), of_numbers="fmin({0}, {1})"
     ),
-    "power": Function(numpy.power, "pow({0}, {1})", _floats("Pow")),
-    "modulo": Function(
+    "power": ScalarFunction(numpy.power, "pow({0}, {1})", _floats("Pow")),
+    "modulo": ScalarFunction(
         numpy.mod, _MODULO,
         # For floats, ONNX's Mod has the sign of the dividend.
         _composed(lambda a, b: apply("subtract", a, apply("multiply", b, apply("floor", apply("divide", a, b)))), "Mod")
     ),
-    "remainder": Function(numpy.fmod, "fmod({0}, {1})", Onnx("Mod", attributes=(("fmod", 1),))),
-    "quotient": Function(
+    "remainder": ScalarFunction(numpy.fmod, "fmod({0}, {1})", OnnxForm("Mod", attributes=(("fmod", 1),))),
+    "quotient": ScalarFunction(
         _quotient, "quotient({0}, {1})", _composed(lambda a, b: apply("truncate", apply("divide", a, b)), "Div")
     ),
-    "bit_and": Function(_on_integers(numpy.bitwise_and), "bit_and({0}, {1})", Onnx("BitwiseAnd", WHOLE, WHOLE)),
-    "bit_or": Function(_on_integers(numpy.bitwise_or), "bit_or({0}, {1})", Onnx("BitwiseOr", WHOLE, WHOLE)),
-    "bit_xor": Function(_on_integers(numpy.bitwise_xor), "bit_xor({0}, {1})", Onnx("BitwiseXor", WHOLE, WHOLE)),
-    "shift_left": Function(
+    "bit_and": ScalarFunction(
+        _on_integers(numpy.bitwise_and), "bit_and({0}, {1})", OnnxForm("BitwiseAnd", WHOLE, WHOLE)
+    ),
+    "bit_or": ScalarFunction(_on_integers(numpy.bitwise_or), "bit_or({0}, {1})", OnnxForm("BitwiseOr", WHOLE, WHOLE)),
+    "bit_xor": ScalarFunction(
+        _on_integers(numpy.bitwise_xor), "bit_xor({0}, {1})", OnnxForm("BitwiseXor", WHOLE, WHOLE)
+    ),
+    "shift_left": ScalarFunction(
         _on_integers(numpy.left_shift), "shift_left({0}, {1})",
         _composed(lambda a, n: apply("multiply", a, apply("power", 2.0, n))),
     ),
-    "shift_right": Function(
+    "shift_right": ScalarFunction(
         _on_integers(numpy.right_shift), "shift_right({0}, {1})",
         _composed(lambda a, n: apply("floor", apply("divide", a, apply("power", 2.0, n)))),
     ),
-    "negative": Function(numpy.negative, "(-{0})", Onnx("Neg")),
-    "absolute": Function(numpy.abs, "fabs({0})", Onnx("Abs")),
-    "sign": Function(numpy.sign, "select(sign({0}), {0}, isnan({0}))", Onnx("Sign")),
-    "floor": Function(numpy.floor, "floor({0})", _floats("Floor")),
-    "ceil": Function(numpy.ceil, "ceil({0})", _floats("Ceil")),
-    "round": Function(numpy.rint, "rint({0})", _floats("Round")),
-    "truncate": Function(
+    "negative": ScalarFunction(numpy.negative, "(-{0})", OnnxForm("Neg")),
+    "absolute": ScalarFunction(numpy.abs, "fabs({0})", OnnxForm("Abs")),
+    "sign": ScalarFunction(numpy.sign, "select(sign({0}), {0}, isnan({0}))", OnnxForm("Sign")),
+    "floor": ScalarFunction(numpy.floor, "floor({0})", _floats("Floor")),
+    "ceil": ScalarFunction(numpy.ceil, "ceil({0})", _floats("Ceil")),
+    "round": ScalarFunction(numpy.rint, "rint({0})", _floats("Round")),
+    "truncate": ScalarFunction(
         numpy.trunc, "trunc({0})",
         _composed(lambda a: apply("where", apply("less", a, 0), apply("ceil", a), apply("floor", a))),
     ),
-    "reciprocal": Function(lambda x: 1 / x, "(1.0f / {0})", _floats("Reciprocal"), "native_recip({0})"),
-    "sqrt": Function(numpy.sqrt, "sqrt({0})", _floats("Sqrt")),
-    "exp": Function(numpy.exp, "exp_of({0})", _floats("Exp"), "native_exp({0})", "native_exp({0})"),
+    "reciprocal": ScalarFunction(lambda x: 1 / x, "(1.0f / {0})", _floats("Reciprocal"), "native_recip({0})"),
+    "sqrt": ScalarFunction(numpy.sqrt, "sqrt({0})", _floats("Sqrt")),
+    "exp": ScalarFunction(numpy.exp, "exp_of({0})", _floats("Exp"), "native_exp({0})", "native_exp({0})"),
     # Near zero, to_half is off by float's rounding error at 1, which is 2**-24: the spacing of the smallest halves.
-    "expm1": Function(
+    "expm1": ScalarFunction(
         numpy.expm1, "expm1_of({0})",
         _composed(lambda a: apply("subtract", apply("exp", a), 1)), "native_expm1({0})", "(native_exp({0}) - 1.0f)",
     ),
-    "log1p": Function(
+    "log1p": ScalarFunction(
         numpy.log1p, "log1p({0})", _composed(lambda a: apply("log", apply("add", a, 1))), "native_log(1.0f + {0})"
     ),
-    "log": Function(numpy.log, "log({0})", _floats("Log"), "native_log({0})"),
-    "sin": Function(numpy.sin, "sin({0})", _floats("Sin")),
-    "cos": Function(numpy.cos, "cos({0})", _floats("Cos")),
-    "tan": Function(numpy.tan, "tan({0})", _floats("Tan")),
-    "asin": Function(numpy.arcsin, "asin({0})", _floats("Asin")),
-    "acos": Function(numpy.arccos, "acos({0})", _floats("Acos")),
-    "atan": Function(numpy.arctan, "atan({0})", _floats("Atan")),
-    "sinh": Function(numpy.sinh, "sinh({0})", _floats("Sinh")),
-    "cosh": Function(numpy.cosh, "cosh({0})", _floats("Cosh")),
-    "tanh": Function(numpy.tanh, "tanh({0})", _floats("Tanh")),
-    "asinh": Function(numpy.arcsinh, "asinh({0})", _floats("Asinh")),
-    "acosh": Function(numpy.arccosh, "acosh({0})", _floats("Acosh")),
-    "atanh": Function(numpy.arctanh, "atanh({0})", _floats("Atanh")),
-    "erf": Function(_erf, "erf_of({0})", _floats("Erf"), "native_erf({0})", "native_erf({0})"),
-    "sigmoid": Function(
+    "log": ScalarFunction(numpy.log, "log({0})", _floats("Log"), "native_log({0})"),
+    "sin": ScalarFunction(numpy.sin, "sin({0})", _floats("Sin")),
+    "cos": ScalarFunction(numpy.cos, "cos({0})", _floats("Cos")),
+    "tan": ScalarFunction(numpy.tan, "tan({0})", _floats("Tan")),
+    "asin": ScalarFunction(numpy.arcsin, "asin({0})", _floats("Asin")),
+    "acos": ScalarFunction(numpy.arccos, "acos({0})", _floats("Acos")),
+    "atan": ScalarFunction(numpy.arctan, "atan({0})", _floats("Atan")),
+    "sinh": ScalarFunction(numpy.sinh, "sinh({0})", _floats("Sinh")),
+    "cosh": ScalarFunction(numpy.cosh, "cosh({0})", _floats("Cosh")),
+    "tanh": ScalarFunction(numpy.tanh, "tanh({0})", _floats("Tanh")),
+    "asinh": ScalarFunction(numpy.arcsinh, "asinh({0})", _floats("Asinh")),
+    "acosh": ScalarFunction(numpy.arccosh, "acosh({0})", _floats("Acosh")),
+    "atanh": ScalarFunction(numpy.arctanh, "atanh({0})", _floats("Atanh")),
+    "erf": ScalarFunction(_erf, "erf_of({0})", _floats("Erf"), "native_erf({0})", "native_erf({0})"),
+    "sigmoid": ScalarFunction(
         lambda x: 1 / (1 + numpy.exp(-x)), "(1.0f / (1.0f + exp_of(-{0})))",
         _floats("Sigmoid"), "native_recip(1.0f + native_exp(-{0}))", "native_recip(1.0f + native_exp(-{0}))",
     ),
-    "less": Function(numpy.less, _truth("{0} < {1}"), Onnx("Less", gives=TRUTH)),
-    "less_equal": Function(numpy.less_equal, _truth("{0} <= {1}"), Onnx("LessOrEqual", gives=TRUTH)),
-    "equal": Function(numpy.equal, _truth("{0} == {1}"), Onnx("Equal", gives=TRUTH)),
-    "not": Function(numpy.logical_not, _truth("{0} == 0.0f"), Onnx("Not", TRUTH, TRUTH)),
-    "and": Function(numpy.logical_and, _truth("({0} != 0.0f) && ({1} != 0.0f)"), Onnx("And", TRUTH, TRUTH)),
-    "or": Function(numpy.logical_or, _truth("({0} != 0.0f) || ({1} != 0.0f)"), Onnx("Or", TRUTH, TRUTH)),
-    "xor": Function(numpy.logical_xor, _truth("({0} != 0.0f) ^ ({1} != 0.0f)"), Onnx("Xor", TRUTH, TRUTH)),
-    "isnan": Function(numpy.isnan, _truth("isnan({0})"), Onnx("IsNaN", FLOAT, TRUTH)),
-    "isinf": Function(numpy.isinf, _truth("isinf({0})"), Onnx("IsInf", FLOAT, TRUTH)),
-    "where": Function(numpy.where, "select({2}, {1}, {0} != 0.0f)", Onnx("Where")),
+    "less": ScalarFunction(numpy.less, _truth("{0} < {1}"), OnnxForm("Less", gives=TRUTH)),
+    "less_equal": ScalarFunction(numpy.less_equal, _truth("{0} <= {1}"), OnnxForm("LessOrEqual", gives=TRUTH)),
+    "equal": ScalarFunction(numpy.equal, _truth("{0} == {1}"), OnnxForm("Equal", gives=TRUTH)),
+    "not": ScalarFunction(numpy.logical_not, _truth("{0} == 0.0f"), OnnxForm("Not", TRUTH, TRUTH)),
+    "and": ScalarFunction(numpy.logical_and, _truth("({0} != 0.0f) && ({1} != 0.0f)"), OnnxForm("And", TRUTH, TRUTH)),
+    "or": ScalarFunction(numpy.logical_or, _truth("({0} != 0.0f) || ({1} != 0.0f)"), OnnxForm("Or", TRUTH, TRUTH)),
+    "xor": ScalarFunction(numpy.logical_xor, _truth("({0} != 0.0f) ^ ({1} != 0.0f)"), OnnxForm("Xor", TRUTH, TRUTH)),
+    "isnan": ScalarFunction(numpy.isnan, _truth("isnan({0})"), OnnxForm("IsNaN", FLOAT, TRUTH)),
+    "isinf": ScalarFunction(numpy.isinf, _truth("isinf({0})"), OnnxForm("IsInf", FLOAT, TRUTH)),
+    "where": ScalarFunction(numpy.where, "select({2}, {1}, {0} != 0.0f)", OnnxForm("Where")),
 }
 
 
@@ -265,7 +269,7 @@ class Apply:
 
     def __str__(self) -> str:
         # Innermost first, so that a long chain does not recurse deeply.
-        return [part._text for part in parts(self) if isinstance(part, Apply)][-1]
+        return [part._text for part in subexpressions(self) if isinstance(part, Apply)][-1]
 
 
 Expression = Union[Literal, Argument, Apply]
@@ -290,7 +294,7 @@ def apply(operation: str, *arguments: Expression | float) -> Expression:
 
         apply("multiply", Argument(0), 2.0)
     """
-    check(operation in FUNCTIONS, operation)
+    require(operation in FUNCTIONS, operation)
     expressions = tuple(a if isinstance(a, (Literal, Argument, Apply)) else Literal(float(a)) for a in arguments)
     if all(isinstance(e, Literal) for e in expressions):
         with numpy.errstate(all="ignore"):
@@ -306,7 +310,7 @@ def substitute(expression: Expression, arguments: Mapping[int, Expression]) -> E
     return _rebuilt(expression, {Argument(number): arguments[number] for number in argument_numbers(expression)})
 
 
-def replace_part(expression: Expression, part: Expression, new: Expression) -> Expression:
+def replace_subexpression(expression: Expression, part: Expression, new: Expression) -> Expression:
     """The expression with each occurrence of `part` replaced by `new`."""
     return _rebuilt(expression, {part: new})
 
@@ -322,7 +326,7 @@ def _rebuilt(expression: Expression, known: dict[Expression, Expression]) -> Exp
     return found
 
 
-def parts(expression: Expression) -> tuple[Expression, ...]:
+def subexpressions(expression: Expression) -> tuple[Expression, ...]:
     """Every subexpression, innermost first, shared ones once."""
     return (*expression._inside, expression) if isinstance(expression, Apply) else (expression,)
 
@@ -345,7 +349,7 @@ def fold(
     those of its arguments.
     """
     done: dict[Expression, T] = {}
-    for part in parts(expression):
+    for part in subexpressions(expression):
         if isinstance(part, Literal):
             done[part] = literal(part.value)
         elif isinstance(part, Argument):
@@ -357,17 +361,17 @@ def fold(
 
 def users(expression: Expression, part: Expression) -> tuple[Apply, ...]:
     """The operations that have `part` as a direct argument. Empty if `part` is the whole expression."""
-    return tuple(e for e in parts(expression) if isinstance(e, Apply) and part in e.arguments)
+    return tuple(e for e in subexpressions(expression) if isinstance(e, Apply) and part in e.arguments)
 
 
 def argument_numbers(expression: Expression) -> frozenset[int]:
     """The numbers of the arguments that the expression reads."""
-    return frozenset(e.number for e in parts(expression) if isinstance(e, Argument))
+    return frozenset(e.number for e in subexpressions(expression) if isinstance(e, Argument))
 
 
 def operations(expression: Expression) -> tuple[str, ...]:
     """The names of the operations, innermost first, shared ones once."""
-    return tuple(e.operation for e in parts(expression) if isinstance(e, Apply))
+    return tuple(e.operation for e in subexpressions(expression) if isinstance(e, Apply))
 
 
 def arity(operation: str) -> int:
@@ -423,7 +427,7 @@ def is_exact_in_half(expression: Expression) -> bool:
     gives the nearest half (Figueroa, When is double rounding innocuous?, 1995).
     """
     rounded: dict[Expression, bool] = {}
-    for part in parts(expression):
+    for part in subexpressions(expression):
         if isinstance(part, Literal):
             with numpy.errstate(over="ignore"):
                 if float(numpy.float16(part.value)) != part.value:

@@ -56,7 +56,9 @@ def growth_of(graph: Graph, most: float) -> dict[str, Growth]:
     for node in graph.nodes:
         result = node.operands[0] if isinstance(node.operation, Load) else None
         read = [result, *node.epilogue_operands]
-        made = _of_expression(node.epilogue, [_of_operation(node, of), *map(of, node.epilogue_operands)], read)
+        made = _growth_of_expression(
+            node.epilogue, [_growth_of_operation(node, of), *map(of, node.epilogue_operands)], read
+        )
         found[node.output.name] = Growth(made.power, max(made.terms, 1.0))
         bounds.known[node.output.name] = bounds.of_node(node)
         low, high = bounds.known[node.output.name]
@@ -65,7 +67,7 @@ def growth_of(graph: Graph, most: float) -> dict[str, Growth]:
     return found
 
 
-def _of_operation(node: Node, of: Callable[[Operand], Growth]) -> Growth:
+def _growth_of_operation(node: Node, of: Callable[[Operand], Growth]) -> Growth:
     """The growth of the operation's result, before the epilogue."""
     operation = node.operation
     if isinstance(operation, Load) or isinstance(operation, Gather) and operation.reduction is None:
@@ -74,12 +76,12 @@ def _of_operation(node: Node, of: Callable[[Operand], Growth]) -> Growth:
         return _largest([of(operand) for operand in node.operands])
     if not isinstance(operation, Reduction) or operation.kind == "argmax":
         return BASE
-    body = _of_expression(operation.body, [of(operand) for operand in node.operands], node.operands)
+    body = _growth_of_expression(operation.body, [of(operand) for operand in node.operands], node.operands)
     count = prod(node.operands[0].view.shape[len(node.output.shape) :])
     return Growth(body.power, body.terms * count) if operation.kind == "sum" else body
 
 
-def _of_expression(
+def _growth_of_expression(
     expression: Expression, arguments: Sequence[Growth], operands: Sequence[Operand | None]
 ) -> Growth:
     """The growth of an expression. operands: of the arguments; None if one is computed by the node itself."""

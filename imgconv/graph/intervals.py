@@ -40,24 +40,24 @@ def _applied(part: Apply, given: Sequence[Range]) -> Range:
     if name == "absolute":
         return (0.0 if a[0] <= 0 <= a[1] else min(map(abs, a))), max(map(abs, a))
     if name == "multiply":
-        return times(a, b)
+        return product_of_ranges(a, b)
     if name == "divide" and (b[0] > 0 or b[1] < 0):
-        return times(a, (1 / b[1], 1 / b[0]))
+        return product_of_ranges(a, (1 / b[1], 1 / b[0]))
     if name in ("modulo", "remainder") and b[0] > 0:
         return (-b[1] if name == "remainder" and a[0] < 0 else 0.0), b[1]
     if name == "shift_right" and a[0] >= 0:
         return 0.0, a[1]
     if name == "quotient":  # of integers
         return -max(map(abs, a)), max(map(abs, a))
-    return union(given[1:]) if name == "where" else ANY
+    return union_of_ranges(given[1:]) if name == "where" else ANY
 
 
-def times(a: Range, b: Range) -> Range:
+def product_of_ranges(a: Range, b: Range) -> Range:
     # 0 times infinity is NaN, and ranges ignore NaN.
     products = [x * y if x and y else 0.0 for x in a for y in b]
     return min(products), max(products)
 
 
-def union(ranges: Sequence[Range]) -> Range:
+def union_of_ranges(ranges: Sequence[Range]) -> Range:
     """The least range that holds all of the given ones."""
     return min(low for low, _ in ranges), max(high for _, high in ranges)

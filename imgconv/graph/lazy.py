@@ -21,10 +21,10 @@ from numpy.typing import ArrayLike
 from imgconv.arrays import Array
 from imgconv.graph import expression
 from imgconv.graph import view
-from imgconv.graph.arguments import KINDS, Arguments, Shaped, is_integer
-from imgconv.graph.check import check
+from imgconv.graph.argument_check import KINDS, ArgumentCheck, ShapedTensor, is_integer
 from imgconv.graph.evaluate import elements_held, evaluate_node
 from imgconv.graph.expression import Argument, Expression, Literal
+from imgconv.graph.graph_error import require
 from imgconv.graph.nodes import IDENTITY, Load, Node, Operand, Operation, Product, Reduction, ReductionKind, Value
 from imgconv.graph.view import View
 from imgconv.limits import budget
@@ -52,7 +52,7 @@ def origin(name: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Read:
+class TensorRead:
     """A tensor read through a view."""
 
     tensor: Lazy
@@ -61,25 +61,25 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedNode:
     """The contents of the tensor's node; see imgconv.graph.nodes.Node."""
 
     operation: Operation
-    operands: tuple[Read, ...]
+    operands: tuple[TensorRead, ...]
     epilogue: Expression
-    epilogue_operands: tuple[Read, ...]
+    epilogue_operands: tuple[TensorRead, ...]
     origin: tuple[str, ...]
 
     @property
-    def reads(self) -> tuple[Read, ...]:
+    def reads(self) -> tuple[TensorRead, ...]:
         return self.operands + self.epilogue_operands
 
 
 @dataclass(eq=False)
-class Lazy(Shaped):
+class Lazy(ShapedTensor):
     """A lazy n-dimensional array. dtype: the name of a numpy dtype. Operators broadcast as in numpy."""
 
-    recorded: Recorded | None = None
+    recorded: RecordedNode | None = None
     array: Array | None = None
     computable: bool = False  # no operand depends on an input
     quantised: tuple[Self, Self] | None = None  # integers and their constant scale; the content is their product
@@ -106,7 +106,7 @@ class Lazy(Shaped):
     @classmethod
     def input(cls, name: str, shape: Sequence[int], dtype: str = "float32") -> Self:
         """A tensor whose content is given at each run: ``Tensor.input("x", (1, 3, 224, 224))``."""
-        given = Arguments("Tensor.input", name=name, shape=shape, dtype=dtype)
+        given = ArgumentCheck("Tensor.input", name=name, shape=shape, dtype=dtype)
         given.needs(isinstance(name, str) and name != "", "name has to be a text")
         given.dtype("dtype")
         return cls(given.integers("shape", 0), dtype, name)
@@ -114,15 +114,15 @@ class Lazy(Shaped):
     @classmethod
     def constant(cls, array: ArrayLike, name: str | None = None) -> Self:
         """A tensor whose content is known: ``Tensor.constant(numpy.ones((2, 3), "float32"))``."""
-        given = Arguments("Tensor.constant", array=array, name=name)
+        given = ArgumentCheck("Tensor.constant", array=array, name=name)
         given.needs(not isinstance(array, Lazy), "array is a Tensor already")
         array = numpy.asarray(array)
         given.needs(array.dtype.kind in KINDS, f"array has to hold numbers, not {array.dtype}")
         return cls(array.shape, str(array.dtype), name, array=array)
 
     def record(
-        self, shape: Sequence[int], dtype: str, operation: Operation, operands: tuple[Read, ...],
-        epilogue: Expression = IDENTITY, epilogue_operands: tuple[Read, ...] = (),
+        self, shape: Sequence[int], dtype: str, operation: Operation, operands: tuple[TensorRead, ...],
+        epilogue: Expression = IDENTITY, epilogue_operands: tuple[TensorRead, ...] = (),
     ) -> Self:
         """The result of an operation, as a tensor of this class. Raises UnsupportedError if it is too large.
 
@@ -131,7 +131,7 @@ class Lazy(Shaped):
         """
         shape, reads, left = tuple(int(n) for n in shape), operands + epilogue_operands, budget()
         left.check_tensor(shape, dtype)
-        made = Recorded(operation, operands, epilogue, epilogue_operands, _origin.get())
+        made = RecordedNode(operation, operands, epilogue, epilogue_operands, _origin.get())
         computable = all(r.tensor.is_constant for r in reads)
         if computable:
             views, size = [r.view for r in operands], sum(r.tensor.size for r in reads)
@@ -169,7 +169,9 @@ class Lazy(Shaped):
         if self.array is not None:
             return self.array
         if not self.is_constant or self.recorded is None:
-            raise Arguments("numpy", self=self).wrong("the tensor has no content before a run: it depends on an input")
+            raise ArgumentCheck(
+                "numpy", self=self).wrong("the tensor has no content before a run: it depends on an input"
+            )
         reads = self.recorded.reads
         arrays = {f"r{i}": r.tensor.numpy() for i, r in enumerate(reads)}
         node = node_of(self.recorded, Value("r", self.shape, self.dtype), {id(r): f"r{i}" for i, r in enumerate(reads)})
@@ -229,7 +231,7 @@ class Lazy(Shaped):
 
     def cast(self, dtype: str) -> Self:
         """The tensor in another dtype. Floats are truncated to integers; bool is ``x != 0``."""
-        Arguments("cast", self=self, dtype=dtype).dtype("dtype")
+        ArgumentCheck("cast", self=self, dtype=dtype).dtype("dtype")
         if dtype == self.dtype:
             return self
         steps: Expression = Argument(0)
@@ -237,18 +239,20 @@ class Lazy(Shaped):
             steps = expression.apply("not", expression.apply("equal", steps, Literal(0.0)))
         elif self.is_float and not dtype.startswith("float"):
             steps = expression.apply("truncate", steps)
-        return self.record(self.shape, dtype, Load(), (whole(self),), steps)
+        return self.record(self.shape, dtype, Load(), (whole_read(self),), steps)
 
     # Movement: changes addresses, computes nothing
 
     def through(self, seen: View, fill: float = 0.0) -> Self:
         """The tensor read through a view. fill: read outside the view's bounds."""
-        check(seen.source == self.shape, seen.source, self.shape)
-        return self if seen.is_identity else self.record(seen.shape, self.dtype, Load(), (Read(self, seen, fill),))
+        require(seen.source == self.shape, seen.source, self.shape)
+        return self if seen.is_identity else self.record(
+            seen.shape, self.dtype, Load(), (TensorRead(self, seen, fill),)
+        )
 
     def reshape(self, *shape: int | Sequence[int]) -> Self:
         """The same elements in another shape, numbers or a tuple. One size may be -1: what the others leave."""
-        given = Arguments("reshape", self=self, shape=_unpacked(shape))
+        given = ArgumentCheck("reshape", self=self, shape=_unpacked(shape))
         sizes = given.integers("shape", -1)
         given.needs(sizes.count(-1) < 2, "one size at most can be -1")
         rest = prod(n for n in sizes if n != -1)
@@ -262,14 +266,16 @@ class Lazy(Shaped):
 
     def transpose(self, *permutation: int | Sequence[int]) -> Self:
         """The axes in another order; reversed without arguments. ``x.transpose(0, 2, 3, 1)`` is NCHW to NHWC."""
-        given = Arguments("transpose", self=self, permutation=_unpacked(permutation) or tuple(range(self.rank))[::-1])
+        given = ArgumentCheck(
+            "transpose", self=self, permutation=_unpacked(permutation) or tuple(range(self.rank))[::-1]
+        )
         order = given.integers("permutation")
         given.needs(sorted(order) == [*range(self.rank)], "each axis has to occur once")
         return self.through(view.transpose(self.shape, order))
 
     def expand(self, *shape: int | Sequence[int]) -> Self:
         """The tensor broadcast to a shape."""
-        given = Arguments("expand", self=self, shape=_unpacked(shape))
+        given = ArgumentCheck("expand", self=self, shape=_unpacked(shape))
         sizes = given.integers("shape", 0)
         lead = len(sizes) - self.rank
         fits = lead >= 0 and all(n in (1, wide) for n, wide in zip(self.shape, sizes[lead:]))
@@ -278,7 +284,7 @@ class Lazy(Shaped):
 
     def slice(self, axis: int, start: int, stop: int, step: int = 1) -> Self:
         """The elements at ``range(start, stop, step)`` along one axis. Negative positions do not count from the end."""
-        given = Arguments("slice", self=self, axis=axis, start=start, stop=stop, step=step)
+        given = ArgumentCheck("slice", self=self, axis=axis, start=start, stop=stop, step=step)
         axis = given.axis("axis", self.rank)
         given.needs(all(map(is_integer, (start, stop, step))) and step != 0, "positions are integers, and no step is 0")
         taken = range(start, stop, step)
@@ -292,7 +298,7 @@ class Lazy(Shaped):
 
     def pad(self, before: Sequence[int], after: Sequence[int], fill: float = 0.0) -> Self:
         """Adds `fill` before and after each axis. Negative amounts crop. before, after: one size for each axis."""
-        given = Arguments("pad", self=self, before=before, after=after)
+        given = ArgumentCheck("pad", self=self, before=before, after=after)
         sizes = [*zip(self.shape, given.integers("before"), given.integers("after"))]
         given.needs(len(before) == len(after) == self.rank, f"the tensor has {self.rank} axes, and each needs a size")
         given.needs(all(sum(each) >= 0 for each in sizes), "more is cropped than there is")
@@ -300,7 +306,7 @@ class Lazy(Shaped):
 
     def take(self, axis: int, positions: Sequence[int]) -> Self:
         """The elements at the given positions along an axis, in this order."""
-        given = Arguments("take", self=self, axis=axis, positions=positions)
+        given = ArgumentCheck("take", self=self, axis=axis, positions=positions)
         axis = given.axis("axis", self.rank)
         ends = (min(positions), max(positions)) if len(positions) else ()
         inside = all(is_integer(n) and 0 <= n < self.shape[axis] for n in ends)
@@ -324,20 +330,20 @@ class Lazy(Shaped):
             unreduced = expression.substitute(epilogue, {0: body})
             if unreduced == IDENTITY:
                 return self
-            return self.record(self.shape, self.dtype, Load(), (whole(self),), unreduced)
+            return self.record(self.shape, self.dtype, Load(), (whole_read(self),), unreduced)
         kept = [a for a in range(self.rank) if a not in chosen]
         moved = view.transpose(self.shape, [*kept, *chosen])
         shape = tuple(n for a, n in enumerate(self.shape) if a not in chosen)
         if keepdims:
             shape = tuple(1 if a in chosen else n for a, n in enumerate(self.shape))
             moved = view.reshape(moved.shape, (*shape, *(self.shape[a] for a in chosen))).over(moved)
-        return self.record(shape, self.dtype, Reduction(kind, body), (Read(self, moved),), epilogue)
+        return self.record(shape, self.dtype, Reduction(kind, body), (TensorRead(self, moved),), epilogue)
 
     def _chosen(self, call: str, axes: int | Sequence[int] | None) -> list[int]:
         """The axes to reduce over, counted from the front, each once and in order."""
         if axes is None:
             return [*range(self.rank)]
-        given = Arguments(call, self=self, axes=axes)
+        given = ArgumentCheck(call, self=self, axes=axes)
         return sorted(set(given.axes("axes", self.rank)))
 
     def sum(self, axes: int | Sequence[int] | None = None, keepdims: bool = False) -> Self:
@@ -346,9 +352,9 @@ class Lazy(Shaped):
 
     def argmax(self, axis: int) -> Self:
         """The position of the largest element along an axis, the first if several are equal. Drops the axis; int64."""
-        axis = Arguments("argmax", self=self, axis=axis).axis("axis", self.rank)
+        axis = ArgumentCheck("argmax", self=self, axis=axis).axis("axis", self.rank)
         last = view.transpose(self.shape, [*(a for a in range(self.rank) if a != axis), axis])
-        return self.record(last.shape[:-1], "int64", Reduction("argmax", IDENTITY), (Read(self, last),))
+        return self.record(last.shape[:-1], "int64", Reduction("argmax", IDENTITY), (TensorRead(self, last),))
 
     def mean(self, axes: int | Sequence[int] | None = None, keepdims: bool = False) -> Self:
         """The mean over axes (default: all). NaN if it is over no elements."""
@@ -367,7 +373,7 @@ class Lazy(Shaped):
 
         dtype: of the result, by default that of self.
         """
-        given = Arguments("matmul", self=self, other=other)
+        given = ArgumentCheck("matmul", self=self, other=other)
         given.tensors("self", "other")
         given.needs(self.rank > 0 and other.rank > 0, "a number has no rows: use *")
         a = self.reshape(1, *self.shape) if self.rank == 1 else self
@@ -376,7 +382,7 @@ class Lazy(Shaped):
         batch = given.broadcast(a.shape[:-2], b.shape[:-2])
         m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
         operands = (
-            Read(a, view.expand(a.shape, (*batch, m, k))), Read(b, view.expand(b.shape, (*batch, k, n))),
+            TensorRead(a, view.expand(a.shape, (*batch, m, k))), TensorRead(b, view.expand(b.shape, (*batch, k, n))),
         )
         product = self.record((*batch, m, n), dtype or a.dtype, Product(), operands)
         if self.rank > 1 and other.rank > 1:
@@ -396,9 +402,9 @@ def is_input(tensor: Lazy) -> bool:
     return tensor.recorded is None and tensor.array is None
 
 
-def whole(tensor: Lazy) -> Read:
+def whole_read(tensor: Lazy) -> TensorRead:
     """A read of the whole tensor, through the identity view."""
-    return Read(tensor, view.identity(tensor.shape))
+    return TensorRead(tensor, view.identity(tensor.shape))
 
 
 def elementwise(operation: str, *operands: T | Number, dtype: str | None = None) -> T:
@@ -408,7 +414,9 @@ def elementwise(operation: str, *operands: T | Number, dtype: str | None = None)
     that of the base. Raises InputError if they are not, for a shape that does not broadcast, and for an array.
     """
     tensors = [o for o in operands if isinstance(o, Lazy)]
-    given = Arguments(operation, **dict(zip(("condition", "a", "b") if operation == "where" else ("a", "b"), operands)))
+    given = ArgumentCheck(
+        operation, **dict(zip(("condition", "a", "b") if operation == "where" else ("a", "b"), operands))
+    )
     given.operands()
     shape = given.broadcast(*(t.shape for t in tensors))
     result = dtype or _common_dtype(given, operation, operands)
@@ -417,11 +425,11 @@ def elementwise(operation: str, *operands: T | Number, dtype: str | None = None)
         tensors = [o for o in operands if isinstance(o, Lazy)]
     numbers = iter(range(len(tensors)))
     arguments = [Argument(next(numbers)) if isinstance(o, Lazy) else Literal(float(o)) for o in operands]
-    reads = tuple(Read(t, view.expand(t.shape, shape)) for t in tensors)
+    reads = tuple(TensorRead(t, view.expand(t.shape, shape)) for t in tensors)
     return tensors[0].record(shape, result, Load(), reads[:1], expression.apply(operation, *arguments), reads[1:])
 
 
-def _common_dtype(given: Arguments, operation: str, operands: Sequence[Lazy | Number]) -> str:
+def _common_dtype(given: ArgumentCheck, operation: str, operands: Sequence[Lazy | Number]) -> str:
     """The dtype of the operands. Raises InputError if there are several, or if integers meet a fraction."""
     chosen = operands[1:] if operation == "where" else operands
     dtypes = [o.dtype for o in chosen if isinstance(o, Lazy)]
@@ -440,18 +448,18 @@ def _number(tensor: T) -> T | Number:
     return tensor if isinstance(value, int) and float(value) != value else value
 
 
-def reads_of(tensor: Lazy) -> tuple[Read, ...]:
+def reads_of(tensor: Lazy) -> tuple[TensorRead, ...]:
     """The tensors that the tensor's node reads. Empty for an input and if the content is known."""
     if tensor.is_constant or tensor.recorded is None:
         return ()
     return tensor.recorded.operands + tensor.recorded.epilogue_operands
 
 
-def operand_of(read: Read, name: str) -> Operand:
+def operand_of(read: TensorRead, name: str) -> Operand:
     return Operand(name, read.view, read.fill)
 
 
-def node_of(recorded: Recorded, output: Value, names: Mapping[int, str]) -> Node:
+def node_of(recorded: RecordedNode, output: Value, names: Mapping[int, str]) -> Node:
     operands = tuple(operand_of(r, names[id(r)]) for r in recorded.operands)
     extra = tuple(operand_of(r, names[id(r)]) for r in recorded.epilogue_operands)
     return Node(output, recorded.operation, operands, recorded.epilogue, extra, recorded.origin)

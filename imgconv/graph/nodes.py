@@ -19,20 +19,20 @@ from typing import Any
 import numpy
 
 from imgconv.arrays import Arrays
-from imgconv.graph.check import check
 from imgconv.graph.expression import IDENTITY, Expression, argument_numbers
+from imgconv.graph.graph_error import require
 from imgconv.graph.onnx_nodes import HostGraph
 from imgconv.graph.operations import (
     Concatenation, Convolution, Gather, Load, Operation, Order, Product, Recurrence, Reduction, ReductionKind,
     Suppression, neutral,
 )
 from imgconv.graph.operations.gather import indices_among
-from imgconv.graph.values import Operand, Value, array_value, plain
+from imgconv.graph.values import Operand, Value, array_value, whole_operand
 
 __all__ = [
     "IDENTITY", "Concatenation", "Convolution", "GraphEditor", "Gather", "Graph", "HostPartition", "Load", "Node",
     "Operand", "Operation", "Order", "Product", "Recurrence", "Reduction", "ReductionKind", "Suppression", "Value",
-    "array_value", "indices_of", "neutral", "plain",
+    "array_value", "indices_of", "neutral", "whole_operand",
 ]
 
 
@@ -152,16 +152,16 @@ class Graph:
     def validate(self) -> Graph:
         """The graph itself, if names, order and shapes are consistent. Else a GraphError names the node."""
         known = {v.name: v for v in self.inputs} | self._known_constants()
-        check(len(known) == len(self.inputs) + len(self.constants), "an input and a constant share a name")
+        require(len(known) == len(self.inputs) + len(self.constants), "an input and a constant share a name")
         for node in self.nodes:
             for operand in node.all_operands:
-                check(operand.value in known, node, "reads", operand.value, "before it is made")
-                check(operand.view.source == known[operand.value].shape, node, "has another view of", operand.value)
-            check(node.is_consistent)
-            check(node.output.name not in known, node.output.name, "is made twice")
+                require(operand.value in known, node, "reads", operand.value, "before it is made")
+                require(operand.view.source == known[operand.value].shape, node, "has another view of", operand.value)
+            require(node.is_consistent)
+            require(node.output.name not in known, node.output.name, "is made twice")
             known[node.output.name] = node.output
         missing = [name for name in self.outputs if name not in known]
-        check(not missing, "outputs that are not made", missing)
+        require(not missing, "outputs that are not made", missing)
         return self
 
     def _known_constants(self) -> dict[str, Value]:
@@ -189,11 +189,11 @@ def _text(dtype: numpy.dtype[Any]) -> str:
 def _check_shapes(node: Node) -> None:
     shape = node.output.shape
     for operand in node.epilogue_operands:
-        check(operand.view.shape == shape, node, "epilogue operand of shape", operand.view.shape)
+        require(operand.view.shape == shape, node, "epilogue operand of shape", operand.view.shape)
     numbers = argument_numbers(node.epilogue)
-    check(all(n <= len(node.epilogue_operands) for n in numbers), node, "epilogue arguments")
+    require(all(n <= len(node.epilogue_operands) for n in numbers), node, "epilogue arguments")
     views = [o.view.shape for o in node.operands]
-    check(node.operation.fits(views, shape), node, f"operands {views} do not give {shape}")
+    require(node.operation.fits(views, shape), node, f"operands {views} do not give {shape}")
 
 
 def indices_of(node: Node) -> tuple[Operand, ...]:

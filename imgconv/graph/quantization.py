@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.graph.expression import Apply, Argument, Expression, Literal, parts
+from imgconv.graph.expression import Apply, Argument, Expression, Literal, subexpressions
 from imgconv.graph.intervals import ANY, Range, range_of
 from imgconv.graph.nodes import IDENTITY, Concatenation, Graph, Load, Node, Operand, Reduction
 
@@ -52,7 +52,7 @@ class Quantization:
         return f"{self.low}..{self.high} * {self.scale:g}"
 
 
-def quantizations(graph: Graph) -> dict[str, Quantization]:
+def quantizations_of(graph: Graph) -> dict[str, Quantization]:
     """The Quantization of each value that holds levels, by name.
 
     A value is levels if the last steps of its node's epilogue are those of QuantizeLinear, of QuantizeLinear and
@@ -60,7 +60,9 @@ def quantizations(graph: Graph) -> dict[str, Quantization]:
 
     Empty if a node makes NaN, which marks integers that are not exact: no byte holds it.
     """
-    if any(isinstance(p, Literal) and math.isnan(p.value) for node in graph.nodes for p in parts(node.epilogue)):
+    if any(
+        isinstance(p, Literal) and math.isnan(p.value) for node in graph.nodes for p in subexpressions(node.epilogue)
+    ):
         return {}
     found: dict[str, Quantization] = {}
     for node in graph.nodes:
@@ -80,21 +82,21 @@ def before_rounding(epilogue: Expression, quantization: Quantization) -> Express
     """
     rest: Expression | None = epilogue
     if quantization.scale != 1:
-        rest = _less(rest, "multiply", quantization.scale)
+        rest = _without_last_step(rest, "multiply", quantization.scale)
     shift = 0.0
     if isinstance(rest, Apply) and rest.operation == "subtract" and isinstance(rest.arguments[1], Literal):
         shift = rest.arguments[1].value
         rest = rest.arguments[0]
     if isinstance(rest, Apply) and rest.operation == "truncate":
         rest = rest.arguments[0]
-    rest = _less(rest, "minimum", quantization.high + shift)
-    rest = _less(rest, "maximum", quantization.low + shift)
+    rest = _without_last_step(rest, "minimum", quantization.high + shift)
+    rest = _without_last_step(rest, "maximum", quantization.low + shift)
     if shift or (isinstance(rest, Apply) and rest.operation == "add"):
-        rest = _less(rest, "add", shift)
+        rest = _without_last_step(rest, "add", shift)
     return rest.arguments[0] if isinstance(rest, Apply) and rest.operation == "round" else None
 
 
-def _less(expression: Expression | None, operation: str, by: float) -> Expression | None:
+def _without_last_step(expression: Expression | None, operation: str, by: float) -> Expression | None:
     """The first argument of an expression that applies an operation to it and a number; None if it does not."""
     if not isinstance(expression, Apply) or expression.operation != operation:
         return None
@@ -145,7 +147,7 @@ def _levels(operand: Operand | None, found: Mapping[str, Quantization]) -> Range
 def _is_whole(expression: Expression, whole: Set[int]) -> bool:
     """Returns whether all values of an expression are integers. whole: the numbers of the arguments that are."""
     found: set[Expression] = set()
-    for part in parts(expression):
+    for part in subexpressions(expression):
         if isinstance(part, Literal):
             integer = float(part.value).is_integer()
         elif isinstance(part, Argument):

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.graph.intervals import ANY, Range, range_of, union
+from imgconv.graph.intervals import ANY, Range, range_of, union_of_ranges
 from imgconv.graph.nodes import Convolution, Graph, Node, Operand
 
 
-def convolutions_of_small(graph: Graph, largest: float) -> frozenset[str]:
+def convolutions_with_small_input(graph: Graph, largest: float) -> frozenset[str]:
     """The outputs of the convolutions whose input x is known to have |x| <= largest. NaN is ignored."""
     found: set[str] = set()
     bounds = ValueRanges(graph)
@@ -48,7 +48,7 @@ class ValueRanges:
             constant = self.graph.constants.get(name)
             self.known[name] = self._of_input(name) if constant is None else _of_array(constant)
         found = self.known[name]
-        return union([found, (operand.fill, operand.fill)]) if operand.view.bounds else found
+        return union_of_ranges([found, (operand.fill, operand.fill)]) if operand.view.bounds else found
 
     def of_node(self, node: Node) -> Range:
         """The range of a node's output, from the ranges of its operands."""

@@ -46,7 +46,7 @@ class Operand:
         return f"{self.value}[{shown}{where}{filled}]"
 
 
-def plain(value: Value) -> Operand:
+def whole_operand(value: Value) -> Operand:
     """An operand that reads a whole value, through the identity view."""
     return Operand(value.name, identity(value.shape))
 

@@ -17,7 +17,7 @@ from math import prod
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.graph.check import check
+from imgconv.graph.graph_error import require
 from imgconv.graph.index import Index, Variable, constant, flatten, unflatten, variable
 
 Shape = tuple[int, ...]
@@ -69,7 +69,7 @@ class View:
 
         inner.shape must be self.source: ``expand((4, 1), (4, 3)).over(reshape((2, 2), (4, 1)))``.
         """
-        check(inner.shape == self.source, inner.shape, self.source)
+        require(inner.shape == self.source, inner.shape, self.source)
         if inner.is_identity:
             return self
         if self.is_identity:
@@ -77,7 +77,7 @@ class View:
         replacements = {Variable(f"i{a}", n): self.index[a] for a, n in enumerate(inner.shape)}
         index = tuple(e.substitute(replacements) for e in inner.index)
         bounds = [Bound(b.index.substitute(replacements), b.low, b.high) for b in inner.bounds]
-        return View(self.shape, inner.source, index, needed([*self.bounds, *bounds]))
+        return View(self.shape, inner.source, index, merged_bounds([*self.bounds, *bounds]))
 
     def evaluate(self, array: Array, fill: float = 0) -> Array:
         """Applies the view to a numpy array of shape `source`. Gives an array of shape `shape` and the same dtype."""
@@ -86,7 +86,7 @@ class View:
 
     def evaluate_at(self, array: Array, position: Sequence[Array], shape: Shape, fill: float = 0) -> Array:
         """The view's elements at some positions. position: an integer array for each axis, broadcast to `shape`."""
-        check(array.shape == self.source, array.shape, self.source)
+        require(array.shape == self.source, array.shape, self.source)
         values = {f"i{axis}": along for axis, along in enumerate(position)}
         valid = numpy.ones((1,) * len(shape), bool)
         for bound in self.bounds:
@@ -105,7 +105,7 @@ class View:
         return text + (f" where {' and '.join(map(str, self.bounds))}" if self.bounds else "")
 
 
-def needed(bounds: Iterable[Bound]) -> tuple[Bound, ...]:
+def merged_bounds(bounds: Iterable[Bound]) -> tuple[Bound, ...]:
     """The bounds that may fail, merged to one for each expression."""
     kept: dict[Index, Bound] = {}
     for bound in bounds:
@@ -128,7 +128,7 @@ def identity(shape: Shape) -> View:
 
 def reshape(source: Shape, shape: Shape) -> View:
     """The same elements, in row-major order, in another shape."""
-    check(prod(source) == prod(shape), source, shape)
+    require(prod(source) == prod(shape), source, shape)
     if 0 in shape:
         return View(shape, source, (constant(0),) * len(source))
     return View(shape, source, unflatten(flatten(axis_variables(shape), shape), source))
@@ -145,7 +145,7 @@ def expand(source: Shape, shape: Shape) -> View:
     """Broadcasting as in numpy: leading axes are added, axes of size 1 are repeated."""
     lead = len(shape) - len(source)
     fits = lead >= 0 and all(s in (1, t) for s, t in zip(source, shape[lead:], strict=True))
-    check(fits, source, shape)
+    require(fits, source, shape)
     axes = axis_variables(shape)[lead:]
     return View(shape, source, tuple(constant(0) if n == 1 else a for a, n in zip(axes, source, strict=True)))
 
@@ -161,7 +161,7 @@ def pad(source: Shape, before: Sequence[int], after: Sequence[int]) -> View:
     """Adds positions before and after each axis, which read the fill value. Negative amounts crop."""
     shape = tuple(b + n + a for b, n, a in zip(before, source, after, strict=True))
     index = tuple(v - b for v, b in zip(axis_variables(shape), before, strict=True))
-    return View(shape, source, index, needed(Bound(e, 0, n) for e, n in zip(index, source, strict=True)))
+    return View(shape, source, index, merged_bounds(Bound(e, 0, n) for e, n in zip(index, source, strict=True)))
 
 
 def take(source: Shape, axis: int, positions: Sequence[int]) -> View:
@@ -212,5 +212,5 @@ def windows(
     index = list(axes[:lead])
     for d in range(count):
         index.append(axes[lead + d] * strides[d] + axes[lead + count + d] * dilations[d] - pads[d])
-    bounds = needed(Bound(index[lead + d], 0, source[lead + d]) for d in range(count))
+    bounds = merged_bounds(Bound(index[lead + d], 0, source[lead + d]) for d in range(count))
     return View(shape, source, tuple(index), bounds)

@@ -8,10 +8,10 @@ bool are not converted.
 import importlib
 import pkgutil
 
-from imgconv.host.program import HostProgram, NodeTiming
-from imgconv.host.registry import HostCall, find, host, runs, supported
+from imgconv.host.host_program import HostProgram, NodeTiming
+from imgconv.host.registry import HostCall, find, has_host_function, host, supported
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["HostCall", "HostProgram", "NodeTiming", "find", "host", "runs", "supported"]
+__all__ = ["HostCall", "HostProgram", "NodeTiming", "find", "host", "has_host_function", "supported"]

@@ -51,7 +51,7 @@ PARTS: Mapping[str, Pattern] = {
 FIXED = {"zero": 0, "zeros": [0], "ones": [1]}
 
 
-def with_detections(graph: HostGraph) -> HostGraph:
+def rewrite_detections(graph: HostGraph) -> HostGraph:
     """The graph, with what this file rewrites. Its values stay the same."""
     return _with_limits(_with_classes(graph))
 
@@ -83,7 +83,7 @@ def best_of_classes(call: HostCall, scores: Array, boxes: Array) -> Any:
 
 
 @dataclass(frozen=True)
-class Matching:
+class PatternMatcher:
     """Finds patterns in a graph."""
 
     makers: Mapping[str, tuple[HostNode, int]]
@@ -140,7 +140,7 @@ def _has(node: HostNode, attributes: Mapping[str, Any], found: dict[str, Any]) -
 def _with_classes(graph: HostGraph) -> HostGraph:
     """One node in place of those of all classes; see the top of this file."""
     makers = {name: (node, n) for node in graph.nodes for n, name in enumerate(node.outputs) if name}
-    matching = Matching(makers, constants_of(graph))
+    matching = PatternMatcher(makers, constants_of(graph))
     merged: dict[str, tuple[HostNode, list[dict[str, Any]]]] = {}
     for node in graph.nodes:
         matched = matching.match_concat(node)
@@ -155,7 +155,7 @@ def _with_classes(graph: HostGraph) -> HostGraph:
     concats = [merged[part][0] for part in PARTS]
     outputs = tuple(node.outputs[0] for node in concats)
     replaced = {id(node) for node in concats}
-    body = needed(replace(graph, inputs=(scores, boxes), outputs=outputs), outputs)
+    body = without_dead_nodes(replace(graph, inputs=(scores, boxes), outputs=outputs), outputs)
     if body.captured:
         return graph
     made = HostNode(
@@ -163,7 +163,7 @@ def _with_classes(graph: HostGraph) -> HostGraph:
     )
     first = next(number for number, node in enumerate(graph.nodes) if id(node) in replaced)
     nodes = [*graph.nodes[:first], made, *(node for node in graph.nodes[first:] if id(node) not in replaced)]
-    return needed(replace(graph, nodes=tuple(nodes)), graph.outputs)
+    return without_dead_nodes(replace(graph, nodes=tuple(nodes)), graph.outputs)
 
 
 def _agreed(parts: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[str, str, dict[str, Any]] | None:
@@ -193,7 +193,7 @@ def _agreed(parts: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[str, str, dic
     }
 
 
-def needed(graph: HostGraph, outputs: Iterable[str]) -> HostGraph:
+def without_dead_nodes(graph: HostGraph, outputs: Iterable[str]) -> HostGraph:
     """The graph without the nodes and constants that no output needs, and without those that make its inputs."""
     wanted, kept = {*outputs}, []
     for node in reversed(graph.nodes):

@@ -21,11 +21,11 @@ from imgconv.host.registry import RANDOM
 BEFORE_INPUTS, BEFORE_OUTPUTS = 2, 1  # of a Loop's body, in front of the states: the round's number, the condition
 
 
-def with_first_rounds(graph: HostGraph) -> HostGraph:
+def hoist_loop_invariants(graph: HostGraph) -> HostGraph:
     """The graph, and the bodies of its nodes, with such loops."""
     nodes: list[HostNode] = []
     for node in graph.nodes:
-        bodies = {name: with_first_rounds(body) for name, body in node.bodies.items()}
+        bodies = {name: hoist_loop_invariants(body) for name, body in node.bodies.items()}
         node = replace(node, attributes={**node.attributes, **bodies}) if bodies else node
         nodes += _loop(node, bodies["body"]) if (node.op_type, node.domain) == ("Loop", "") else [node]
     return replace(graph, nodes=tuple(nodes))
@@ -40,7 +40,7 @@ def _loop(node: HostNode, body: HostGraph) -> list[HostNode]:
         if same.get(name, name) == inner and outer and (outer == inner or outer not in body.own)
     ]
     renamed = [_identity(node, given[n], states[n]) for n in passed if given[n] != states[n]]
-    first, rest = _parted(replace(
+    first, rest = _split_invariant(replace(
         body, inputs=_without(body.inputs, BEFORE_INPUTS, passed), nodes=(*renamed, *body.nodes),
         outputs=_without(body.outputs, BEFORE_OUTPUTS, passed),
     ))
@@ -60,7 +60,7 @@ def _without(names: Sequence[str], before: int, numbers: Collection[int]) -> tup
     return tuple(name for number, name in enumerate(names, -before) if number not in numbers)
 
 
-def _parted(body: HostGraph) -> tuple[HostGraph | None, HostGraph]:
+def _split_invariant(body: HostGraph) -> tuple[HostGraph | None, HostGraph]:
     """Splits a body into the part that depends on no round, None if it is empty, and the rest, which reads that part.
 
     What depends on constants alone is in both as it is: a prepared graph holds its result.

@@ -68,12 +68,12 @@ class HostCall:
         return ModelError(f"{self.op_type}: {message}", node=self.node)
 
 
-Function = Callable[..., Any]
-Registered = TypeVar("Registered", bound=Function)
-_FUNCTIONS: dict[tuple[str, str], Function] = {}
+HostFunction = Callable[..., Any]
+HostFunctionT = TypeVar("HostFunctionT", bound=HostFunction)
+_FUNCTIONS: dict[tuple[str, str], HostFunction] = {}
 
 
-def host(*op_types: str, domain: str = "") -> Callable[[Registered], Registered]:
+def host(*op_types: str, domain: str = "") -> Callable[[HostFunctionT], HostFunctionT]:
     """Registers a function for op types: it is given the HostCall and an array for each input, None if one is absent.
 
         @host("Compress")
@@ -83,7 +83,7 @@ def host(*op_types: str, domain: str = "") -> Callable[[Registered], Registered]
     It returns an array, or a tuple of them. Raises ConfigError if the table has one of the op types.
     """
 
-    def register(function: Registered) -> Registered:
+    def register(function: HostFunctionT) -> HostFunctionT:
         for op_type in op_types:
             if (domain, op_type) in _FUNCTIONS:
                 raise ConfigError(f"host function {op_type} is registered twice")
@@ -98,17 +98,17 @@ def supported() -> tuple[str, ...]:
     return tuple(sorted(op_type for domain, op_type in _FUNCTIONS if not domain))
 
 
-def runs(op_type: str, domain: str = "") -> bool:
+def has_host_function(op_type: str, domain: str = "") -> bool:
     """Returns whether the host computes an operator: by the table's function, or as the import folds constants."""
     return (domain, op_type) in _FUNCTIONS or ops.find(op_type, domain) is not None
 
 
-def find(op_type: str, domain: str = "") -> Function:
+def find(op_type: str, domain: str = "") -> HostFunction:
     """The function of an op type; if the table has none, the composition by which the import computes constants.
 
     Raises ModelError if there is neither.
     """
-    if not runs(op_type, domain):
+    if not has_host_function(op_type, domain):
         raise ModelError(f"the host has no function for {ops.qualified(domain, op_type)}")
     return _FUNCTIONS.get((domain, op_type)) or partial(composed, domain=domain)
 

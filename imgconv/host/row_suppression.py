@@ -7,7 +7,7 @@ from math import nan
 import numpy
 
 from imgconv.graph.onnx_nodes import HostNode
-from imgconv.host.rows import CannotOffloadError, Given, PaddedRows, Space, take_rows
+from imgconv.host.padded_rows import CannotOffloadError, OptionalRows, PaddedRows, RowSpace, take_rows
 from imgconv.ops.indexing import take_along
 from imgconv.tensor import Tensor, concatenate, less, order, suppression, where
 
@@ -16,7 +16,7 @@ MOST_UNMASKED = 2048  # of boxes that nothing has chosen: the host looks only at
 MOST_STAYING = 1024  # their boxes lie in a work group's local memory
 
 
-def best_of_classes(node: HostNode, given: Given) -> list[PaddedRows]:
+def best_of_classes(node: HostNode, given: OptionalRows) -> list[PaddedRows]:
     """The best of each class, see host/detections.py; those over the threshold exist."""
     scores, boxes = given
     if scores is None or boxes is None:
@@ -35,13 +35,13 @@ def best_of_classes(node: HostNode, given: Given) -> list[PaddedRows]:
     best = order(where(is_over, by_class * -1.0, nan), count, largest=False)
     rows = len(classes) * count
     values = take_along(by_class, 1, best, best.shape)
-    space = Space(take_along(is_over, 1, best, best.shape).reshape(rows))
+    space = RowSpace(take_along(is_over, 1, best, best.shape).reshape(rows))
     flat = take_rows(boxes.tensor, best.reshape(rows))
     numbers = Tensor.constant(numpy.repeat(labels.astype(numpy.int64), count))
     return [PaddedRows(tensor, 0, space) for tensor in (flat, values.reshape(rows), numbers)]
 
 
-def suppressed(node: HostNode, given: Given) -> list[PaddedRows]:
+def suppressed(node: HostNode, given: OptionalRows) -> list[PaddedRows]:
     """NonMaxSuppression of one class: (rows, 3); those of the boxes that stay exist."""
     boxes, scores, *limits = given
     if boxes is None or scores is None:
@@ -69,7 +69,7 @@ def suppressed(node: HostNode, given: Given) -> list[PaddedRows]:
     stay = less(-1, places)
     chosen = take_along(best, 0, places.apply("maximum", 0), places.shape).reshape(staying, 1)
     triples = concatenate([Tensor.constant(numpy.zeros((staying, 2), numpy.int64)), chosen], 1)
-    stayed = Space(stay, True, Space(mask) if space is None else space)
+    stayed = RowSpace(stay, True, RowSpace(mask) if space is None else space)
     return [PaddedRows(triples, 0, stayed, space, is_triple=True, is_suppressed=True)]
 
 

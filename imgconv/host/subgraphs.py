@@ -54,15 +54,15 @@ def is_subgraph(node: HostNode) -> bool:
     return (node.op_type, node.domain) == (SUBGRAPH, DOMAIN)
 
 
-def with_subgraphs(graph: HostGraph, around: Arrays | None = None) -> HostGraph:
+def group_subgraphs(graph: HostGraph, around: Arrays | None = None) -> HostGraph:
     """The graph, and the bodies of its nodes, with subgraphs. around: the constants of the graphs around it."""
     own = graph.own
     known = {name: array for name, array in (around or {}).items() if name not in own} | constants_of(graph)
     nodes = [
-        replace(node, attributes={**node.attributes, **{n: with_subgraphs(b, known) for n, b in node.bodies.items()}})
+        replace(node, attributes={**node.attributes, **{n: group_subgraphs(b, known) for n, b in node.bodies.items()}})
         for node in graph.nodes
     ]
-    groups = _Grouping(nodes, known).groups()
+    groups = _SubgraphFinder(nodes, known).groups()
     if groups:
         nodes = _merged(nodes, groups, known, graph.outputs)
     read = {*graph.outputs, *(name for node in nodes for name in node.reads)}
@@ -71,7 +71,7 @@ def with_subgraphs(graph: HostGraph, around: Arrays | None = None) -> HostGraph:
     return replace(graph, nodes=kept, constants=constants)
 
 
-def layers_outside(graph: HostGraph) -> list[HostNode]:
+def ungrouped_layers(graph: HostGraph) -> list[HostNode]:
     """The convolutions, and the products that are not small, that the host computes itself."""
     known = constants_of(graph)
     return [
@@ -162,7 +162,7 @@ def constants_of(graph: HostGraph) -> dict[str, Array]:
     return {**graph.constants, **{name: tensor.numpy() for name, tensor in made.items()}}
 
 
-class _Grouping:
+class _SubgraphFinder:
     """Finds the nodes of each subgraph, by their numbers."""
 
     def __init__(self, nodes: Sequence[HostNode], known: Arrays) -> None:

@@ -41,8 +41,8 @@ from imgconv.stored.tuning import TunedChooser, TuningDatabase
 if TYPE_CHECKING:
     from imgconv.cl.opencl_device import OpenCLDevice
     from imgconv.graph.onnx_nodes import HostGraph
-    from imgconv.host.program import OnDevice
-    from imgconv.host.registry import Function
+    from imgconv.host.host_program import OnDevice
+    from imgconv.host.registry import HostFunction
     from imgconv.onnx_import import OnnxModel
     from imgconv.preprocessing.preparation import Format
     from imgconv.preprocessing.stage import PictureStage
@@ -155,7 +155,7 @@ def subgraphs_on(
         with spending(limits):
             return until_kernels_work(info, made)
 
-    def subgraph(body: HostGraph) -> Function:
+    def subgraph(body: HostGraph) -> HostFunction:
         from imgconv.loading.device_subgraphs import DeviceSubgraph
 
         return DeviceSubgraph(body, compile)

@@ -18,7 +18,7 @@ from imgconv.compiling.compiler import PreparedGraph
 from imgconv.config import Config
 from imgconv.dtype import FLOAT32
 from imgconv.errors import Error
-from imgconv.graph.joined import renamed
+from imgconv.graph.join import rename_values
 from imgconv.graph.nodes import Graph, Node, Value
 from imgconv.kernels.device_model.time_range import ranked_times
 from imgconv.kernels.step import Choice, Fixed, Problem, Specialisation
@@ -164,7 +164,7 @@ def side_by_side(graph: Graph, nodes: tuple[Node, ...], count: int) -> Graph:
     constants = {name: graph.constants[name] for name in values if name in graph.constants}
     inputs = tuple(Value(v.name, v.shape, v.dtype) for v in values.values() if v.name not in constants)
     part = Graph(inputs, (made[-1],), nodes, constants, graph.name)
-    copies = [renamed(part, {name: graph.unused(f"{name}.{number}") for name in made}) for number in range(count)]
+    copies = [rename_values(part, {name: graph.unused(f"{name}.{number}") for name in made}) for number in range(count)]
     outputs = tuple(copy.outputs[0] for copy in copies)
     return replace(part, outputs=outputs, nodes=tuple(node for copy in copies for node in copy.nodes)).validate()
 

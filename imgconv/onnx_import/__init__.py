@@ -20,7 +20,7 @@ except ModuleNotFoundError as error:
     raise MissingPackageError("onnx", "onnx", "reading an ONNX file") from error
 
 from imgconv.graph.nodes import Graph
-from imgconv.host.subgraphs import layers_outside
+from imgconv.host.subgraphs import ungrouped_layers
 from imgconv.limits import budget, spending
 from imgconv.onnx_import.cut import cut_at
 from imgconv.onnx_import.file import opset_of, opsets_of, parsed, prepared, read_file
@@ -131,7 +131,9 @@ class _Importer:
         names, texts = [value.name for value in self.graph.output], text_nodes(self.graph)
         steps, self.scope.needed = needed_steps([*texts, *self.graph.node], names)
         budget().count_nodes(len(steps))
-        self.scope.refuse_unsupported(s for s in steps if not host.runs(s.proto.op_type, domain_of(s.proto)))
+        self.scope.refuse_unsupported(
+            s for s in steps if not host.has_host_function(s.proto.op_type, domain_of(s.proto))
+        )
         declared = real_inputs(self.graph)
         inputs = list(read_inputs(declared, self.shapes))
         brief = [v.name for v in declared if v.type.tensor_type.elem_type == onnx.TensorProto.BFLOAT16]
@@ -153,7 +155,7 @@ class _Importer:
             *graph.inputs, *(node.output for node in graph.nodes)
         )):
             self.scope.source.in_float.pop("float64", None)  # only the host reads them
-        layers = layers_outside(partition.graph) if partition else []
+        layers = ungrouped_layers(partition.graph) if partition else []
         if partition and layers:
             said = f"{len(layers)} convolutions and products run on the host, after node {partition.node!r}"
             said = f"{said}: {partition.reason}"

@@ -17,11 +17,11 @@ import onnx.defs
 
 from imgconv import host, ops
 from imgconv.errors import ContentError, DataError, ModelError, PassedError, UnsupportedError
-from imgconv.graph.moved import WIDE
 from imgconv.graph.nodes import HostPartition, Value
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
-from imgconv.host.loops import with_first_rounds
-from imgconv.host.subgraphs import with_subgraphs
+from imgconv.graph.pass_through import WIDE
+from imgconv.host.loops import hoist_loop_invariants
+from imgconv.host.subgraphs import group_subgraphs
 from imgconv.limits import budget
 from imgconv.onnx_import.schema import ELEMENT_TYPES, domain_of, dtype_name, function_versions, schema_of
 from imgconv.onnx_import.scope import TYPE_ATTRIBUTES, Scope, NeededNode, UnrolledError, needed_steps, reads
@@ -93,7 +93,7 @@ class Partitioner:
     def _leave(self, hosted: Hosted) -> None:
         node = hosted.step.proto
         budget().check_time()
-        if not host.runs(node.op_type, domain_of(node)):
+        if not host.has_host_function(node.op_type, domain_of(node)):
             raise UnsupportedError(
                 f"{node.op_type}: depends on data, and the host has no function for it", node=hosted.step.name
             )
@@ -129,7 +129,7 @@ class Partitioner:
             for value in declared
         )
         made = direct | {name: self._known(name) for name in boundary if name not in self.inputs}
-        graph = with_subgraphs(with_first_rounds(graph))
+        graph = group_subgraphs(hoist_loop_invariants(graph))
         return made, HostPartition(graph, values, first.step.name, first.reason)
 
     def _known(self, name: str) -> Tensor:
@@ -254,7 +254,7 @@ def host_graph(scope: Scope, graph: onnx.GraphProto, prefix: str = "") -> HostGr
     inner = Scope(scope.source, scope.opsets)
     inner.needed = needed
     for step in steps:
-        if not host.runs(step.proto.op_type, domain_of(step.proto)):
+        if not host.has_host_function(step.proto.op_type, domain_of(step.proto)):
             raise UnsupportedError(f"{step.proto.op_type}: the host has no function for it", node=step.name)
     nodes = tuple(host_node(inner, step) for step in steps)
     stored = {t.name: inner.array(t) for t in graph.initializer if t.name in needed and t.data_type != TEXT}

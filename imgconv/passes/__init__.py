@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import chain
 
-from imgconv.graph.check import GraphError, check
+from imgconv.graph.graph_error import GraphError, require
 from imgconv.graph.nodes import Graph
 from imgconv.limits import budget
 from imgconv.passes.channel_orders import order_channels
@@ -92,7 +92,7 @@ def run_passes(graph: Graph, passes: tuple[Pass, ...] = PIPELINE) -> Graph:
         names = graph.inputs, graph.outputs
         try:
             graph = step(graph).validate()
-            check((graph.inputs, graph.outputs) == names, "inputs or outputs changed")
+            require((graph.inputs, graph.outputs) == names, "inputs or outputs changed")
         except GraphError as error:
             raise GraphError(f"pass {step.__name__}: {error}") from error
     return graph

@@ -9,7 +9,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.graph.index import Index, variable
-from imgconv.graph.nodes import Concatenation, Convolution, Graph, Load, Node, Operand, Value, plain
+from imgconv.graph.nodes import Concatenation, Convolution, Graph, Load, Node, Operand, Value, whole_operand
 from imgconv.graph.view import View, axis_variables, identity
 from imgconv.kernels.layout import LANES
 from imgconv.passes.materialise import is_moved
@@ -214,14 +214,14 @@ def _rewrite(
     waiting, positions = iter(orders), numpy.zeros(sum(len(part.channels) for part in chain.all_parts), int)
     whole: Value | None = None
     for node, parts in zip(chain.nodes, chain.parts, strict=True):
-        joined = [] if whole is None else [plain(whole)]
+        joined = [] if whole is None else [whole_operand(whole)]
         for part in parts:
             order, start = next(waiting), sum(o.view.shape[1] for o in joined)
             # A repeated channel has the position of its first copy.
             positions[order[::-1]] = start + numpy.arange(len(order))[::-1]
             new = _sorted(graph, part, [channel - part.first for channel in order], constants)
             made |= {old.output.name: [each] for old, each in zip(part.made, new, strict=True)}
-            joined.append(plain(new[-1].output))
+            joined.append(whole_operand(new[-1].output))
         if parts:
             n, _, h, w = node.output.shape
             shape = (n, sum(o.view.shape[1] for o in joined), h, w)
@@ -251,7 +251,7 @@ def _sorted(graph: Graph, part: ConcatenationPart, order: Sequence[int], constan
 
     def operand(old: Operand, name: str) -> Operand:
         if old.value in made:
-            return plain(made[old.value].output)
+            return whole_operand(made[old.value].output)
         size = len(part.channels)
         where = (numpy.broadcast_to(e.evaluate({"i1": numpy.arange(size)}), size) for e in old.view.index)
         constants[name] = numpy.broadcast_to(constants[old.value][tuple(where)], size)[order]

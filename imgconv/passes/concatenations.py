@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from imgconv.graph.expression import Argument, Expression, apply
-from imgconv.graph.nodes import Concatenation, Graph, Load, Node, Operand, Value, plain
+from imgconv.graph.nodes import Concatenation, Graph, Load, Node, Operand, Value, whole_operand
 from imgconv.graph.view import pad
 from imgconv.kernels.layout import LANES
 from imgconv.passes.views import compose
@@ -42,7 +42,7 @@ def _rewrite(graph: Graph, node: Node, axis: int) -> list[Node]:
             name = graph.unused(f"{node.output.name}.filled{number}")
             value = Value(name, operand.view.shape, node.output.dtype)
             made.append(Node(value, Load(), (operand,), origin=node.origin))
-            operand = plain(value)
+            operand = whole_operand(value)
         aligned = in_place and offset % LANES == 0
         if segments[-1] and (aligned or len(segments[-1]) == MOST_OPERANDS):
             segments.append([])
@@ -59,7 +59,7 @@ def _rewrite(graph: Graph, node: Node, axis: int) -> list[Node]:
         shape[axis] = sum(o.view.shape[axis] for o in segment)
         value = Value(graph.unused(f"{node.output.name}.part{number}"), tuple(shape), node.output.dtype)
         made.append(_sum(node, value, segment, axis))
-        parts.append(plain(value))
+        parts.append(whole_operand(value))
     if in_place and all(p.view.shape[axis] % LANES == 0 for p in parts[:-1]):
         return [*made, replace(node, operands=tuple(parts))]
     return [*made, _sum(node, node.output, parts, axis)]

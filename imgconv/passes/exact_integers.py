@@ -11,9 +11,9 @@ from imgconv.errors import UnsupportedError
 from imgconv.graph import expression
 from imgconv.graph.expression import Apply, Argument, Expression, Literal
 from imgconv.graph.intervals import Range
-from imgconv.graph.moved import EXACT, WIDE, moved_values
 from imgconv.graph.nodes import IDENTITY, Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Order
-from imgconv.graph.nodes import Product, Reduction, Value, plain
+from imgconv.graph.nodes import Product, Reduction, Value, whole_operand
+from imgconv.graph.pass_through import EXACT, WIDE, pass_through_values
 from imgconv.graph.value_ranges import ValueRanges
 from imgconv.graph.view import expand, reshape
 
@@ -40,7 +40,7 @@ def guard_integers(graph: Graph) -> Graph:
     Result:  p = load(x) then where(less(absolute(multiply($0, $1)), 2**24), multiply($0, $1), nan), $1=y;
              c = load(p) then add(less($0, 5), multiply($0, 0))
     """
-    guarding = _Guarding(graph, ValueRanges(graph, EXACT), moved_values(graph))
+    guarding = _Guarding(graph, ValueRanges(graph, EXACT), pass_through_values(graph))
     for node in graph.nodes:
         guarding.add(node)
     return replace(graph, nodes=tuple(guarding.nodes)) if guarding.changed else graph
@@ -110,7 +110,7 @@ class _Guarding:
         wide = [array for array in known if array.dtype in WIDE]
         types = {node.output.dtype, *(self.graph.values[name].dtype for name in node.reads)}
         largest = [numpy.float64(numpy.iinfo(dtype).max) for dtype in types.intersection(WIDE)]
-        steps = expression.parts(node.epilogue) if largest else ()
+        steps = expression.subexpressions(node.epilogue) if largest else ()
         numbers = [numpy.float64(e.value) for e in steps if isinstance(e, Literal)]
         return not node.reads & self.rounded and all(_is_exact(n, largest) for n in (*numbers, *wide))
 
@@ -148,7 +148,7 @@ class _Guarding:
         """(The node with one more epilogue operand, the sum of `body` over its window; that argument's number)."""
         value = Value(self.graph.unused(f"{node.output.name}.sum{len(self.nodes)}"), node.output.shape, "float32")
         self.nodes.append(Node(value, Reduction("sum", body), node.operands, origin=node.origin))
-        made = replace(node, epilogue_operands=(*node.epilogue_operands, plain(value)))
+        made = replace(node, epilogue_operands=(*node.epilogue_operands, whole_operand(value)))
         return made, len(made.epilogue_operands)
 
     def _row_sum(self, node: Node) -> tuple[Node, int]:
@@ -164,10 +164,10 @@ class _Guarding:
 def _tested(steps: Expression) -> set[Expression]:
     """The arguments inside operations that may give a number for NaN."""
     found: set[Expression] = set()
-    for step in expression.parts(steps):
+    for step in expression.subexpressions(steps):
         if isinstance(step, Apply) and step.operation in _SILENT:
             for part in step.arguments[: 1 if step.operation == "where" else None]:
-                found |= {e for e in expression.parts(part) if isinstance(e, Argument)}
+                found |= {e for e in expression.subexpressions(part) if isinstance(e, Argument)}
     return found
 
 

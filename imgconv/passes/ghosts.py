@@ -10,7 +10,7 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.graph.expression import Argument, apply
 from imgconv.graph.index import variable
-from imgconv.graph.nodes import IDENTITY, Concatenation, Convolution, Graph, Load, Node, Operand, Value, plain
+from imgconv.graph.nodes import IDENTITY, Concatenation, Convolution, Graph, Load, Node, Operand, Value, whole_operand
 from imgconv.graph.view import View, axis_variables, identity
 from imgconv.kernels.layout import LANES
 from imgconv.passes.channel_orders import elementwise_of
@@ -83,14 +83,16 @@ def _joined(graph: Graph, node: Node, found: tuple[Node, ...], constants: dict[s
         else:
             first = old.operands[0]
             new = replace(old, output=value, operands=(joined.get(first.value) or _for_both(first, shape),))
-        joined[old.output.name] = plain(value)
+        joined[old.output.name] = whole_operand(value)
         made[old.output.name] = [replace(new, epilogue_operands=extra)]
     name = graph.unused(f"{node.output.name}.own")
     constants[name] = (numpy.arange(shape[1]) < half).astype(numpy.float32)
     is_own = Operand(name, View(shape, (shape[1],), (variable("i1", shape[1]),)))
     chosen = apply("where", Argument(1), Argument(2), IDENTITY)
     made[node.output.name] = [
-        replace(node, operation=Load(), operands=(plain(value),), epilogue=chosen, epilogue_operands=(is_own, twice))
+        replace(
+            node, operation=Load(), operands=(whole_operand(value),), epilogue=chosen, epilogue_operands=(is_own, twice)
+        )
     ]
     return made
 

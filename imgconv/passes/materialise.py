@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from imgconv.graph.index import Variable, constant, variable
-from imgconv.graph.nodes import Convolution, Graph, Load, Node, Operand, Value, plain
+from imgconv.graph.nodes import Convolution, Graph, Load, Node, Operand, Value, whole_operand
 from imgconv.graph.view import View, axis_variables
 from imgconv.kernels.layout import LANES
 
@@ -25,7 +25,7 @@ def materialise_operands(graph: Graph) -> Graph:
                 name = graph.unused(f"{node.output.name}.input")
                 made[operand] = Value(name, operand.view.shape, graph.values[operand.value].dtype)
                 nodes.append(Node(made[operand], Load(), (operand,), origin=node.origin))
-            node = replace(node, operands=(plain(made[operand]), *node.operands[1:]))
+            node = replace(node, operands=(whole_operand(made[operand]), *node.operands[1:]))
         nodes.append(node)
     return replace(graph, nodes=tuple(nodes))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from imgconv.graph.nodes import IDENTITY, Graph, Load, Node, Operand, Value, plain
+from imgconv.graph.nodes import IDENTITY, Graph, Load, Node, Operand, Value, whole_operand
 from imgconv.passes.views import is_movement
 
 
@@ -20,7 +20,7 @@ def sink_movement(graph: Graph) -> Graph:
         moved = movements.get(node.operands[0].value)
         if moved is not None and _is_unary(node) and len(graph.consumers[node.operands[0].value]) == 1:
             still = Value(graph.unused(f"{node.output.name}.still"), moved.view.source, node.output.dtype)
-            nodes.append(replace(node, output=still, operands=(plain(replace(still, name=moved.value)),)))
+            nodes.append(replace(node, output=still, operands=(whole_operand(replace(still, name=moved.value)),)))
             node = replace(node, operands=(Operand(still.name, moved.view),), epilogue=IDENTITY)
         nodes.append(node)
         view = node.operands[0].view

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from imgconv.graph.nodes import Concatenation, Graph, Node, Operand, plain
+from imgconv.graph.nodes import Concatenation, Graph, Node, Operand, whole_operand
 from imgconv.kernels.layout import LANES
 
 
@@ -25,7 +25,7 @@ def nest_concatenations(graph: Graph) -> Graph:
         if isinstance(node.operation, Concatenation) and node.operation.axis == 1:
             parts = node.operands
             if all(part.view.shape[1] % LANES == 0 for part in parts):
-                earlier.setdefault(parts, plain(node.output))
+                earlier.setdefault(parts, whole_operand(node.output))
             for count in range(len(parts) - 1, 1, -1):
                 if parts[:count] in earlier:
                     node = replace(node, operands=(earlier[parts[:count]], *parts[count:]))

@@ -8,8 +8,8 @@ from math import prod
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.graph.expression import Apply, Argument, Expression, apply, parts
-from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Load, Node, Operand, Value, plain
+from imgconv.graph.expression import Apply, Argument, Expression, apply, subexpressions
+from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Load, Node, Operand, Value, whole_operand
 from imgconv.graph.view import identity
 from imgconv.passes.dead_code import remove_dead_code
 from imgconv.passes.scales import along_axis, by_channel
@@ -88,7 +88,7 @@ def _join(graph: Graph, node: Node, terms: TermWeights, constants: dict[str, Arr
     operands = x, Operand(names[0], identity(weights.shape))
     return (
         Node(value, largest.operation, operands, origin=origin),
-        replace(node, operands=(plain(value),), epilogue=added, epilogue_operands=tuple(others)),
+        replace(node, operands=(whole_operand(value),), epilogue=added, epilogue_operands=tuple(others)),
     )
 
 
@@ -157,7 +157,7 @@ def _sums(graph: Graph) -> dict[str, TermWeights]:
 def _sum_of(graph: Graph, node: Node, found: dict[str, TermWeights]) -> TermWeights | None:
     """A load's expression as a Sum; None if it is none. found: the sums before it."""
     known: dict[Expression, TermWeights] = {}
-    for part in parts(node.epilogue):
+    for part in subexpressions(node.epilogue):
         constant = by_channel(node, part, 1, graph.constants)
         made: TermWeights | None = {None: constant} if constant is not None else None
         if made is None and isinstance(part, Argument):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from imgconv.graph.nodes import Concatenation, Convolution, Graph, Load, Node, Operand, Product, Value, plain
+from imgconv.graph.nodes import Concatenation, Convolution, Graph, Load, Node, Operand, Product, Value, whole_operand
 from imgconv.graph.view import slice_
 from imgconv.kernels.layout import LANES
 from imgconv.passes.elementwise import merge_elementwise
@@ -76,5 +76,7 @@ def _split(graph: Graph, node: Node, whole: Node) -> list[Node] | None:
         value = Value(graph.unused(f"{node.output.name}.part{number}"), part.view.shape, node.output.dtype)
         nodes.append(replace(node, output=value, operands=(known[0],), epilogue_operands=tuple(known[1:])))
         first += part.view.shape[1]
-    joined = Node(node.output, whole.operation, tuple(plain(each.output) for each in nodes), origin=whole.origin)
+    joined = Node(
+        node.output, whole.operation, tuple(whole_operand(each.output) for each in nodes), origin=whole.origin
+    )
     return [*nodes, joined]

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from imgconv.graph.expression import Argument, apply
 from imgconv.graph.index import Index
-from imgconv.graph.nodes import Convolution, Graph, Load, Node, Operand, Product, Reduction, Value, plain
-from imgconv.graph.view import Bound, View, axis_variables, needed, window_reaching
+from imgconv.graph.nodes import Convolution, Graph, Load, Node, Operand, Product, Reduction, Value, whole_operand
+from imgconv.graph.view import Bound, View, axis_variables, merged_bounds, window_reaching
 
 
 def reduce_dynamic_weights(graph: Graph) -> Graph:
@@ -33,7 +33,7 @@ def reduce_dynamic_weights(graph: Graph) -> Graph:
                 name = graph.unused(f"{node.output.name}.operand{number}")
                 padded = Value(name, operand.view.shape, graph.values[operand.value].dtype)
                 nodes.append(Node(padded, Load(), (operand,), origin=node.origin))
-                operand = plain(padded)
+                operand = whole_operand(padded)
             operands.append(operand)
         nodes.append(plain_sum(replace(node, operands=tuple(operands))))
     return replace(graph, nodes=tuple(nodes))
@@ -58,7 +58,7 @@ def plain_sum(node: Node) -> Node:
         return node
     shape = (*node.output.shape, *_window(node))
     operands = tuple(
-        Operand(operand.value, View(shape, operand.view.shape, tuple(index), needed(bounds)).over(operand.view))
+        Operand(operand.value, View(shape, operand.view.shape, tuple(index), merged_bounds(bounds)).over(operand.view))
         for operand, (index, bounds) in zip(node.operands, views, strict=True)
     )
     body = apply("multiply", Argument(0), Argument(1))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy
 
 from imgconv.arrays import Array, Arrays
-from imgconv.graph.expression import Argument, Expression, Literal, apply, replace_part, users
+from imgconv.graph.expression import Argument, Expression, Literal, apply, replace_subexpression, users
 from imgconv.graph.index import Variable
 from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Node, Operand, Product
 from imgconv.graph.view import Shape, View, axis_variables
@@ -54,7 +54,8 @@ def _rewrite(graph: Graph, node: Node, constants: dict[str, Array]) -> Node:
     operand = Operand(bias, along_axis(node.output.shape, axis))
     return compact(
         replace(
-            made, epilogue=replace_part(rest, IDENTITY, added), epilogue_operands=(*made.epilogue_operands, operand),
+            made, epilogue=replace_subexpression(rest, IDENTITY, added),
+            epilogue_operands=(*made.epilogue_operands, operand),
         )
     )
 
@@ -84,7 +85,7 @@ def _peel(node: Node, axis: int, constants: dict[str, Array]) -> tuple[Array, Ar
             if not numpy.all(numpy.isfinite(factor)):
                 return scale, shift, rest, steps
             scale, shift = scale * factor, shift * factor
-        rest, steps = replace_part(rest, user, IDENTITY), steps + 1
+        rest, steps = replace_subexpression(rest, user, IDENTITY), steps + 1
 
 
 def by_channel(node: Node, expression: Expression, axis: int, constants: Arrays) -> Array | None:

@@ -19,7 +19,7 @@ import numpy
 
 from imgconv.arrays import Array, Declared, Shapes
 from imgconv.errors import InputError, ShapeError
-from imgconv.graph.joined import join, renamed
+from imgconv.graph.join import join_graphs, rename_values
 from imgconv.graph.nodes import Graph, Value
 from imgconv.preprocessing.preparation import (
     Box, Filter, Format, PictureInput, Preparation, Size, luma_weights, picture_inputs, placed, taps,
@@ -98,7 +98,7 @@ class PictureStage:
         if PICTURE in {*model.outputs, *(v.name for v in model.inputs if v.name != target.name)}:
             raise InputError(f"the model has an input or output {PICTURE!r} already: rename it")
         names = {PICTURE: model.unused(PICTURE)} if PICTURE in model.values else {}
-        model, name = renamed(model, names), names.get(target.name, target.name)
+        model, name = rename_values(model, names), names.get(target.name, target.name)
         value = model.values[name]
         height, width = value.shape[1:3] if target.channels_last else value.shape[2:]
         picture = Tensor.input(PICTURE, _picture_shape(shapes), array_dtype(self.how.format))
@@ -114,7 +114,7 @@ class PictureStage:
             if name != target.name:
                 raise InputError(f"the host reads the model's input {target.name!r}: rename it")
             model = replace(model, outputs=tuple(dict.fromkeys((*model.outputs, name))))
-        return join(graph, model)
+        return join_graphs(graph, model)
 
 
 def _picture_shape(shapes: Shapes) -> Sequence[int]:

@@ -10,7 +10,7 @@ from imgconv.arrays import Arrays
 from imgconv.compiling.plan import Plan
 from imgconv.graph.nodes import HostPartition
 from imgconv.host import NodeTiming
-from imgconv.host.program import OnDevice
+from imgconv.host.host_program import OnDevice
 from imgconv.runtime.host_fallback import HostFallback, boundary_bytes
 from imgconv.runtime.session import Session
 

@@ -18,7 +18,7 @@ from imgconv.preprocessing.video_frame import PackedFrame
 
 if TYPE_CHECKING:
     from imgconv.host import HostProgram, NodeTiming
-    from imgconv.host.program import OnDevice
+    from imgconv.host.host_program import OnDevice
     from imgconv.runtime.io_binding import Inputs, Outputs
 
 T = TypeVar("T")
@@ -45,10 +45,10 @@ class HostFallback:
         if partition is None:
             return None
         from imgconv.host import HostProgram
-        from imgconv.host.detections import with_detections
+        from imgconv.host.detections import rewrite_detections
 
         direct = tuple(v for v in inputs if v.name in partition.graph.inputs and v.name not in made)
-        return HostFallback(partition, HostProgram.of(with_detections(partition.graph), on_device=on_device), direct)
+        return HostFallback(partition, HostProgram.of(rewrite_detections(partition.graph), on_device=on_device), direct)
 
     @cached_property
     def names(self) -> tuple[str, ...]:

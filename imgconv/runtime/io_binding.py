@@ -16,8 +16,8 @@ from imgconv.cl.context import Memory, is_image, is_memory
 from imgconv.compiling.plan import Plan, Storage
 from imgconv.errors import InputError, RangeError
 from imgconv.graph.evaluate import evaluate_graph
-from imgconv.graph.moved import EXACT, WIDE
 from imgconv.graph.nodes import Value
+from imgconv.graph.pass_through import EXACT, WIDE
 from imgconv.kernels.layout import LANES, ImageForm, Texels, Texture
 from imgconv.preprocessing.pixels import Pixels
 from imgconv.preprocessing.preparation import Format

@@ -25,7 +25,7 @@ from imgconv.dtype import DOT_PRODUCTS
 from imgconv.errors import InputError, ModelError
 from imgconv.files.container import Blob, Container, places_of, write_container
 from imgconv.files.flat import Table
-from imgconv.graph.moved import moved_elements
+from imgconv.graph.pass_through import pass_through_sources
 from imgconv.graph.nodes import Graph, HostPartition
 from imgconv.kernels.layout import Alignment, ImageLimits
 from imgconv.kernels.source import COMMON
@@ -109,7 +109,7 @@ def refused_by_player(graph: Graph, plans: Sequence[Plan]) -> str:
     for plan in plans:
         if plan.moved is None:
             continue
-        known = {*plan.constant_outputs, *plan.output_buffers, *moved_elements(plan.moved)}
+        known = {*plan.constant_outputs, *plan.output_buffers, *pass_through_sources(plan.moved)}
         chosen = next((v.name for v in plan.outputs if 0 not in v.shape and v.name not in known), None)
         if chosen is not None:
             made_by = {node.output.name: node.origin for node in graph.nodes}

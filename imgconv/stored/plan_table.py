@@ -11,8 +11,8 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.compiling.plan import Launch, Plan, Storage, WorkspaceRegion
-from imgconv.graph.moved import moved_elements
 from imgconv.graph.nodes import Graph, Value
+from imgconv.graph.pass_through import pass_through_sources
 from imgconv.kernels.codegen.access import KernelArgument
 from imgconv.kernels.layout import HostBuffer, ImageForm, Texture
 from imgconv.kernels.source import COMMON, KernelSource, programs_of
@@ -126,7 +126,7 @@ def _moved(graph: Graph, inputs: Sequence[str]) -> dict[str, dict[str, list[int]
     numbers = numpy.array([*(inputs.index(v.name) for v in graph.inputs), -1])  # the last one is that of -1
     return {
         name: {"moved_inputs": numbers[sources].tolist(), "moved_elements": elements.tolist()}
-        for name, (sources, elements) in moved_elements(graph).items()
+        for name, (sources, elements) in pass_through_sources(graph).items()
     }
 
 

@@ -13,7 +13,7 @@ from imgconv.compiling.plan import Launch
 from imgconv.passes.plain_sums import plain_sum, with_plain_sums
 from imgconv.config import Config
 from imgconv.graph.evaluate import evaluate_graph
-from imgconv.graph.nodes import Convolution, Graph, Node, Reduction, Value, plain
+from imgconv.graph.nodes import Convolution, Graph, Node, Reduction, Value, whole_operand
 from imgconv.tensor import Tensor, build_graph
 
 RANDOM = numpy.random.default_rng(0)
@@ -35,7 +35,7 @@ def test_convolutions(name: str, gated: bool) -> None:
     operation, x_shape, w_shape, shape = GEOMETRIES[name]
     x, w, gate = Value("x", x_shape, "float32"), drawn(*w_shape), Value("g", (*x_shape[:2], 1, 1), "float32")
     weights = Value("w", w_shape, "float32")
-    operands = (plain(x), plain(weights), *([plain(gate)] if gated else []))
+    operands = (whole_operand(x), whole_operand(weights), *([whole_operand(gate)] if gated else []))
     node = Node(Value("y", shape, "float32"), operation, operands)
     graph = Graph((x, gate), ("y",), (node,), {"w": w}).validate()
     changed = with_plain_sums(graph, {"y"})

@@ -12,7 +12,7 @@ import imgconv
 from imgconv.arrays import Array
 from imgconv.cl.device import DeviceInfo
 from imgconv.graph.evaluate import evaluate_graph
-from imgconv.host.bounded import KEPT_ROWS
+from imgconv.host.offload import KEPT_ROWS
 from imgconv.onnx_export import export_onnx
 from imgconv.tensor import Tensor, build_graph, suppression
 from tests.support import assert_close, make_model, run_oracle

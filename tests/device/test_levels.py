@@ -101,7 +101,7 @@ def test_bytes_change_no_number(dtype: str, zero: int, context: Context, monkeyp
     """Levels times any scale are the numbers that textures of floats hold, in a quarter of the memory."""
     model, feeds = layers(dtype, zero, unit=0.0173)
     plan, found = run_graph(import_onnx(model), feeds, context, wanted=with_images(context))
-    monkeypatch.setattr(textures, "quantizations", lambda graph: {})
+    monkeypatch.setattr(textures, "quantizations_of", lambda graph: {})
     of_floats, expected = run_graph(import_onnx(model), feeds, context, wanted=with_images(context))
     assert in_bytes(plan) and not in_bytes(of_floats)
     assert {n: 4 * plan.placements[n].bytes for n in in_bytes(plan)} == {

@@ -8,8 +8,8 @@ import numpy
 import pytest
 
 from imgconv.graph.expression import IDENTITY, Argument, Expression, apply
-from imgconv.graph.nodes import Concatenation, Graph, Load, Node, Operand, Reduction, Value, plain
-from imgconv.graph.quantization import Quantization, quantizations
+from imgconv.graph.nodes import Concatenation, Graph, Load, Node, Operand, Reduction, Value, whole_operand
+from imgconv.graph.quantization import Quantization, quantizations_of
 from imgconv.graph.view import Bound, View, axis_variables
 
 SHAPE = (1, 4, 3, 3)
@@ -25,11 +25,11 @@ def levels(low: float, high: float, zero: float, scale: float | None, of: Expres
 
 
 def found(*nodes: Node) -> dict[str, Quantization]:
-    return quantizations(Graph((X,), (nodes[-1].output.name,), nodes))
+    return quantizations_of(Graph((X,), (nodes[-1].output.name,), nodes))
 
 
 def load(name: str, of: Value, epilogue: Expression = IDENTITY, *others: Value, dtype: str = "float32") -> Node:
-    return Node(Value(name, of.shape, dtype), Load(), (plain(of),), epilogue, tuple(map(plain, others)))
+    return Node(Value(name, of.shape, dtype), Load(), (whole_operand(of),), epilogue, tuple(map(whole_operand, others)))
 
 
 @pytest.mark.parametrize(("low", "high", "zero"), [(0, 255, 0), (0, 255, 153), (-128, 127, 0), (-128, 127, -128)])
@@ -72,14 +72,18 @@ def test_what_moves_or_selects_levels_has_them() -> None:
     view = View(window, SHAPE, axis_variables(window)[:4])
     nodes = [Node(Value(kind, SHAPE, "float32"), Reduction(kind, IDENTITY), (Operand("q", view),))
              for kind in ("max", "sum")]
-    both = Node(Value("both", (1, 8, 3, 3), "float32"), Concatenation(1), (plain(q.output), plain(copy.output)))
+    both = Node(
+        Value("both", (1, 8, 3, 3), "float32"), Concatenation(1), (whole_operand(q.output), whole_operand(copy.output))
+    )
     made = found(q, copy, *nodes, both)
     assert made == dict.fromkeys(("q", "copy", "max", "both"), Quantization(-9, 0.25))
 
 
 def test_unlike_parts_of_a_concatenation_stay_numbers() -> None:
     q, other = load("q", X, levels(0, 255, 9, 0.25)), load("other", X, levels(0, 255, 9, 0.5))
-    both = Node(Value("both", (1, 8, 3, 3), "float32"), Concatenation(1), (plain(q.output), plain(other.output)))
+    both = Node(
+        Value("both", (1, 8, 3, 3), "float32"), Concatenation(1), (whole_operand(q.output), whole_operand(other.output))
+    )
     assert found(q, other, both).keys() == {"q", "other"}
 
 

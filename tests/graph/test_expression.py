@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from imgconv.graph.check import GraphError
 from imgconv.graph.expression import (
-    LONGEST_TEXT, FUNCTIONS, Apply, Argument, Accuracy, Expression, MathMode, Literal, apply, argument_numbers, arity,
-    evaluate, is_exact_in_half, operations, parts, render, replace_part, substitute, users,
+    FUNCTIONS, LONGEST_TEXT, Accuracy, Apply, Argument, Expression, Literal, MathMode, apply, argument_numbers, arity,
+    evaluate, is_exact_in_half, operations, render, replace_subexpression, subexpressions, substitute, users,
 )
+from imgconv.graph.graph_error import GraphError
 
 A, B, C = Argument(0), Argument(1), Argument(2)
 X = [-2.5, -1.0, -0.25, 0.0, 0.5, 1.0, 3.5]
@@ -228,9 +228,10 @@ def test_a_part_is_found_and_replaced_wherever_it_is_shared() -> None:
     swish = apply("multiply", total, apply("sigmoid", total))
     assert users(swish, x) == (total,) and users(swish, total) == (apply("sigmoid", total), swish)
     assert users(x, x) == ()
-    assert replace_part(swish, total, x) == apply("multiply", x, apply("sigmoid", x))
+    assert replace_subexpression(swish, total, x) == apply("multiply", x, apply("sigmoid", x))
     # What is put in is not looked into.
-    assert replace_part(total, x, total) == apply("add", total, y) and replace_part(x, x, total) == total
+    assert replace_subexpression(total, x, total) == apply("add", total, y)
+    assert replace_subexpression(x, x, total) == total
 
 
 def test_what_is_shared_is_walked_once() -> None:
@@ -239,7 +240,7 @@ def test_what_is_shared_is_walked_once() -> None:
     for _ in range(200):
         chain = apply("multiply", chain, apply("sigmoid", chain))
     assert argument_numbers(substitute(chain, {0: Argument(3)})) == {3}
-    assert operations(replace_part(chain, Argument(0), Argument(1))).count("sigmoid") == 200
+    assert operations(replace_subexpression(chain, Argument(0), Argument(1))).count("sigmoid") == 200
 
 
 def test_what_is_shared_is_compared_and_written_once() -> None:
@@ -250,7 +251,7 @@ def test_what_is_shared_is_compared_and_written_once() -> None:
 
     one, other = chain(A), chain(A)
     assert one == other and hash(one) == hash(other) and one != chain(B)
-    assert len(parts(apply("add", one, other))) == 1 + 2 * 200 + 1
+    assert len(subexpressions(apply("add", one, other))) == 1 + 2 * 200 + 1
     assert len(str(one)) <= LONGEST_TEXT and str(one).startswith("multiply(")
 
 

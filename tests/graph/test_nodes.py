@@ -11,28 +11,13 @@ import pytest
 from graphs import numbers
 
 from imgconv.graph import view
-from imgconv.graph.check import GraphError
 from imgconv.graph.evaluate import evaluate_graph, evaluate_node
 from imgconv.graph.expression import Argument, apply
-from imgconv.graph.joined import join, renamed
+from imgconv.graph.graph_error import GraphError
+from imgconv.graph.join import join_graphs, rename_values
 from imgconv.graph.nodes import (
-    IDENTITY,
-    Concatenation,
-    Convolution,
-    GraphEditor,
-    Gather,
-    Graph,
-    Load,
-    Node,
-    Operand,
-    Operation,
-    Order,
-    Product,
-    Recurrence,
-    Reduction,
-    Value,
-    array_value,
-    plain,
+    IDENTITY, Concatenation, Convolution, Gather, Graph, GraphEditor, Load, Node, Operand, Operation, Order, Product,
+    Recurrence, Reduction, Value, array_value, whole_operand,
 )
 from imgconv.graph.view import identity
 
@@ -47,9 +32,9 @@ def convolved() -> Graph:
     bias = Operand("b", view.expand((8, 1, 1), Y.shape))
     added_bias = apply("add", Argument(0), Argument(1))
     nodes = (
-        Node(Y, Convolution(pads=(1, 1)), (plain(X), plain(w)), added_bias, (bias,), ("conv",)),
+        Node(Y, Convolution(pads=(1, 1)), (whole_operand(X), whole_operand(w)), added_bias, (bias,), ("conv",)),
         Node(m, Reduction("sum", Argument(0)), (Operand("y", view.identity(Y.shape)),)),
-        Node(Value("p", (1, 3), "float32"), Product(), (plain(m), Operand("v", identity((8, 3))))),
+        Node(Value("p", (1, 3), "float32"), Product(), (whole_operand(m), Operand("v", identity((8, 3))))),
     )
     return Graph((X,), ("y", "p"), nodes, {"w": W, "b": numbers(8, 1, 1), "v": numbers(8, 3)}, "sample")
 
@@ -89,7 +74,7 @@ def recurring(
     def change(graph: Graph) -> Graph:
         shapes = {"given": (*shape[1:4], 1, shape[4]), "weights": weights, "first": shape[2:]}
         inputs = tuple(Value(name, each, "float32") for name, each in shapes.items())
-        node = Node(Value("r", shape, "float32"), operation, tuple(map(plain, inputs)))
+        node = Node(Value("r", shape, "float32"), operation, tuple(map(whole_operand, inputs)))
         return replace(graph, inputs=(*graph.inputs, *inputs), nodes=(*graph.nodes, node))
 
     return change
@@ -99,27 +84,29 @@ TALLER = Operand("x", view.pad(X.shape, (0, 0, 0, 0), (0, 0, 1, 0)))
 WITHOUT_BIAS = {"epilogue": Argument(0), "epilogue_operands": ()}
 NO_FIT = "do not give"
 WRONG: dict[str, tuple[Callable[[Graph], Graph], str]] = {
-    "an operand that nothing makes": (changed(0, operands=(operand("z", X.shape), plain(Y))), "z before it is made"),
+    "an operand that nothing makes": (
+        changed(0, operands=(operand("z", X.shape), whole_operand(Y))), "z before it is made"
+    ),
     "a node before its operand": (lambda g: replace(g, nodes=g.nodes[::-1]), "before it is made"),
-    "a node that reads itself": (changed(0, epilogue_operands=(plain(Y),)), "y before it is made"),
+    "a node that reads itself": (changed(0, epilogue_operands=(whole_operand(Y),)), "y before it is made"),
     "a view of another shape": (changed(2, operands=(operand("m", (1, 7)), operand("v", (8, 3)))), "view of m"),
     "a view of a constant": (changed(2, operands=(operand("m", (1, 8)), operand("v", (8, 4)))), "view of v"),
     "an epilogue operand's shape": (changed(0, epilogue_operands=(operand("b", (8, 1, 1)),)), "epilogue operand"),
     "an epilogue argument too many": (changed(0, epilogue=apply("add", Argument(0), Argument(2))), "arguments"),
-    "two nodes of one name": (added("y", X.shape, Load(), plain(X)), "y is made twice"),
+    "two nodes of one name": (added("y", X.shape, Load(), whole_operand(X)), "y is made twice"),
     "a node with an input's name": (changed(0, output=replace(Y, name="x")), "x is made twice"),
     "a node with a constant's name": (changed(0, output=replace(Y, name="b")), "b is made twice"),
     "an output that nothing makes": (lambda g: replace(g, outputs=("y", "q")), "['q']"),
     "an input with a constant's name": (lambda g: replace(g, constants={**g.constants, "x": W}), "share a name"),
     "two inputs of one name": (lambda g: replace(g, inputs=(X, X)), "share a name"),
-    "a load of another shape": (added("l", (1, 4), Load(), plain(X)), NO_FIT),
-    "a load of two operands": (added("l", X.shape, Load(), plain(X), plain(X)), NO_FIT),
+    "a load of another shape": (added("l", (1, 4), Load(), whole_operand(X)), NO_FIT),
+    "a load of two operands": (added("l", X.shape, Load(), whole_operand(X), whole_operand(X)), NO_FIT),
     "other filters": (changed(0, output=replace(Y, shape=(1, 7, 6, 6)), **WITHOUT_BIAS), NO_FIT),
     "other groups": (changed(0, operation=Convolution(pads=(1, 1), groups=2)), NO_FIT),
     "another batch": (changed(0, output=replace(Y, shape=(2, 8, 6, 6)), **WITHOUT_BIAS), NO_FIT),
     "transposed with ordinary weights": (changed(0, operation=Convolution(transposed=True)), NO_FIT),
     "a reduction that keeps another shape": (changed(1, output=Value("m", (1, 4), "float32")), NO_FIT),
-    "a reduction of views of two shapes": (changed(1, operands=(plain(Y), plain(X))), NO_FIT),
+    "a reduction of views of two shapes": (changed(1, operands=(whole_operand(Y), whole_operand(X))), NO_FIT),
     "a product of other inner sizes": (
         changed(2, operands=(operand("m", (1, 8)), Operand("v", view.transpose((8, 3), (1, 0))))), NO_FIT
     ),
@@ -127,20 +114,22 @@ WRONG: dict[str, tuple[Callable[[Graph], Graph], str]] = {
     "a product of other batches": (
         changed(2, operands=(operand("m", (1, 8)), Operand("v", view.expand((8, 3), (2, 8, 3))))), NO_FIT
     ),
-    "a gather without an index": (added("g", X.shape, Gather(), plain(X)), NO_FIT),
-    "a gather of another table": (added("g", (1, 8), Gather(), plain(X), operand("m", (1, 8))), NO_FIT),
-    "a gather by another shape": (added("g", (1, 4, 6), Gather(), plain(X), operand("m", (1, 8))), NO_FIT),
-    "a recurrence without weights": (added("r", (1, 1, 4, 6, 6), TANH, plain(X)), NO_FIT),
+    "a gather without an index": (added("g", X.shape, Gather(), whole_operand(X)), NO_FIT),
+    "a gather of another table": (added("g", (1, 8), Gather(), whole_operand(X), operand("m", (1, 8))), NO_FIT),
+    "a gather by another shape": (added("g", (1, 4, 6), Gather(), whole_operand(X), operand("m", (1, 8))), NO_FIT),
+    "a recurrence without weights": (added("r", (1, 1, 4, 6, 6), TANH, whole_operand(X)), NO_FIT),
     "a recurrence of other weights": (recurring((1, 1, 4, 1, 6), (1, 6, 1, 5)), NO_FIT),
     "a recurrence of other sizes": (recurring((1, 1, 4, 1, 5), (1, 6, 1, 6)), NO_FIT),
     "a recurrence of two directions that are one": (recurring((1, 1, 4, 2, 6), (2, 6, 1, 6)), NO_FIT),
     "a recurrence with an argument too many": (
         recurring((1, 1, 4, 1, 6), (1, 6, 1, 6), replace(TANH, inner=Argument(4))), NO_FIT
     ),
-    "an order of more than there are": (added("o", (1, 4, 6, 7), Order(True), plain(X)), NO_FIT),
-    "an order of other rows": (added("o", (1, 5, 6, 3), Order(True), plain(X)), NO_FIT),
-    "a concatenation of other lengths": (added("c", (1, 9, 6, 6), Concatenation(1), plain(X), plain(X)), NO_FIT),
-    "a concatenation of other heights": (added("c", (1, 8, 6, 6), Concatenation(1), plain(X), TALLER), NO_FIT),
+    "an order of more than there are": (added("o", (1, 4, 6, 7), Order(True), whole_operand(X)), NO_FIT),
+    "an order of other rows": (added("o", (1, 5, 6, 3), Order(True), whole_operand(X)), NO_FIT),
+    "a concatenation of other lengths": (
+        added("c", (1, 9, 6, 6), Concatenation(1), whole_operand(X), whole_operand(X)), NO_FIT
+    ),
+    "a concatenation of other heights": (added("c", (1, 8, 6, 6), Concatenation(1), whole_operand(X), TALLER), NO_FIT),
 }
 
 
@@ -155,14 +144,15 @@ def test_validate_finds(name: str) -> None:
 def test_a_transposed_convolution_has_inputs_first_in_its_weights() -> None:
     w = Value("w", (4, 3, 2, 2), "float32")
     node = Node(
-        Value("t", (1, 6, 12, 12), "float32"), Convolution((2, 2), groups=2, transposed=True), (plain(X), plain(w))
+        Value("t", (1, 6, 12, 12), "float32"), Convolution((2, 2), groups=2, transposed=True),
+        (whole_operand(X), whole_operand(w))
     )
     Graph((X, w), ("t",), (node,)).validate()
 
 
 def test_a_gather_has_an_axis_for_each_index_after_the_outputs() -> None:
     index = Value("i", (1, 4), "int64")
-    node = Node(Value("g", (1, 4), "float32"), Gather(), (plain(X), plain(index), plain(index)))
+    node = Node(Value("g", (1, 4), "float32"), Gather(), (whole_operand(X), whole_operand(index), whole_operand(index)))
     Graph((X, index), ("g",), (node,)).validate()
 
 
@@ -215,7 +205,9 @@ def test_look_ups() -> None:
 
 
 def test_a_consumer_that_reads_twice_counts_once() -> None:
-    node = Node(replace(X, name="s"), Load(), (plain(X),), apply("add", Argument(0), Argument(1)), (plain(X),))
+    node = Node(
+        replace(X, name="s"), Load(), (whole_operand(X),), apply("add", Argument(0), Argument(1)), (whole_operand(X),)
+    )
     assert Graph((X,), ("s",), (node,)).consumers["x"] == (node,)
 
 
@@ -223,7 +215,7 @@ def test_after_merges_the_look_ups_are_those_of_a_new_graph() -> None:
     """a feeds b and d; b's work goes to c and d, which then read what b read."""
 
     def load(name: str, *read: str) -> Node:
-        first, *others = (plain(Value(r, (3,), "float32")) for r in read)
+        first, *others = (whole_operand(Value(r, (3,), "float32")) for r in read)
         return Node(Value(name, (3,), "float32"), Load(), (first,), IDENTITY, tuple(others))
 
     nodes = load("a", "x"), load("b", "a", "x"), load("c", "b"), load("d", "b", "a"), load("e", "c", "d")
@@ -264,7 +256,7 @@ def test_operands_show_index_bounds_and_fill() -> None:
     made = view.pad((1, 4, 6, 6), (0, 0, 1, 0), (0, 0, 0, 0))
     assert str(Operand("x", made)) == "x[0, i1, i2 - 1, i3 where 1 <= i2 < 7 else 0]"
     assert str(Operand("x", made, float("-inf"))) == "x[0, i1, i2 - 1, i3 where 1 <= i2 < 7 else -inf]"
-    assert str(plain(X)) == "x"
+    assert str(whole_operand(X)) == "x"
 
 
 def test_operations_show_what_is_unusual() -> None:
@@ -298,7 +290,7 @@ def scaled(name: str, read: str, made: str, factor: float) -> Graph:
     """made = read * factor, with a constant of a usual name."""
     shape = (2, 3)
     node = Node(
-        Value(made, shape, "float32"), Load(), (plain(Value(read, shape, "float32")),),
+        Value(made, shape, "float32"), Load(), (whole_operand(Value(read, shape, "float32")),),
         apply("multiply", Argument(0), Argument(1)), (Operand("k", view.expand((1,), shape)),),
     )
     constants = {"k": numpy.array([factor], numpy.float32)}
@@ -307,7 +299,7 @@ def scaled(name: str, read: str, made: str, factor: float) -> Graph:
 
 def test_joined_graphs_keep_what_the_second_is_called() -> None:
     first, second = scaled("first", "a", "x", 2), scaled("second", "x", "y", 5)
-    made = join(first, second)
+    made = join_graphs(first, second)
     assert [v.name for v in made.inputs] == ["a"] and made.outputs == ("y",) and made.name == "second"
     assert made.constants["k"] == 5 and made.constants["k_"] == 2, "the first graph's name gives way"
     array = numpy.arange(6, dtype=numpy.float32).reshape(2, 3)
@@ -318,12 +310,12 @@ def test_inputs_that_are_not_fed_stay() -> None:
     second = scaled("second", "x", "y", 5)
     other = Value("z", (2, 3), "float32")
     second = replace(second, inputs=(*second.inputs, other))
-    made = join(scaled("first", "a", "x", 2), second)
+    made = join_graphs(scaled("first", "a", "x", 2), second)
     assert [v.name for v in made.inputs] == ["a", "z"]
 
 
 def test_a_name_is_changed_everywhere() -> None:
     names = {"x": "in", "k": "factor", "y": "out"}
-    made = renamed(scaled("g", "x", "y", 3), names).validate()
+    made = rename_values(scaled("g", "x", "y", 3), names).validate()
     assert made.values.keys() == set(names.values()) and made.outputs == ("out",)
-    assert renamed(made, {}) is made
+    assert rename_values(made, {}) is made

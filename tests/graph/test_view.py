@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imgconv.graph import view
-from imgconv.graph.check import GraphError
+from imgconv.graph.graph_error import GraphError
 from imgconv.graph.index import constant, variable
 from imgconv.graph.view import Bound, View
 

@@ -12,8 +12,8 @@ import pytest
 import imgconv
 from imgconv.arrays import Arrays
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
-from imgconv.host.loops import with_first_rounds
-from imgconv.host.program import HostStep
+from imgconv.host.host_program import HostStep
+from imgconv.host.loops import hoist_loop_invariants
 from tests.support import assert_close, make_model, run_oracle
 from tests.host_fallback_models import body, node
 
@@ -116,5 +116,5 @@ def test_random_numbers_are_drawn_in_every_round() -> None:
     )
     turn = HostGraph(("number", "go", "h"), ("go", "h1"), nodes)
     loop = HostNode("y", "Loop", ("n", "", "x"), ("y",), {"body": turn})
-    (made,) = with_first_rounds(HostGraph(("n", "x"), ("y",), (loop,), {"w": WEIGHTS})).nodes
+    (made,) = hoist_loop_invariants(HostGraph(("n", "x"), ("y",), (loop,), {"w": WEIGHTS})).nodes
     assert set(made.bodies) == {"body"} and made.bodies["body"].nodes == nodes

@@ -10,7 +10,7 @@ import pytest
 from imgconv.arrays import Array
 from imgconv.graph.onnx_nodes import HostNode
 from imgconv.host import registry
-from imgconv.host.rows import CannotOffloadError, PaddedRows, Space, padded
+from imgconv.host.padded_rows import CannotOffloadError, PaddedRows, RowSpace, padded_outputs
 from imgconv.tensor import Tensor
 
 RANDOM = numpy.random.default_rng(3)
@@ -27,9 +27,9 @@ def check(given: Any, mask: Array) -> None:
     op_type, shape, others, axis, attributes = given
     outputs = ("y", "z") if op_type == "Split" else ("y",)
     x, known = RANDOM.normal(size=shape).astype(numpy.float32), [numpy.array(each) for each in others]
-    rows = PaddedRows(Tensor.constant(x), axis, Space(Tensor.constant(mask), not (~mask[:-1] & mask[1:]).any()))
+    rows = PaddedRows(Tensor.constant(x), axis, RowSpace(Tensor.constant(mask), not (~mask[:-1] & mask[1:]).any()))
     node = HostNode("n", op_type, ("x", *map(str, range(len(known)))), outputs, attributes, 13)
-    found = padded(node, [rows, *(PaddedRows(Tensor.constant(each)) for each in known)])
+    found = padded_outputs(node, [rows, *(PaddedRows(Tensor.constant(each)) for each in known)])
     call = registry.HostCall("n", op_type, 13, attributes, len(outputs))
     expected = registry.find(op_type)(call, numpy.compress(mask, x, axis), *known)
     for rows, wanted in zip(found, expected if isinstance(expected, tuple) else (expected,), strict=True):

@@ -9,7 +9,7 @@ import pytest
 from graphs import apply_pass, const, graph_of, image, node_of, shown, unchanged
 
 from imgconv.graph.evaluate import evaluate_graph
-from imgconv.graph.nodes import Concatenation, Graph, Load, Node, Value, plain
+from imgconv.graph.nodes import Concatenation, Graph, Load, Node, Value, whole_operand
 from imgconv.passes import concatenations, run_passes
 from imgconv.passes.concatenations import place_concatenations
 from imgconv.passes.dead_code import remove_dead_code
@@ -44,7 +44,7 @@ def test_concatenations_are_cut_at_whole_texels(channels: list[int], parts: int)
     inputs = [image(1, n, 3, 3, name=f"x{i}") for i, n in enumerate(channels)]
     shape = (1, sum(channels), 3, 3)
     values = tuple(Value(t.name or "", t.shape, "float32") for t in inputs)
-    node = Node(Value("y", shape, "float32"), Concatenation(1), tuple(map(plain, values)))
+    node = Node(Value("y", shape, "float32"), Concatenation(1), tuple(map(whole_operand, values)))
     graph = Graph(values, ("y",), (node,))
     after = apply_pass(
         place_concatenations, graph, lambda **x: {"y": numpy.concatenate([x[f"x{i}"] for i in range(len(x))], 1)}

@@ -7,7 +7,7 @@ from graphs import apply_pass, assert_near, load_of, numbers, shown, unchanged
 
 from imgconv.graph import view
 from imgconv.graph.expression import Argument, apply
-from imgconv.graph.nodes import Graph, Load, Node, Operand, Value, plain
+from imgconv.graph.nodes import Graph, Load, Node, Operand, Value, whole_operand
 from imgconv.passes.constants import fold_constants
 from imgconv.passes.dead_code import remove_dead_code
 
@@ -29,7 +29,7 @@ def test_constants_fold_along_chains_into_outputs_and_not_past_inputs() -> None:
     x, w = Value("x", (8,), "float32"), numbers(8)
     a = load_of("a", (8,), "w", apply("exp", Argument(0)))
     b = load_of("b", (8,), "a", apply("negative", Argument(0)))
-    c = load_of("c", (8,), "b", apply("add", Argument(0), Argument(1)), plain(x))
+    c = load_of("c", (8,), "b", apply("add", Argument(0), Argument(1)), whole_operand(x))
     out = load_of("out", (8,), "w", apply("add", Argument(0), 1))
     after = apply_pass(
         fold_constants, Graph((x,), ("c", "out"), (a, b, c, out), {"w": w}),
@@ -60,7 +60,7 @@ def test_constants_of_integers_stay_exact() -> None:
     k = numpy.array([2**40 + 1, -7])
     k_operand = Operand("k", view.identity((2,)))
     half = Node(Value("h", (2,), "int64"), Load(), (k_operand,), apply("divide", Argument(0), 2))
-    y = Node(Value("y", (2,), "int64"), Load(), (plain(shape),), apply("add", Argument(0), Argument(1)),
+    y = Node(Value("y", (2,), "int64"), Load(), (whole_operand(shape),), apply("add", Argument(0), Argument(1)),
              (Operand("h", view.identity((2,))),))
     after = fold_constants(Graph((shape,), ("y",), (half, y), {"k": k}).validate()).validate()
     assert after.constants["h"].tolist() == [2**39, -3] and after.constants["h"].dtype == numpy.int64

@@ -16,9 +16,9 @@ from graphs import (
 from hypothesis import given, settings
 
 from imgconv import passes
-from imgconv.graph.check import GraphError
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.expression import Literal
+from imgconv.graph.graph_error import GraphError
 from imgconv.graph.nodes import Graph, Load, Reduction
 from imgconv.passes import PIPELINE, run_passes
 from imgconv.tensor import Tensor, concatenate

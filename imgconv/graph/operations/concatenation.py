@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.graph.intervals import Range, union
+from imgconv.graph.intervals import Range, union_of_ranges
 from imgconv.graph.operations.operation import Operation, RangeOf
 from imgconv.graph.values import Operand, Value
 from imgconv.graph.view import Shape
@@ -31,7 +31,7 @@ class Concatenation(Operation):
         return numpy.concatenate(loaded, axis=self.axis)
 
     def bounds(self, operands: Sequence[Operand], of: RangeOf, shape: Shape) -> Range:
-        return union([of(operand) for operand in operands])
+        return union_of_ranges([of(operand) for operand in operands])
 
     def __str__(self) -> str:
         return f"concatenation axis {self.axis}"

@@ -9,7 +9,7 @@ from math import prod
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.graph.intervals import ANY, Range, union
+from imgconv.graph.intervals import ANY, Range, union_of_ranges
 from imgconv.graph.operations.operation import Operation, RangeOf
 from imgconv.graph.operations.reduction import Reduction
 from imgconv.graph.values import Operand, Value
@@ -60,7 +60,7 @@ class Gather(Operation):
 
     def bounds(self, operands: Sequence[Operand], of: RangeOf, shape: Shape) -> Range:
         fill = operands[0].fill
-        return ANY if self.reduction is not None else union([of(operands[0]), (fill, fill)])
+        return ANY if self.reduction is not None else union_of_ranges([of(operands[0]), (fill, fill)])
 
     def elements_read(self, views: Sequence[View], shape: Shape) -> int:
         return prod(views[-1].shape) * len(views)

@@ -11,7 +11,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.graph.expression import IDENTITY, Expression, evaluate
-from imgconv.graph.intervals import ANY, Range, range_of, times
+from imgconv.graph.intervals import ANY, Range, product_of_ranges, range_of
 from imgconv.graph.operations.operation import Operation, RangeOf
 from imgconv.graph.values import Operand, Value
 from imgconv.graph.view import Shape
@@ -52,7 +52,7 @@ class Reduction(Operation):
             return 0, count
         body = range_of(self.body, [of(operand) for operand in operands])
         if self.kind == "sum":
-            return times(body, (count, count))
+            return product_of_ranges(body, (count, count))
         return body if self.kind in ("max", "min") and count else ANY
 
     def __str__(self) -> str:

@@ -13,7 +13,7 @@ from math import ceil
 
 from imgconv.dtype import FLOAT16, FLOAT32, DType
 from imgconv.graph.expression import (
-    Argument, Expression, MathMode, argument_numbers, is_exact_in_half, replace_part, users,
+    Argument, Expression, MathMode, argument_numbers, is_exact_in_half, replace_subexpression, users,
 )
 from imgconv.graph.index import Index, Variable, variable, variable_index
 from imgconv.graph.nodes import IDENTITY, Node, Operand
@@ -130,5 +130,5 @@ def _split_bias(epilogue: Expression, candidates: Set[int]) -> tuple[int | None,
     if len(found) == 1 and found[0].operation == "add":
         numbers = [a.number for a in found[0].arguments if isinstance(a, Argument) and a.number in candidates]
         if len(numbers) == 1:
-            return numbers[0], replace_part(epilogue, found[0], IDENTITY)
+            return numbers[0], replace_subexpression(epilogue, found[0], IDENTITY)
     return None, epilogue

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil, prod
 
-from imgconv.graph.nodes import IDENTITY, Graph, Node, Order, plain
+from imgconv.graph.nodes import IDENTITY, Graph, Node, Order, whole_operand
 from imgconv.kernels.codegen.access import SHORT_LIMIT, KernelArgument
 from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
 from imgconv.kernels.device_model.work import LaunchWork
@@ -100,7 +100,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, Order]:
         is_last = 2 * run >= size
         read, made = made.output, node if is_last else between(2 * run)
         step = Step(
-            (replace(made, operands=(plain(read), *node.operands)),), placing.placements[made.output.name],
+            (replace(made, operands=(whole_operand(read), *node.operands)),), placing.placements[made.output.name],
             {**whole.places, read.name: placing.placements[read.name]}, TEMPLATE,
             Problem(shape[0], size, count if is_last else size, run), whole.details, f"merge of {describe(node)}",
             whole.operation,

@@ -17,7 +17,7 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.dtype import FLOAT32, DType
 from imgconv.graph.index import Index, Variable, constant, flatten, variable, variable_index
-from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Node, Operand, Product, Reduction, plain
+from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Node, Operand, Product, Reduction, whole_operand
 from imgconv.graph.view import axis_variables, identity
 from imgconv.kernels.codegen import generated
 from imgconv.kernels.codegen.access import (
@@ -265,7 +265,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, SqueezeExc
     together = sums and _joins(problem, placing.target)
     if not together:
         problem = replace(problem, map_size=(1, 1))
-    x, made = (pool.operands[0], given) if together else (plain(pool.output), given[1:])
+    x, made = (pool.operands[0], given) if together else (whole_operand(pool.output), given[1:])
     before = () if together else (generated.place(placing, (pool,)),)
     if not candidates(problem, placing.target) or not _can_read(placing, x, problem):
         return None

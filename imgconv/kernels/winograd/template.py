@@ -19,7 +19,7 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.config import Sums
 from imgconv.dtype import FLOAT16
-from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Node, plain
+from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Node, whole_operand
 from imgconv.kernels.codegen.access import SHORT_LIMIT, KernelArgument, read_text
 from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
 from imgconv.kernels.conv import candidates as conv_candidates, problem as conv, template as conv_template
@@ -161,8 +161,8 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, None] | No
     if not all(isinstance(each, Texture) and each.tiling.is_one_image for each in storages):
         return None  # Reads of tiles take several times as long.
     tapped = replace(node, output=taps, operands=(x,), epilogue=IDENTITY, epilogue_operands=())
-    products = replace(tapped, output=sums, operation=PRODUCTS, operands=(plain(taps), w))
-    last = replace(node, operands=(plain(sums),))
+    products = replace(tapped, output=sums, operation=PRODUCTS, operands=(whole_operand(taps), w))
+    last = replace(node, operands=(whole_operand(sums),))
     weights = TapWeights(w, direct.details.weights.array, PRODUCTS, direct.details.weights.dtype)
     return Step(
         (last,), direct.output, {**direct.places, sums.name: places[sums.name]}, TEMPLATE, after, None,

@@ -148,17 +148,17 @@ FAULTS = (
         ("ops/test_operators.py -k Gather", "device/test_tables.py", "device/test_operators_on_device.py"),
     ),
     Fault(
-        "host/rows.py", "the first rows are taken, though others exist",
+        "host/padded_rows.py", "the first rows are taken, though others exist",
         "or (ends < 0).any() or not space.is_prefix", "or (ends < 0).any()",
         ("host/test_rows.py",),
     ),
     Fault(
-        "host/rows.py", "a column of numbers lies next to the rows that exist",
+        "host/padded_rows.py", "a column of numbers lies next to the rows that exist",
         "return (other.space, other.places_in) == (first.space, first.places_in)", "return True",
         ("host/test_rows.py",),
     ),
     Fault(
-        "host/bounded.py", "boxes that one mask picks twice are taken to be different rows",
+        "host/offload.py", "boxes that one mask picks twice are taken to be different rows",
         "self.places[node.inputs[0]] = made", "pass",
         ("device/test_bounded_rows.py",),
     ),

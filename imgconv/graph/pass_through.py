@@ -19,7 +19,7 @@ WIDE = ("int32", "int64", "uint32", "uint64")
 EXACT = 2**24
 
 
-def moved_values(graph: Graph, apart: frozenset[str] = frozenset(), added: bool = False) -> frozenset[str]:
+def pass_through_values(graph: Graph, apart: frozenset[str] = frozenset(), added: bool = False) -> frozenset[str]:
     """The values of WIDE types whose elements are copies of elements of inputs and constants, and these inputs.
 
     The indices of a Gather may be computed from such values.
@@ -43,13 +43,13 @@ def moved_values(graph: Graph, apart: frozenset[str] = frozenset(), added: bool 
     return frozenset(found - constants)
 
 
-def split_moved(graph: Graph, states: Mapping[str, str]) -> tuple[Graph, Graph | None]:
+def split_pass_through(graph: Graph, states: Mapping[str, str]) -> tuple[Graph, Graph | None]:
     """The graph without the outputs that the host moves, and the graph of these outputs. None if there are none.
 
     The graph must be one after the passes: they guard the sums of integers that may exceed 2**24, so that such a sum is
     not mistaken for a concatenation. states: the outputs that stay on the device, and the inputs that they become.
     """
-    moved = moved_values(graph, frozenset(states.values()), added=True)
+    moved = pass_through_values(graph, frozenset(states.values()), added=True)
     names = tuple(name for name in graph.outputs if name in moved and name not in states)
     if not names:
         return graph, None
@@ -59,7 +59,7 @@ def split_moved(graph: Graph, states: Mapping[str, str]) -> tuple[Graph, Graph |
     return rest, replace(host, inputs=tuple(v for v in graph.inputs if v.name in read))
 
 
-def moved_elements(graph: Graph) -> dict[str, tuple[Array, Array]]:
+def pass_through_sources(graph: Graph) -> dict[str, tuple[Array, Array]]:
     """Returns the origin of each integer of each output, so that a reader without our graph can move it.
 
     graph: of split_moved. Gives two int64 arrays for each output, in row-major order: the number of an input and of an

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from imgconv.graph.check import check
+from imgconv.graph.graph_error import require
 from imgconv.graph.nodes import Graph, Operand, Value
 
 
-def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
+def rename_values(graph: Graph, names: Mapping[str, str]) -> Graph:
     """The graph with some values renamed. names: old name to new name, which no value may have."""
     if not names:
         return graph
@@ -30,20 +30,20 @@ def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
     )
 
 
-def join(first: Graph, second: Graph) -> Graph:
+def join_graphs(first: Graph, second: Graph) -> Graph:
     """Both graphs as one. The outputs of the first become inputs of the second that have the same names.
 
     Inputs and the values of the second keep their names. Other values of the first are renamed if a name is taken.
     """
     fed, given = frozenset(first.outputs), {v.name for v in first.inputs}
-    check(fed <= {v.name for v in second.inputs} and not given & second.values.keys(), "names of joined graphs")
+    require(fed <= {v.name for v in second.inputs} and not given & second.values.keys(), "names of joined graphs")
     names: dict[str, str] = {}
     for name in first.values.keys() & second.values.keys() - fed:
         other = f"{name}_"
         while other in first.values or other in second.values or other in names.values():
             other += "_"
         names[name] = other
-    first = renamed(first, names)
+    first = rename_values(first, names)
     inputs = (*first.inputs, *(v for v in second.inputs if v.name not in fed))
     nodes, constants = (*first.nodes, *second.nodes), {**first.constants, **second.constants}
     return replace(second, inputs=inputs, nodes=nodes, constants=constants).validate()

@@ -7,7 +7,7 @@ class GraphError(ValueError):
     """A graph that contradicts itself. The loaders' ModelError says it of a file; else it is a fault of imgconv."""
 
 
-def check(holds: bool, *about: object) -> None:
-    """Raises GraphError with the text of `about` unless a condition holds: check(source == shape, source, shape)."""
+def require(holds: bool, *about: object) -> None:
+    """Raises GraphError with the text of `about` unless a condition holds: require(source == shape, source, shape)."""
     if not holds:
         raise GraphError(" ".join(map(str, about)))

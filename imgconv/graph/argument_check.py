@@ -21,7 +21,7 @@ _SHORT.maxlist = _SHORT.maxtuple = 8
 
 
 @dataclass(eq=False)
-class Shaped:
+class ShapedTensor:
     """A tensor as the checks of calls know it: its shape, the name of its numpy dtype, and its name."""
 
     shape: Shape
@@ -29,10 +29,10 @@ class Shaped:
     name: str | None = None
 
 
-class Arguments:
+class ArgumentCheck:
     """A call's name and arguments by name. An InputError quotes both:
 
-        given = Arguments("conv2d", x=x, weight=weight, stride=0)
+        given = ArgumentCheck("conv2d", x=x, weight=weight, stride=0)
         given.counts("stride")
         # conv2d(x=float32[1, 3, 8, 8], weight=float32[8, 3, 3, 3], stride=0): stride has to be an integer, 1 or more
     """
@@ -53,16 +53,16 @@ class Arguments:
     def tensors(self, *names: str) -> None:
         """Raises InputError for an argument that is no Tensor, and for several dtypes that are not all integers."""
         for name in names:
-            if not isinstance(self._values[name], Shaped):
+            if not isinstance(self._values[name], ShapedTensor):
                 self._no_tensor(name, "a Tensor")
-        dtypes = {value.dtype for name in names if isinstance(value := self._values[name], Shaped)}
+        dtypes = {value.dtype for name in names if isinstance(value := self._values[name], ShapedTensor)}
         fit = len(dtypes) < 2 or all(numpy.dtype(each).kind in "iu" for each in dtypes)
         self.needs(fit, "dtypes differ: cast() one of them")
 
     def operands(self) -> None:
         """Raises InputError for an argument that is neither a Tensor nor a number."""
         for name, value in self._values.items():
-            if not isinstance(value, (Shaped, int, float, numpy.number, numpy.bool_)):
+            if not isinstance(value, (ShapedTensor, int, float, numpy.number, numpy.bool_)):
                 self._no_tensor(name, "a Tensor or a number")
 
     def _no_tensor(self, name: str, wanted: str) -> NoReturn:
@@ -122,10 +122,10 @@ def is_integer(value: object) -> TypeGuard[int]:
 
 def _described(value: object) -> str:
     """One argument as text: "x: float32[1, 3, 8, 8]" for a tensor, "numpy float64[3]" for an array."""
-    if isinstance(value, Shaped):
+    if isinstance(value, ShapedTensor):
         return f"{f'{value.name}: ' if value.name else ''}{value.dtype}{list(value.shape)}"
     if isinstance(value, numpy.ndarray):
         return f"numpy {value.dtype}{list(value.shape)}"
-    if isinstance(value, (list, tuple)) and any(isinstance(each, Shaped) for each in value):
+    if isinstance(value, (list, tuple)) and any(isinstance(each, ShapedTensor) for each in value):
         return f"[{', '.join(map(_described, value))}]"
     return _SHORT.repr(value)

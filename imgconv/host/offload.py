@@ -24,13 +24,13 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.errors import Error
-from imgconv.graph.joined import renamed
+from imgconv.graph.join import rename_values
 from imgconv.graph.nodes import Graph, HostPartition
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
-from imgconv.host.detections import BEST_OF_CLASSES, Matching, Pattern, needed, with_detections
+from imgconv.host.detections import BEST_OF_CLASSES, Pattern, PatternMatcher, rewrite_detections, without_dead_nodes
 from imgconv.host.registry import HostCall, host
 from imgconv.host.row_suppression import best_of_classes, suppressed
-from imgconv.host.rows import CannotOffloadError, PaddedRows, padded
+from imgconv.host.padded_rows import CannotOffloadError, PaddedRows, padded_outputs
 from imgconv.host.subgraphs import DOMAIN, constants_of
 from imgconv.tensor import Tensor, build_graph, origin
 
@@ -40,12 +40,12 @@ CONDITIONS: Sequence[Pattern] = (IS_EMPTY, ("Cast", {"to": "bool"}, IS_EMPTY))
 
 
 @host(KEPT_ROWS, domain=DOMAIN)
-def kept_rows(call: HostCall, rows: Array, mask: Array) -> Array:
+def existing_rows(call: HostCall, rows: Array, mask: Array) -> Array:
     """The rows along an axis that exist."""
     return numpy.compress(mask, rows, int(call.attribute("axis", 0)))
 
 
-def with_bounded_rows(graph: Graph) -> Graph:
+def offload_suppression(graph: Graph) -> Graph:
     """The graph, with the suppression of its host partition on the device if results stay equal. Else the graph.
 
     Raises ResourceError for a tensor that is larger than the limits allow.
@@ -53,12 +53,12 @@ def with_bounded_rows(graph: Graph) -> Graph:
     partition = graph.host_partition
     if partition is None or any(name not in graph.values for name in partition.graph.inputs):
         return graph
-    rewritten = with_detections(partition.graph)
+    rewritten = rewrite_detections(partition.graph)
     given = {
         name: Tensor.input(name, value.shape, value.dtype)
         for name in rewritten.inputs for value in [graph.values[name]]
     }
-    values = _Offloading(rewritten, {name: PaddedRows(tensor) for name, tensor in given.items()}).values
+    values = _Offloader(rewritten, {name: PaddedRows(tensor) for name, tensor in given.items()}).values
     taken = {name: rows for name, rows in values.items() if rows.is_suppressed and rows.sizes is None}
     while True:
         rest = _without(rewritten, taken.keys())
@@ -83,17 +83,17 @@ def _suppresses(node: HostNode) -> bool:
 def _without(graph: HostGraph, taken: Collection[str]) -> HostGraph:
     """The graph without the nodes that make these values, and without those that nothing reads any more."""
     nodes = tuple(node for node in graph.nodes if not any(name in taken for name in node.outputs))
-    return needed(replace(graph, nodes=nodes), graph.outputs)
+    return without_dead_nodes(replace(graph, nodes=nodes), graph.outputs)
 
 
-class _Offloading:
+class _Offloader:
     """Computes what it can of a host's graph as tensors, by name in `values`."""
 
     def __init__(self, graph: HostGraph, given: Mapping[str, PaddedRows]) -> None:
         known = constants_of(graph)
         self.values = {**given, **{name: PaddedRows(Tensor.constant(array)) for name, array in known.items()}}
         makers = {name: (node, n) for node in graph.nodes for n, name in enumerate(node.outputs) if name}
-        self.matching = Matching(makers, known)
+        self.matching = PatternMatcher(makers, known)
         self.places: dict[str, Sequence[PaddedRows]] = {}  # of a mask: exporters write NonZero for each value of a row
         for node in graph.nodes:
             if node.op_type != "Constant":
@@ -120,7 +120,7 @@ class _Offloading:
         if node.op_type == "NonZero" and node.inputs[0] in self.places:
             return self.places[node.inputs[0]]
         is_suppressed = any(each is not None and each.is_suppressed for each in given)
-        made = [replace(each, is_suppressed=is_suppressed) for each in padded(node, given)]
+        made = [replace(each, is_suppressed=is_suppressed) for each in padded_outputs(node, given)]
         if node.op_type == "NonZero":
             self.places[node.inputs[0]] = made
         return made
@@ -134,7 +134,7 @@ class _Offloading:
         if not isinstance(then, HostGraph) or not isinstance(other, HostGraph) or len(node.outputs) != 1:
             raise CannotOffloadError
         rows, nothing = self.values.get(found["rows"]), constants_of(then).get(then.outputs[0])
-        inner = _Offloading(other, self.values).values.get(other.outputs[0])
+        inner = _Offloader(other, self.values).values.get(other.outputs[0])
         if rows is None or rows.space is None or inner is None or inner.space is None:
             raise CannotOffloadError
         if nothing is None or nothing.size or inner.tensor.rank != nothing.ndim:
@@ -162,7 +162,7 @@ def _merged(
     constants = {name: tensor.numpy() for name, tensor in tensors.items() if tensor.is_constant}
     built = build_graph(made, list(given.values()))
     inner = [*built.constants, *(node.output.name for node in built.nodes if node.output.name not in made)]
-    built = renamed(built, {name: graph.unused(f"suppression/{name}") for name in inner})
+    built = rename_values(built, {name: graph.unused(f"suppression/{name}") for name in inner})
     outputs = tuple(name for name in rest.outputs if name not in made)
     read = {*outputs, *(name for node in (*nodes, *rest.nodes) for name in node.reads)}
     inputs = tuple(name for name in (*rest.inputs, *made) if name in read)

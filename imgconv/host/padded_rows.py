@@ -40,7 +40,7 @@ class CannotOffloadError(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Space:
+class RowSpace:
     """Padded rows, some of which exist. mask: (rows), bool. is_prefix: whether those that exist come first.
 
     outer: the space that these rows were chosen from; without rows there, none exist here.
@@ -48,9 +48,9 @@ class Space:
 
     mask: Tensor
     is_prefix: bool = False
-    outer: Space | None = None
+    outer: RowSpace | None = None
 
-    def is_within(self, other: Space) -> bool:
+    def is_within(self, other: RowSpace) -> bool:
         """Returns whether the space has no rows if the other one has none."""
         return self is other or (self.outer is not None and self.outer.is_within(other))
 
@@ -66,8 +66,8 @@ class PaddedRows:
 
     tensor: Tensor
     axis: int = 0
-    space: Space | None = None
-    places_in: Space | None = None
+    space: RowSpace | None = None
+    places_in: RowSpace | None = None
     is_triple: bool = False
     is_suppressed: bool = False
     sizes: Array | None = None
@@ -85,10 +85,10 @@ class PaddedRows:
         return numpy.broadcast_to(own, self.tensor.shape)
 
 
-Given = Sequence["PaddedRows | None"]
+OptionalRows = Sequence["PaddedRows | None"]
 
 
-def padded(node: HostNode, given: Given) -> list[PaddedRows]:
+def padded_outputs(node: HostNode, given: OptionalRows) -> list[PaddedRows]:
     """The outputs of a node of ONNX's own domain. Raises CannotOffloadError, and Error from the operator."""
     rows = [each for each in given if each is not None]
     if node.op_type == "NonZero":
@@ -96,7 +96,7 @@ def padded(node: HostNode, given: Given) -> list[PaddedRows]:
     if all(each.space is None for each in rows):
         if any(each.sizes is not None for each in rows):
             return _sizes(node, given)
-        return [PaddedRows(tensor) for tensor in call(node, given)]
+        return [PaddedRows(tensor) for tensor in call_operator(node, given)]
     if node.op_type == "Shape":
         sizes = numpy.array(rows[0].tensor.shape, object)
         sizes[rows[0].axis] = rows[0].space
@@ -114,7 +114,7 @@ def padded(node: HostNode, given: Given) -> list[PaddedRows]:
     raise CannotOffloadError
 
 
-def call(node: HostNode, given: Given) -> list[Tensor]:
+def call_operator(node: HostNode, given: OptionalRows) -> list[Tensor]:
     """The outputs of the operator's own function."""
     return registry.compose(node, [None if each is None else each.tensor for each in given])
 
@@ -137,12 +137,12 @@ def _on_host(node: HostNode, arrays: Sequence[Array | None]) -> list[Array]:
 def _with_sizes(sizes: Array) -> PaddedRows:
     """A list of sizes, or one. sizes: of objects, integers and Spaces."""
     flat = sizes.reshape(-1)
-    most = [each.mask.size if isinstance(each, Space) else int(each) for each in flat]
+    most = [each.mask.size if isinstance(each, RowSpace) else int(each) for each in flat]
     known = Tensor.constant(numpy.array(most, numpy.int64).reshape(sizes.shape))
-    return PaddedRows(known, sizes=sizes if any(isinstance(each, Space) for each in flat) else None)
+    return PaddedRows(known, sizes=sizes if any(isinstance(each, RowSpace) for each in flat) else None)
 
 
-def _sizes(node: HostNode, given: Given) -> list[PaddedRows]:
+def _sizes(node: HostNode, given: OptionalRows) -> list[PaddedRows]:
     """The outputs of an operator that moves sizes, or compares them with negative numbers."""
     rows = [each for each in given if each is not None]
     known = [each.tensor.numpy() for each in rows if each.is_known]
@@ -164,10 +164,10 @@ def _places(x: PaddedRows) -> list[PaddedRows]:
     mask = x.tensor.cast("bool")
     mask = mask if x.space is None else mask.apply("and", x.space.mask, dtype="bool")
     numbers = Tensor.constant(numpy.arange(mask.size).reshape(1, -1))
-    return [PaddedRows(numbers, 1, Space(mask, outer=x.space), x.space)]
+    return [PaddedRows(numbers, 1, RowSpace(mask, outer=x.space), x.space)]
 
 
-def _elementwise(node: HostNode, given: Given) -> list[PaddedRows]:
+def _elementwise(node: HostNode, given: OptionalRows) -> list[PaddedRows]:
     """Row by row: the rows of all inputs that have some lie side by side."""
     rows = [each for each in given if each is not None]
     found = {(each.space, each.tensor.rank - each.axis) for each in rows if each.space is not None}
@@ -177,11 +177,11 @@ def _elementwise(node: HostNode, given: Given) -> list[PaddedRows]:
     for each in rows:
         if each.space is None and each.tensor.rank >= from_end and each.tensor.shape[-from_end] != 1:
             raise CannotOffloadError
-    (made,) = call(node, given)
+    (made,) = call_operator(node, given)
     return [PaddedRows(made, made.rank - from_end, space)]
 
 
-def _moved(node: HostNode, given: Given) -> list[PaddedRows]:
+def _moved(node: HostNode, given: OptionalRows) -> list[PaddedRows]:
     """The operator applied to the rows, and to their numbers."""
     rows = [each for each in given if each is not None]
     first, space = rows[0], rows[0].space
@@ -190,7 +190,7 @@ def _moved(node: HostNode, given: Given) -> list[PaddedRows]:
     numbers = [None if each is None else each.numbers() for each in given]
     moved = numbers if node.op_type in ("Cast", "Identity") else _on_host(node, numbers)
     results = []
-    for tensor, each in zip(call(node, given), moved):
+    for tensor, each in zip(call_operator(node, given), moved):
         assert each is not None
         axis = _axis_of(each)
         results.append(replace(first, tensor=tensor, axis=axis, space=_part(node, rows, space, each.shape[axis])))
@@ -202,7 +202,7 @@ def _goes_with(node: HostNode, other: PaddedRows, first: PaddedRows) -> bool:
     if node.op_type == "Concat":
         return (other.space, other.places_in) == (first.space, first.places_in)
     return other.is_known or (other.sizes is not None and all(
-        each is first.space for each in other.sizes.reshape(-1) if isinstance(each, Space)
+        each is first.space for each in other.sizes.reshape(-1) if isinstance(each, RowSpace)
     ))
 
 
@@ -215,14 +215,14 @@ def _axis_of(numbers: Array) -> int:
     raise CannotOffloadError
 
 
-def _part(node: HostNode, rows: Sequence[PaddedRows], space: Space, count: int) -> Space:
+def _part(node: HostNode, rows: Sequence[PaddedRows], space: RowSpace, count: int) -> RowSpace:
     """The space of the first rows: all of them, or, if those that exist come first, up to a known end."""
     if count == space.mask.size:
         return space
     ends = rows[2].tensor.numpy() if node.op_type == "Slice" and len(rows) > 2 else None
     if ends is None or (ends < 0).any() or not space.is_prefix:
         raise CannotOffloadError
-    return Space(space.mask.slice(0, 0, count), True, space)
+    return RowSpace(space.mask.slice(0, 0, count), True, space)
 
 
 def _gathered(node: HostNode, table: PaddedRows, index: PaddedRows) -> list[PaddedRows]:
@@ -238,7 +238,7 @@ def _gathered(node: HostNode, table: PaddedRows, index: PaddedRows) -> list[Padd
         raise CannotOffloadError
     if table.space is not None and axis != table.axis or node.attributes.get("batch_dims", 0):
         raise CannotOffloadError
-    return [PaddedRows(call(node, [table, index])[0], axis + index.axis, index.space, table.places_in)]
+    return [PaddedRows(call_operator(node, [table, index])[0], axis + index.axis, index.space, table.places_in)]
 
 
 def _extreme(node: HostNode, x: PaddedRows, axes: PaddedRows | None = None) -> list[PaddedRows]:
@@ -252,4 +252,4 @@ def _extreme(node: HostNode, x: PaddedRows, axes: PaddedRows | None = None) -> l
         raise CannotOffloadError
     mask = x.space.mask.reshape(*(-1 if a == x.axis else 1 for a in range(x.tensor.rank)))
     seen = where(mask, x.tensor, -inf if node.op_type == "ReduceMax" else inf)
-    return [PaddedRows(call(node, [PaddedRows(seen), *([axes] if axes else [])])[0])]
+    return [PaddedRows(call_operator(node, [PaddedRows(seen), *([axes] if axes else [])])[0])]

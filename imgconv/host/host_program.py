@@ -13,11 +13,11 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.errors import Error
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
-from imgconv.host.registry import LIMIT, RANDOM, HostCall, Function, find
+from imgconv.host.registry import LIMIT, RANDOM, HostCall, HostFunction, find
 from imgconv.host.subgraphs import is_subgraph
 
 Slots = tuple[int, ...]
-OnDevice = Callable[[HostGraph], Function]
+OnDevice = Callable[[HostGraph], HostFunction]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class HostStep:
     """
 
     call: HostCall
-    function: Function
+    function: HostFunction
     inputs: Slots
     outputs: Slots
     bodies: Mapping[str, tuple[HostProgram, Slots]] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class HostProgram:
         on_device: makes the function of a device subgraph, see subgraphs.py; without it the host computes it. Raises
         ModelError if the host has no function for an operator.
         """
-        return _Preparing(graph, limit, on_device).program()
+        return _ProgramBuilder(graph, limit, on_device).program()
 
     def run(self, inputs: Sequence[Any], timings: list[NodeTiming] | None = None) -> list[Any]:
         """The outputs, in the graph's order. inputs: in the graph's order.
@@ -130,7 +130,7 @@ class HostProgram:
             timings.append(NodeTiming(step.call.node, step.call.op_type, start - origin, end - origin, made))
 
 
-class _Preparing:
+class _ProgramBuilder:
     """Gives each value of a graph a slot, folds constants, and finds where each value is read last."""
 
     def __init__(self, graph: HostGraph, limit: int, on_device: OnDevice | None) -> None:
