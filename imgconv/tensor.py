@@ -25,7 +25,7 @@ from imgconv.graph import view
 from imgconv.graph.argument_check import ArgumentCheck
 from imgconv.graph.builder import build_graph
 from imgconv.graph.expression import Argument, Expression
-from imgconv.graph.index import TableLookup, variable
+from imgconv.graph.index import Lookup, variable
 from imgconv.graph.lazy import Lazy, Number, TensorRead, elementwise, origin, whole_read
 from imgconv.graph.nodes import (
     IDENTITY, Concatenation, Convolution, Gather, Order, Recurrence, Reduction, ReductionKind, Suppression, array_value,
@@ -341,7 +341,7 @@ def _check_bias(given: ArgumentCheck, bias: Tensor | None, count: int) -> None:
 def is_progression(positions: Sequence[int]) -> bool:
     """Returns whether arithmetic gives the positions: [3, 5, 7] and [0, 0, 2, 2, 4, 4] are."""
     index = variable("i0", len(positions)).lookup(positions)
-    return not any(isinstance(atom, TableLookup) for atom, _ in index.terms)
+    return not any(isinstance(atom, Lookup) for atom, _ in index.terms)
 
 
 def less(a: TensorLike, b: TensorLike) -> Tensor:

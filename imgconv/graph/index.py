@@ -1,7 +1,7 @@
 """Integer index expressions: the arithmetic of views, texel addresses and bounds tests.
 
 An `Index` is a linear form ``constant + sum(coefficient * atom)``. An atom is a `Variable`, a floor `Division`, a
-`Modulo` or a `TableLookup` in a constant table. Every atom knows its range, so that divisions and remainders cancel
+`Modulo` or a `Lookup` in a constant table. Every atom knows its range, so that divisions and remainders cancel
 when an expression is built. Equal sums are equal objects. An expression is evaluated in Python (integers or numpy
 arrays) and rendered as OpenCL C. For example:
 
@@ -103,7 +103,7 @@ class Modulo:
 
 
 @dataclass(frozen=True)
-class TableLookup:
+class Lookup:
     """``table[value]``: a constant table, for indices that no arithmetic gives."""
 
     table: tuple[int, ...]
@@ -125,7 +125,7 @@ class TableLookup:
         return self._text
 
 
-Atom = Union[Variable, Division, Modulo, TableLookup]
+Atom = Union[Variable, Division, Modulo, Lookup]
 IndexLike = Union["Index", int]
 
 
@@ -240,7 +240,7 @@ class Index:
         """``entries[self]``, of a table that is no progression."""
         if self.is_constant:
             return constant(_table_entries(entries, self.constant))
-        return Index(((TableLookup(entries, self), 1),), 0)
+        return Index(((Lookup(entries, self), 1),), 0)
 
     def variables(self) -> frozenset[Variable]:
         """Every variable that the expression depends on."""
@@ -308,7 +308,7 @@ class Index:
                 partial.append(atom.value.magnitude() + max(0, -atom.value.low) + getattr(atom, "divisor", 0))
         return max(partial)
 
-    def render(self, look_up: Callable[[TableLookup, str], str]) -> str:
+    def render(self, look_up: Callable[[Lookup, str], str]) -> str:
         """The expression in OpenCL C.
 
         C rounds quotients towards zero. A dividend that can be negative is raised by a multiple of the divisor first.
@@ -318,7 +318,7 @@ class Index:
         for atom, k in self.terms:
             if isinstance(atom, Variable):
                 part = atom.name
-            elif isinstance(atom, TableLookup):
+            elif isinstance(atom, Lookup):
                 part = look_up(atom, atom.value.render(look_up))
             else:
                 lift = max(0, -(atom.value.low // atom.divisor))

@@ -11,7 +11,7 @@ import numpy
 
 from imgconv.graph import view as views
 from imgconv.graph.expression import Argument, Expression, Literal, apply
-from imgconv.graph.index import Division, Index, TableLookup, Variable
+from imgconv.graph.index import Division, Index, Lookup, Variable
 from imgconv.graph.nodes import IDENTITY, Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Operation
 from imgconv.graph.nodes import Order, Product, Recurrence, Reduction, Suppression, indices_of
 from imgconv.graph.view import Shape
@@ -255,7 +255,7 @@ class Nodes:
                 part = values[atom.name]
             else:
                 part = self.whole_number(atom.value, values)
-                if isinstance(atom, TableLookup):
+                if isinstance(atom, Lookup):
                     clipped = apply("minimum", apply("maximum", _A, 0.0), len(atom.table) - 1)
                     place = self.writer.compute(clipped, [part])
                     table = self.writer.integers(*atom.table)

@@ -22,7 +22,7 @@ from imgconv.config import Config, Precision
 from imgconv.dtype import DTYPES, DType
 from imgconv.files.flat import Schema
 from imgconv.graph.expression import FUNCTIONS, Apply, Expression, arity
-from imgconv.graph.index import Atom, Division, Index, Modulo, TableLookup, Variable
+from imgconv.graph.index import Atom, Division, Index, Modulo, Lookup, Variable
 from imgconv.graph.nodes import Convolution, Gather, Graph, HostPartition, Operation, Reduction, Value
 from imgconv.graph.onnx_nodes import Attribute, HostGraph, HostNode
 from imgconv.graph.operations import OPERATIONS
@@ -37,7 +37,7 @@ from imgconv.stored.codec import APART, MERGED, Codec, Coder, TableReader, Table
 
 COLUMNS: dict[tuple[type, str], str] = {
     (Graph, "host_partition"): APART, (Gather, "reduction"): MERGED, (Reduction, "kind"): "reduction",
-    (Division, "value"): "index", (Division, "divisor"): "size", (TableLookup, "value"): "index",
+    (Division, "value"): "index", (Division, "divisor"): "size", (Lookup, "value"): "index",
     (Modulo, "value"): "index", (Modulo, "divisor"): "size",
     (Config, "precision"): MERGED, (Precision, "storage"): "float_storage", (Precision, "reasons"): APART,
     (Precision, "arithmetic"): "float_arithmetic", (Precision, "runs"): "half_runs",
@@ -242,7 +242,7 @@ CHECKS: dict[type, Callable[[Any], bool]] = {
     Variable: lambda variable: variable.size >= 1 and VARIABLE.fullmatch(variable.name) is not None,
     Division: lambda atom: atom.divisor >= 1,
     Modulo: lambda atom: atom.divisor >= 1,
-    TableLookup: lambda lookup: len(lookup.table) > 0,
+    Lookup: lambda lookup: len(lookup.table) > 0,
     Index: lambda index: index.count <= MOST_ATOMS,
     Apply: lambda made: made.operation in FUNCTIONS and len(made.arguments) == arity(made.operation),
     Convolution: lambda operation: min(*operation.strides, *operation.dilations, operation.groups) >= 1,

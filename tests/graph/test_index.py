@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from imgconv.graph.index import Index, TableLookup, Variable, constant, flatten, unflatten, variable
+from imgconv.graph.index import Index, Lookup, Variable, constant, flatten, unflatten, variable
 from imgconv.kernels.codegen.access import index_text
 
 SIZES = (3, 4, 5)
@@ -164,6 +164,6 @@ def test_a_table_is_not_read_again_if_its_variable_is_replaced() -> None:
     """A transposed convolution of dilation 32768 has tables of 65,539 numbers, replaced in a thousand times."""
     odd = variable("a", 6).lookup([0, 2, 1, 5, 4, 3])
     (before, _), (after, _) = odd.terms[0], odd.substitute({Variable("a", 6): variable("b", 2) + 1}).terms[0]
-    assert isinstance(before, TableLookup) and isinstance(after, TableLookup)
+    assert isinstance(before, Lookup) and isinstance(after, Lookup)
     assert after.table is before.table and after.value == variable("b", 2) + 1
     assert odd.substitute({Variable("a", 6): constant(3)}) == constant(5)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from imgconv.dtype import FLOAT16, FLOAT32, UINT8, UINT32, DType
 from imgconv.graph.expression import Accuracy, Expression, MathMode, literal_text, render
-from imgconv.graph.index import Index, TableLookup, Variable, constant, variable_index
+from imgconv.graph.index import Index, Lookup, Variable, constant, variable_index
 from imgconv.graph.nodes import Operand
 from imgconv.graph.quantization import BYTES, Quantization, before_rounding
 from imgconv.graph.view import Bound, merged_bounds
@@ -54,7 +54,7 @@ def index_text(index: Index, helpers: list[str]) -> str:
     is past the last channel, or a bound of the view does not hold.
     """
 
-    def look_up(lookup: TableLookup, position: str) -> str:
+    def look_up(lookup: Lookup, position: str) -> str:
         name, definition = _table(lookup.table)
         helpers.append(definition)
         if lookup.value.low < 0:
