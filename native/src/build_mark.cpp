@@ -42,10 +42,11 @@ BuildMark::BuildMark(const std::string &path, const std::string &kernels, int mo
   file_ = -1;
 }
 
-BuildMark::~BuildMark() {
+void BuildMark::remove() {
   if (file_ < 0) return;
   unlink(path_.c_str());
   close(file_);
+  file_ = -1;
 }
 
 int BuildMark::ends(const std::string &path) {

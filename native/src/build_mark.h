@@ -16,10 +16,11 @@ class BuildMark {
   // ended while they compiled it, nothing is marked.
   BuildMark(const std::string &path, const std::string &kernels, int most_ends);
   // Removes the mark, unless too many processes have ended.
-  ~BuildMark();
+  ~BuildMark() { remove(); }
   BuildMark(const BuildMark &) = delete;
   BuildMark &operator=(const BuildMark &) = delete;
 
+  void remove();
   bool too_many_ends() const { return too_many_ends_; }
   // The number of processes that ended while they compiled this.
   static int ends(const std::string &path);

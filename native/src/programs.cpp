@@ -130,8 +130,9 @@ class Builder {
     const auto doing = activity_.begin("building " + origins);
     const Opencl &cl = *context_.cl;
     const auto turn = compiler_turn(context_.info);
-    const BuildMark mark(cache_folder_.empty() ? "" : mark_path(source), origins, most_ends_);
+    BuildMark mark(cache_folder_.empty() ? "" : mark_path(source), origins, most_ends_);
     if (mark.too_many_ends()) throw crash(origins);
+    const auto leaving = activity_.at_leave([&mark] { mark.remove(); });
     const char *text = source.c_str();
     const Program program = own(
         "a program", cl.clReleaseProgram, cl.clCreateProgramWithSource, context_.handle.get(), 1u, &text, nullptr);
@@ -182,7 +183,9 @@ Programs::Programs(const Context &context, const File *file, const Plan &plan, b
   // at a time, so that a second end says which kernels the compiler crashes at.
   const Builder builder(context, plan, cache_folder, activity, is_last ? 2 : 1, known);
   const bool one_at_a_time = builder.check_marks() || builds_one_at_a_time(context.info);
-  const bool own_binaries = file && plan.device == context.info.key();
+  const auto has_binary = [](const ProgramParts &each) { return each.binary >= 0; };
+  const bool own_binaries = file && plan.device == context.info.key() &&
+                            std::any_of(plan.programs.begin(), plan.programs.end(), has_binary);
   const size_t count = plan.programs.size();
   std::vector<std::vector<BuiltProgram>> built(count);
   std::atomic<size_t> next{0}, done{0};
@@ -192,18 +195,21 @@ Programs::Programs(const Context &context, const File *file, const Plan &plan, b
     for (size_t number; (number = next++) < count; done += plan.programs[number].kernels.size()) {
       activity.advance(IMGCONV_PHASE_BUILD, done, kernels);
       const ProgramParts &parts = plan.programs[number];
-      const bool has_binary = own_binaries && parts.binary >= 0;
-      const Span binary = has_binary ? file->checked_blob(static_cast<uint32_t>(parts.binary)) : Span();
+      const bool is_kept = own_binaries && has_binary(parts);
+      const Span binary = is_kept ? file->checked_blob(static_cast<uint32_t>(parts.binary)) : Span();
       built[number] = builder.build(parts.kernels, binary);
     }
   };
   const size_t cores = one_at_a_time ? 1 : std::thread::hardware_concurrency();
-  std::vector<std::future<void>> others;
-  for (size_t thread = 1; thread < std::min(cores, count); ++thread) {
-    others.push_back(std::async(std::launch::async, work));
-  }
-  work();
-  for (std::future<void> &each : others) each.get();
+  const auto work_at_once = [&] {
+    std::vector<std::future<void>> others;
+    for (size_t thread = 1; thread < std::min(cores, count); ++thread) {
+      others.push_back(std::async(std::launch::async, work));
+    }
+    work();
+    for (std::future<void> &each : others) each.get();
+  };
+  own_binaries ? work_at_once() : activity.apart(work_at_once);  // of a file only binaries are read
   for (std::vector<BuiltProgram> &programs : built) {
     for (BuiltProgram &each : programs) {
       for (const uint32_t kernel : each.kernels) program_of_[kernel] = each.program;

@@ -22,20 +22,35 @@ constexpr std::chrono::milliseconds BETWEEN_LOOKS(100);
 struct Activity::State {
   std::mutex lock;
   std::list<std::string> texts;
+  std::list<std::function<void()>> at_leave;
   imgconv_phase phase = IMGCONV_PHASE_OPEN;
   size_t done = 0, total = 0;
-  bool is_cancelled = false;
+  bool is_cancelled = false, is_apart = false;
+
+  void check() const {
+    if (is_cancelled) throw Error(IMGCONV_ERROR_CANCELLED, "the opening of the model was cancelled");
+  }
 };
+
+namespace {
+
+// Adds to a list of a state, whose lock is taken, until the result is released.
+template <class State, class Item>
+std::shared_ptr<void> add(const std::shared_ptr<State> &state, std::list<Item> State::*list, Item item) {
+  const auto added = ((*state).*list).insert(((*state).*list).end(), std::move(item));
+  return {&*added, [state, list, added](void *) {
+            const std::lock_guard<std::mutex> turn(state->lock);
+            ((*state).*list).erase(added);
+          }};
+}
+
+}  // namespace
 
 Activity::Activity() : state_(std::make_shared<State>()) {}
 
 std::shared_ptr<void> Activity::begin(std::string what) const {
   const std::lock_guard<std::mutex> turn(state_->lock);
-  const auto added = state_->texts.insert(state_->texts.end(), std::move(what));
-  return {&*added, [state = state_, added](void *) {
-            const std::lock_guard<std::mutex> turn(state->lock);
-            state->texts.erase(added);
-          }};
+  return add(state_, &State::texts, std::move(what));
 }
 
 std::string Activity::text() const {
@@ -47,7 +62,7 @@ std::string Activity::text() const {
 
 void Activity::advance(imgconv_phase phase, size_t done, size_t total) const {
   const std::lock_guard<std::mutex> turn(state_->lock);
-  if (state_->is_cancelled) throw Error(IMGCONV_ERROR_CANCELLED, "the opening of the model was cancelled");
+  state_->check();
   if (phase < state_->phase) return;
   state_->phase = phase;
   state_->done = done;
@@ -76,6 +91,31 @@ void Activity::tell(imgconv_progress progress, void *data) const {
   const size_t done = state_->done, total = state_->total;
   turn.unlock();
   if (progress(data, phase, done, total)) cancel();
+}
+
+void Activity::check() const {
+  const std::lock_guard<std::mutex> turn(state_->lock);
+  state_->check();
+}
+
+void Activity::set_apart(bool is_apart) const {
+  const std::lock_guard<std::mutex> turn(state_->lock);
+  state_->is_apart = false;
+  state_->check();
+  state_->is_apart = is_apart;
+}
+
+std::shared_ptr<void> Activity::at_leave(std::function<void()> work) const {
+  const std::lock_guard<std::mutex> turn(state_->lock);
+  state_->check();
+  return add(state_, &State::at_leave, std::move(work));
+}
+
+bool Activity::leave() const {
+  const std::lock_guard<std::mutex> turn(state_->lock);
+  if (!state_->is_cancelled || !state_->is_apart) return false;
+  for (const auto &work : state_->at_leave) work();
+  return true;
 }
 
 // Shared with the threads, which outlive the Watchdog if a call took too long.
@@ -110,6 +150,43 @@ struct Watchdog::State {
       over.notify_all();
     }
   }
+
+  // Threads that go on with a call whose caller has left. The end of the process waits for them, for what drivers do at
+  // its end does not; but not longer than the call may take.
+  struct Left {
+    std::shared_ptr<State> state;
+    std::shared_ptr<Call> call;
+    Clock::time_point end;
+    std::vector<std::thread> threads;
+
+    bool is_over(Clock::time_point until) const {
+      std::unique_lock<std::mutex> turn(state->lock);
+      return state->over.wait_until(turn, until, [&] { return call->is_over; });
+    }
+  };
+  struct AllLeft {
+    std::mutex lock;
+    std::list<Left> list;
+
+    void add(Left left) {
+      const std::lock_guard<std::mutex> turn(lock);
+      list.push_back(std::move(left));
+      for (auto each = list.begin(); each != list.end();) {
+        if (!each->is_over(Clock::now())) {
+          ++each;
+          continue;
+        }
+        for (std::thread &thread : each->threads) thread.join();
+        each = list.erase(each);
+      }
+    }
+    ~AllLeft() {
+      for (Left &each : list) {
+        const bool is_over = each.is_over(each.end);
+        for (std::thread &thread : each.threads) is_over ? thread.join() : thread.detach();
+      }
+    }
+  };
 
   const std::chrono::milliseconds timeout;
   std::mutex lock;
@@ -149,7 +226,15 @@ void Watchdog::call(const std::string &what, std::function<void()> work, const s
     while (look && !ended() && Clock::now() < end) {
       turn.unlock();
       look();
+      const bool is_left = activity_.leave();
       turn.lock();
+      if (is_left) {
+        state.ending = true;
+        turn.unlock();
+        static State::AllLeft left;
+        left.add({state_, call, end, std::move(state.threads)});
+        activity_.check();  // throws
+      }
       state.over.wait_until(turn, std::min(end, Clock::now() + BETWEEN_LOOKS), ended);
     }
     if (!state.over.wait_until(turn, end, ended)) {

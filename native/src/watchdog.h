@@ -27,11 +27,32 @@ class Activity {
   void restart() const;
   void cancel() const;
   bool is_cancelled() const;
+  // Throws Error with IMGCONV_ERROR_CANCELLED if it is cancelled.
+  void check() const;
   // Calls progress(data, phase, done, total), and cancels if it says so.
   void tell(imgconv_progress progress, void *data) const;
 
+  // Does work that uses nothing of the caller's, whom nothing keeps if it is cancelled meanwhile. Throws what the work
+  // throws, or Error with IMGCONV_ERROR_CANCELLED.
+  template <class Work>
+  void apart(Work work) const {
+    set_apart(true);
+    try {
+      work();
+    } catch (...) {
+      set_apart(false);
+      throw;
+    }
+    set_apart(false);
+  }
+  // Until the result is released, what `leave` calls. Throws Error with IMGCONV_ERROR_CANCELLED once it is cancelled.
+  std::shared_ptr<void> at_leave(std::function<void()> work) const;
+  // Whether the caller may leave: it is cancelled, and works apart.
+  bool leave() const;
+
  private:
   struct State;
+  void set_apart(bool is_apart) const;
   std::shared_ptr<State> state_;
 };
 
@@ -47,7 +68,7 @@ class Watchdog {
   // Does the work in another thread, and throws what it throws. If it takes too long, throws Error with
   // IMGCONV_ERROR_TIMEOUT, as every call under way and every later one does; the work may still go on, so that it must
   // own all that it uses. what: for the message. look: called now and then meanwhile, in the caller's thread; may be
-  // null.
+  // null. If it cancels work that goes on apart, the call throws at once, and no other may follow.
   void call(const std::string &what, std::function<void()> work, const std::function<void()> &look = nullptr);
   // The same for work that gives something.
   template <class Work>

@@ -347,6 +347,27 @@ def test_progress_and_cancelling(small: Path, play: Play, variables: Any, tmp_pa
     play(lines, {"x": X}, **variables("adreno", tmp_path))
 
 
+def test_cancelling_while_the_driver_compiles(small: Path, play: Play, variables: Any, tmp_path: Path) -> None:
+    """It does not wait for the driver. The next start does not take the end of the process for a crash."""
+    (tmp_path / "programs").mkdir()
+    lines = f"""
+    import os
+    def progress(*step):
+        return step[0] != "BUILD" or not os.listdir("programs")  # until there is a mark
+    try:
+        Player("{small}", cache="programs", progress=progress)
+    except PlayerError as error:
+        results["said"] = numpy.array(str(error.status))
+    results["left"] = numpy.array(os.listdir("programs"), "U")
+    numpy.savez("results.npz", **results)
+    if HANGS: os._exit(0)  # a normal end waits for the driver
+    """
+    for seconds in "", ":2":
+        faults = variables(f"adreno;build_hang={ONLY_IN_ONE}{seconds}", tmp_path)
+        found = play(lines.replace("HANGS", str(not seconds)), **faults)
+        assert str(found["said"]) == "CANCELLED" and not found["left"].size
+
+
 def test_progress_on_a_terminal(small: Path, built: Path, variables: Any, tmp_path: Path) -> None:
     """A line, which is gone at the end, and none where stderr is a file."""
     slow = variables(f"adreno;build_hang={ONLY_IN_ONE}:2", tmp_path)
