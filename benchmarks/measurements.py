@@ -98,6 +98,7 @@ def _from_cells(cells: dict[str, str]) -> Measurement:
     # Older files have a column `half`: whether products are summed in runs in half.
     if cells.pop("half", "") == "1":
         cells["sums"] = "runs"
+    cells.pop("small", "")  # whether the input's values were known to be small
     problem, specialisation = (_made(kind, cells) for kind in TEMPLATES[cells["template"]])
     figures = {name: float(cell) for name, cell in cells.items() if name not in (*DEVICE, *SIZES) and cell}
     device, kind, units, float16 = (cells[name] for name in DEVICE[:4])

@@ -19,9 +19,9 @@
 // The code is divided into these files, each with its constants:
 //
 //     kernels/lib/output.cl    the output and the epilogue       kernels/conv/weights.cl   weights, vectors, sums
-//     kernels/lib/window.cl    the input and its window          kernels/conv/winograd.cl  Winograd along rows
-//     kernels/lib/operands.cl  texels that are read and kept     kernels/conv/block.cl     the sums of a block
-//     kernels/lib/store.cl     blocks of outputs                 kernels/conv/parts.cl     sums that work items share
+//     kernels/lib/window.cl    the input and its window          kernels/conv/block.cl     the sums of a block
+//     kernels/lib/operands.cl  texels that are read and kept     kernels/conv/parts.cl     sums that work items share
+//     kernels/lib/store.cl     blocks of outputs
 //
 // On desktop GPUs, work groups may read from local memory instead: kernels/conv/conv_tiled.cl.
 //
@@ -234,9 +234,6 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(PARAMETERS) {
 #endif
     }
 
-#if WINOGRAD
-    FOR_EACH(TAP_COLUMNS) to_outputs(sum[row] + column * TAPS, o);
-#endif
 #if PARTS > 1
     const int own = place_of_part(part, item);
     EACH_MEETING(MEET, PUT_PART)

@@ -17,8 +17,6 @@ from imgconv.graph.index import constant
 from imgconv.graph.nodes import Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Operation
 from imgconv.graph.nodes import Order, Product, Recurrence, Reduction, Suppression, Value, indices_of
 from imgconv.graph.quantization import Quantization, quantizations_of
-from imgconv.graph.value_ranges import convolutions_with_small_input
-from imgconv.kernels.conv.problem import SMALL
 from imgconv.kernels.layout import (
     HostBuffer, Layout, Placement, Texture, choose_tiling, image_layout, matrix_layout,
 )
@@ -199,7 +197,6 @@ class Textures:
         self.graph, self.config, self.target, self.states = graph, config, target, states
         self.layouts = choose_layouts(graph)
         self.known_float = known_float(graph) if config.storage != FLOAT32 else {}
-        self.of_small = convolutions_with_small_input(graph, SMALL)
         # In linear textures levels stay floats. To convert the bytes takes CPUs longer than to read four times as much:
         # a 1x1 convolution of 256 channels takes 1.4 times as long on Intel's runtime.
         in_bytes = quantizations_of(graph) if target.image_limits else {}

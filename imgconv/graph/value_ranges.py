@@ -13,20 +13,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.graph.intervals import ANY, Range, range_of, union_of_ranges
-from imgconv.graph.nodes import Convolution, Graph, Node, Operand
-
-
-def convolutions_with_small_input(graph: Graph, largest: float) -> frozenset[str]:
-    """The outputs of the convolutions whose input x is known to have |x| <= largest. NaN is ignored."""
-    found: set[str] = set()
-    bounds = ValueRanges(graph)
-    for node in graph.nodes:
-        if isinstance(node.operation, Convolution) and len(node.operands) == 2:
-            low, high = bounds.of_operand(node.operands[0])
-            if -largest <= low and high <= largest:
-                found.add(node.output.name)
-        bounds.known[node.output.name] = bounds.of_node(node)
-    return frozenset(found)
+from imgconv.graph.nodes import Graph, Node, Operand
 
 
 @dataclass

@@ -145,12 +145,10 @@ class Packed(Protocol):
 class Placing(Protocol):
     """The interface of the compiler to a template's `place`.
 
-    graph: after the passes. placements: of the values placed so far. of_small: the outputs of convolutions whose inputs
-    are known to be small.
+    graph: after the passes. placements: of the values placed so far.
     """
 
     graph: Graph
-    of_small: frozenset[str]
     config: Config
     target: Target
     placements: dict[str, Placement]

@@ -161,7 +161,7 @@ def check_way(problems: Sequence[Problem], context: Context, way: tuple[Config, 
 
 def winograd_tile(launch: Launch) -> int:
     """The outputs of a tile of Winograd's filtering; 0 where a launch does without it."""
-    return next((tile for tile in (2, 4) if f"Winograd F({tile}, 3)" in launch.specialisation), 0)
+    return 2 if "Winograd F(2, 3)" in launch.specialisation else 0
 
 
 def describe_difference(result: Any, instance: Instance, config: Config, name: str) -> str:
@@ -194,8 +194,8 @@ class Choose:
 
 
 def using(context: Context, block: conv.Specialisation) -> Wanted:
-    """The device, with this block wherever conv.cl allows it; the tests' numbers are small."""
+    """The device, with this block wherever conv.cl allows it."""
     def choose(problem: conv.Problem, kind: str, units: int) -> conv.Specialisation:
-        return block if block.allowed(replace(problem, small=True)) else conv.Specialisation()
+        return block if block.allowed(problem) else conv.Specialisation()
 
     return choosing(target(context), convolution=choose)

@@ -42,6 +42,25 @@ def test_neighbours_do_not_leak(context: Context, poison: float) -> None:
         numpy.testing.assert_allclose(beside[name], want, 1e-5, err_msg=name)
 
 
+@pytest.mark.parametrize("max_image", [None, 8])
+def test_convolutions_spread_nothing(context: Context, max_image: int | None) -> None:
+    """NaN and infinity reach only outputs whose window meets them: not through padding, batch rows or spare lanes."""
+    array = numpy.ones((2, 5, 6, 6), numpy.float32)
+    array[1, 0, 0, 0], array[1, 4, 5, 5] = numpy.nan, numpy.inf
+    x, weights = Tensor.input("x", array.shape), numpy.full((3, 5, 3, 3), 0.5, numpy.float32)
+    dense = convolution(x, Tensor.constant(weights), [1, 1], [1, 1, 1, 1], [1, 1])
+    depthwise = convolution(x, Tensor.constant(weights[:1].reshape(5, 1, 3, 3)), [1, 1], [1] * 4, [1, 1], 5)
+    outputs = {"dense": dense, "raised": dense.exp() * 1e-30, "depthwise": depthwise}
+    _, made = run_tensors(outputs, {"x": array}, context, Config(max_image=max_image), target(context))
+    meets = numpy.zeros((2, 6, 6), bool)
+    meets[0, :2, :2] = meets[1, 4:, 4:] = True
+    expected = {name: numpy.broadcast_to(meets.any(0), (3, 6, 6)) for name in ("dense", "raised")}
+    expected["depthwise"] = numpy.stack([meets[0], *numpy.zeros((3, 6, 6), bool), meets[1]])
+    for name, found in made.items():
+        assert numpy.isfinite(found[0]).all(), name
+        assert (~numpy.isfinite(found[1]) == expected[name]).all(), name
+
+
 def test_padding_after_elementwise_work(context: Context, way: tuple[Config, str]) -> None:
     """exp(0) is not 0: zeros after the work are not zeros before it, and so with a maximum over padded windows."""
     array = numpy.random.default_rng(8).uniform(-2, 0, (2, 5, 4, 3)).astype(numpy.float32)

@@ -10,7 +10,7 @@ from math import ceil, prod
 
 from imgconv.dtype import FLOAT16
 from imgconv.kernels.conv.problem import Keep, Problem, Specialisation, kept_size, work_items
-from imgconv.kernels.conv.tiled import WINOGRAD_TILES, groups_of, tiled_candidates, tiled_group
+from imgconv.kernels.conv.tiled import groups_of, tiled_candidates, tiled_group
 from imgconv.kernels.conv.work import predicted_time
 from imgconv.kernels.device_model.adreno import WAVE
 from imgconv.kernels.device_model.time_range import best_of
@@ -28,16 +28,15 @@ class Registers:
     """The most vector registers that sums may take in a work item: with more, compilers keep sums in memory.
 
     sums: those of a convolution, beside the weights and texels of a step. depthwise: those of a depthwise one, or in
-    half. tiles: the sums and the taps of Winograd's tiles.
+    half.
     """
 
     sums: int
     depthwise: int
-    tiles: int
 
 
 # Of 32 registers, and of the 16 that AVX2 has: with those of 32, an EPYC with AVX2 took 24 ms for SqueezeNet, now 7.
-OF_32, OF_16 = Registers(21, 64, 24), Registers(8, 8, 16)
+OF_32, OF_16 = Registers(21, 64), Registers(8, 8)
 # By the kind of device: the most columns of a window, and of the texels that a work item keeps of a row, over which a
 # loop is unrolled. For a window of 320 that moves by 160 Intel's compiler (2026.22) took 13 s; for a depthwise one of
 # 256 it took 3 s, and NVIDIA's (580) 7 s.
@@ -135,14 +134,6 @@ def _on_cpu(problem: Problem, vector_floats: int) -> Iterator[Specialisation]:
         Specialisation(length, height, each, "line", "buffer", vector_quads=vector)
         for length, height, (each, vector) in itertools.product(lengths, heights, blocks)
         if length * height * each // vector * registers(vector) <= most.sums
-    ]
-    # Also blocks wider than the row: Winograd's tile is worth the wasted columns.
-    shapes += [
-        Specialisation(length, height, each, "line", "buffer", vector_quads=vector, winograd=tile)
-        for tile, length, height, (each, vector) in itertools.product(WINOGRAD_TILES, (4, 8), (1, 2, 4), blocks[:1])
-        if problem.window[1] == 3 and columns > 1 and (
-            (length // tile * 2 + length) * min(rows, height) * registers(blocks[0][1]) <= most.tiles
-        )
     ]
     for made in shapes:
         total = ceil(problem.group_output_quads / made.block_quads)

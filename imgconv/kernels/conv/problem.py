@@ -22,9 +22,8 @@ class Problem:
     groups: merged so that each begins at a whole quad; the last one may have fewer channels, but no fewer input quads.
     phases: the stride of a transposed convolution, else 1. sums: how products are summed. integers: whether the weights
     or the input are integers, whose sums stay exact.
-    small: whether every value of the input is known to be at most SMALL. gated: whether the input's channels are
-    multiplied by factors. float_sums: why no kernel may sum levels of the input in an int; "" if one may. These are
-    left out of repr, because measurements are filed under that text.
+    gated: whether the input's channels are multiplied by factors. float_sums: why no kernel may sum levels of the input
+    in an int; "" if one may. Both are left out of repr, because measurements are filed under that text.
     """
 
     batch: int
@@ -42,7 +41,6 @@ class Problem:
     phase_shift: tuple[int, int] = (0, 0)
     sums: Sums = "float"
     integers: bool = False
-    small: bool = field(default=False, repr=False)
     gated: bool = field(default=False, repr=False)
     float_sums: str = field(default="the input is stored as floats", repr=False)
 
@@ -98,8 +96,6 @@ class Problem:
 
 # A normalised byte is read as itself divided by this.
 BYTE_SCALE = 127.0
-# Values up to here may meet in a tile of F(4, 3): those of bytes, and of activations that are bounded.
-SMALL = 256.0
 # How long a texel of the input is kept after it is read: KEEP in conv.cl.
 Keep = Literal["texel", "line", "window", "input"]
 KEEP: tuple[Keep, ...] = get_args(Keep)
@@ -126,7 +122,7 @@ class Specialisation:
     local_size: the work group; None leaves it to the driver. vector_quads: output quads in one vector. parts: work
     items that share a sum. half_quads: input quads of a run, if sums are made of runs in half.
     float_coordinates: if a read may be outside of the image, its coordinates are computed in float. winograd: outputs
-    in a tile of Winograd's minimal filtering along a row, 2 or 4; 0 without it. integers: levels are summed in int.
+    in a tile of Winograd's minimal filtering along a row, 2; 0 without it. integers: levels are summed in int.
     """
 
     block_columns: int = 4
@@ -199,21 +195,11 @@ class Specialisation:
         )
 
     def _transforms(self, problem: Problem) -> bool:
-        """Returns whether Winograd's filtering is not used, or it is possible to.
-
-        F(2, 3) computes an output from the three columns in its window. F(4, 3) also uses the other three columns of
-        its tile, and they cancel except for rounding. Let n be the terms in the sum of a tap, w the largest weight and
-        M the largest value of the tile. Each of those three columns then leaves an error of about 5.5 n w M 2**-24, and
-        an infinity leaves NaN. (5.5 is the largest element of |A| |B| |G| whose element of A B G is 0.) So F(4, 3)
-        needs an input whose values are known to be small, which bounds M by SMALL. Both tiles need sums in float, and
-        texels that are kept for all rows of a window or in a tile of local memory.
-        """
+        """Returns whether Winograd's filtering is not used, or is possible: in float, from tiles in local memory."""
         steps = problem.strides[1], problem.dilations[1], *problem.phases
-        kept = self.keep == "input" or (self.keep == "line" and self.weights == "local")
         return not self.winograd or (
-            problem.window[1] == 3 and set(steps) == {1} and not problem.depthwise and not problem.integers
-            and problem.products != FLOAT16 and kept and self.block_columns % self.winograd == 0
-            and (self.winograd == 2 or problem.small)
+            self.winograd == 2 and problem.window[1] == 3 and set(steps) == {1} and not problem.integers
+            and self.weights == "local" and self.keep == "line" and self.block_columns % self.winograd == 0
         )
 
 

@@ -73,7 +73,6 @@ def step_of(
     places |= placing.operand_places(replace(node, operands=(x, *factors)), output)
     problem = replace(
         problem, sums=sums, integers=exact or array.dtype == numpy.int8, gated=bool(factors),
-        small=node.output.name in placing.of_small,
     )
     problem = replace(problem, float_sums=why_float_sums(problem, operation, places[x.value], array))
     return Step(

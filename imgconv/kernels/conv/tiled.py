@@ -16,7 +16,6 @@ TILED_BLOCKS = {
     "texel": ((4, 1, 1), (4, 1, 2), (8, 1, 1), (4, 2, 1), (4, 4, 1), (8, 2, 1)),
     "line": ((4, 1, 1), (4, 1, 2), (4, 2, 1), (4, 2, 2), (4, 1, 4), (8, 1, 4)),
 }
-WINOGRAD_TILES = (2, 4)
 # A dilation from which on tiles may have one position of a window at once.
 FAR_APART = 4
 
@@ -24,7 +23,7 @@ FAR_APART = 4
 def tiled_candidates(problem: Problem) -> Iterator[Specialisation]:
     """Candidates whose work groups read weights and input through tiles in local memory."""
     keep: Keep = "texel" if problem.window[1] == 1 else "line"
-    tiles = (0, *WINOGRAD_TILES) if problem.window[1] == 3 else (0,)
+    tiles = (0, 2) if problem.window[1] == 3 else (0,)
     for block, tile in itertools.product(TILED_BLOCKS[keep], tiles):
         yield _tiled(problem, block, keep, tile)
     # Windows of which neighbouring outputs share few texels.

@@ -22,7 +22,7 @@
 #define VECTOR_QUADS 1                  // output quads that one vector holds: 1 or 4
 #endif
 #ifndef WINOGRAD
-#define WINOGRAD 0                      // outputs of a tile, 2 or 4; 0: the window's columns are multiplied one by one
+#define WINOGRAD 0                      // 2: outputs of a tile; 0: the window's columns are multiplied one by one
 #endif
 
 // VECTOR: weights, and sums of a run of input quads. TOTAL: the sums over all of them.

@@ -15,15 +15,8 @@ from imgconv.kernels.conv.problem import Problem
 from imgconv.kernels.layout import LANES, HostBuffer, ImageLimits, Texture, choose_tiling, matrix_layout
 
 
-# The matrix G of Winograd's algorithm in conv.cl, by the outputs of a tile: it turns a row of the window into taps.
-_NEAR, _FAR = 0.5**0.5, 2**0.5
-TO_TAPS = {
-    2: ((1, 0, 0), (0.25, 0.25, 0.25), (0.25, -0.25, 0.25), (0, 0, 1)),
-    4: (
-        (1, 0, 0), (-1 / 3, -_NEAR / 3, -1 / 6), (-1 / 3, _NEAR / 3, -1 / 6), (1 / 6, _FAR / 6, 1 / 3),
-        (1 / 6, -_FAR / 6, 1 / 3), (0, 0, 1),
-    ),
-}
+# The matrix G of Winograd's algorithm in conv_tiled.cl: it turns a row of the window into taps.
+TO_TAPS = (1, 0, 0), (0.25, 0.25, 0.25), (0.25, -0.25, 0.25), (0, 0, 1)
 
 
 def pack_weights(
@@ -38,7 +31,7 @@ def pack_weights(
     else:
         phases = [dense]
     if winograd:
-        phases = [w @ numpy.transpose(TO_TAPS[winograd]) for w in phases]
+        phases = [w @ numpy.transpose(TO_TAPS) for w in phases]
     packed = [_pack_phase(problem, block_quads, w, operation.groups) for w in phases]
     return (packed[0] if len(packed) == 1 else numpy.concatenate(packed)).astype(numpy.float32, copy=False)
 

@@ -156,7 +156,7 @@ class ConvolutionProblem(Sizes):
 
 def winograd_matrices(outputs: int) -> tuple[Array, Array, Array]:
     """A, B and G of F(outputs, 3): Toom and Cook's product of polynomials, at these points and infinity, transposed."""
-    points = numpy.array([0, 1, -1] if outputs == 2 else [0, 0.5**0.5, -(0.5**0.5), 2**0.5, -(2**0.5)])
+    points = numpy.array([0, 1, -1])
     taps = len(points) + 1
     a, b, g = numpy.zeros((outputs, taps)), numpy.zeros((taps, outputs + 2)), numpy.zeros((taps, 3))
     for k, point in enumerate(points):
@@ -201,7 +201,6 @@ def convolution_specialisations(problem: convolution_kernel.Problem) -> list[con
 
     The numbers of problems are small. Intel's driver takes 12 seconds to compile a block of 18 with a window of 7x7.
     """
-    problem = replace(problem, small=True)
     devices: tuple[tuple[TargetKind, int], ...] = (("cpu", 2), ("gpu", 2), ("gpu", 132))
     made = [c for kind, units in devices for c in conv_candidates.candidates(problem, kind, units)]
     half = max((c.half_quads for c in made), default=0)
@@ -214,7 +213,7 @@ def convolution_specialisations(problem: convolution_kernel.Problem) -> list[con
             block = convolution_kernel.Specialisation(
                 columns, rows, quads, keep, weights, local, vector, passes, parts, half
             )
-            tiles = ((columns, 0), (2, 2), (6, 2), (4, 4), (8, 4))
+            tiles = ((columns, 0), (2, 2), (6, 2))
             made += [replace(block, block_columns=length, winograd=tile) for length, tile in tiles]
     longest = MOST_UNROLLED // prod(problem.window)
     return [c for c in made if c.allowed(problem) and c.block_columns * c.block_rows * c.block_quads <= longest]

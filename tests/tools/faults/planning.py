@@ -92,12 +92,6 @@ FAULTS = (
         ("compiling/test_textures.py",),
     ),
     Fault(
-        "kernels/conv/problem.py", "Winograd's F(4, 3) is taken for values of any size",
-        "SMALL = 256.0",
-        "SMALL = 65536.0",
-        ("device/test_winograd.py", "graph/test_value_ranges.py"),
-    ),
-    Fault(
         "kernels/conv/problem.py", "a block of quads of one group reads the input of that group for the next one's too",
         "problem.groups == 1 or problem.group_output_quads % blocks == 0",
         "True",
