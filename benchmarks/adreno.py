@@ -52,7 +52,7 @@ from benchmarks.measure import (
     add_output_argument, environment, environment_line, make_table, positives, publish, run_main,
 )
 from benchmarks.networks import DEFAULT, Network, open_network
-from imgconv.commands.arguments import positive
+from imgconv.commands.shared_arguments import positive
 from imgconv.compiling.compiler import prepare
 from imgconv.compiling.plan import Launch, Plan
 from imgconv.config import read_config

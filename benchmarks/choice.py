@@ -44,7 +44,7 @@ from benchmarks.measurements import add_measurements
 from benchmarks.networks import DEFAULT
 from benchmarks.predicted_choice import predicted_rows
 from imgconv.cl.device import open_device, select_device
-from imgconv.commands.arguments import positive
+from imgconv.commands.shared_arguments import positive
 from imgconv.commands.tune import MOST
 from imgconv.compiling.compiler import with_image_limit
 from imgconv.config import Config, read_config

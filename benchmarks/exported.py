@@ -31,7 +31,7 @@ from benchmarks.measure import (
 )
 from imgconv.arrays import Arrays
 from imgconv.cl.device import DeviceInfo, open_device, select_device
-from imgconv.commands.arguments import add_device_argument, positive
+from imgconv.commands.shared_arguments import add_device_argument, positive
 from imgconv.runtime.session import Session
 from imgconv.reports.timing import Timing, after_warm_up, repeated, timed
 

@@ -34,7 +34,7 @@ import numpy
 from benchmarks.measure import Column, add_output_argument, digits, environment, environment_line, make_table, publish
 from benchmarks.measure import run_main
 from benchmarks.measurements import Measurement, read_measurements
-from imgconv.commands.arguments import positive
+from imgconv.commands.shared_arguments import positive
 from imgconv.errors import Error
 from imgconv.kernels.conv import problem as conv
 from imgconv.kernels.device_model.desktop_gpu import CLOCK, DesktopGpuModel

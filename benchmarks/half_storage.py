@@ -36,7 +36,7 @@ from benchmarks.survey import Row as Found
 from benchmarks.survey import in_range, oracle_of, with_picture
 from imgconv.arrays import Array, Arrays
 from imgconv.cl.device import select_device
-from imgconv.commands.arguments import add_device_argument
+from imgconv.commands.shared_arguments import add_device_argument
 from imgconv.precision.share import half_share_of
 from imgconv.compiling.textures import SMALL_WEIGHTS, known_float, why_float
 from imgconv.config import Precision

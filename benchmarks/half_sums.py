@@ -35,7 +35,7 @@ from benchmarks.networks import DEFAULT, Network, open_network
 from imgconv.arrays import Array, Arrays
 from imgconv.cl.opencl_device import OpenCLDevice
 from imgconv.cl.device import open_device, select_device
-from imgconv.commands.arguments import positive
+from imgconv.commands.shared_arguments import positive
 from imgconv.compiling.compiler import PreparedGraph
 from imgconv.config import Float16, Precision, read_config
 from imgconv.graph.nodes import Graph

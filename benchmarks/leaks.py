@@ -32,7 +32,7 @@ from benchmarks.measure import (
     steps,
 )
 from imgconv.cl.device import DeviceInfo, select_device
-from imgconv.commands.arguments import positive
+from imgconv.commands.shared_arguments import positive
 from imgconv.config import read_config
 from imgconv.graph.nodes import Graph
 from imgconv.tensor import Tensor, build_graph, convolution

@@ -20,7 +20,7 @@ from rich.table import Table
 
 import imgconv
 from imgconv.cl.device import DeviceInfo
-from imgconv.commands.arguments import add_setting_arguments, positive
+from imgconv.commands.shared_arguments import add_setting_arguments, positive
 from imgconv.graph.nodes import Value
 from imgconv.reports import terminal
 

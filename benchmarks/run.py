@@ -40,7 +40,7 @@ from benchmarks.measure import (
 )
 from benchmarks.networks import DEFAULT, Network, open_network
 from imgconv.cl.device import DeviceInfo, open_device, select_device
-from imgconv.commands.arguments import positive
+from imgconv.commands.shared_arguments import positive
 from imgconv.config import read_config
 from imgconv.runtime.mapped import Mapped
 from imgconv.runtime.pipeline import Frame, Pipeline

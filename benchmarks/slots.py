@@ -26,7 +26,7 @@ from benchmarks.candidates import Asked, collect, spread
 from benchmarks.measure import digits, run_main
 from benchmarks.measurements import Measurement, add_measurements
 from benchmarks.networks import DEFAULT
-from imgconv.commands.arguments import positive
+from imgconv.commands.shared_arguments import positive
 from imgconv.compiling.plan import Launch
 from imgconv.config import Config, read_config
 from imgconv.kernels.conv import problem as conv

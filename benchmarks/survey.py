@@ -44,7 +44,7 @@ from benchmarks.measure import (
 )
 from imgconv.arrays import Array, Arrays
 from imgconv.cl.device import select_device
-from imgconv.commands.arguments import add_device_argument, positive
+from imgconv.commands.shared_arguments import add_device_argument, positive
 from imgconv.precision.share import half_share_of
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph

@@ -31,7 +31,7 @@ from typing import Any
 import numpy
 from PIL import Image
 
-from imgconv.arrays import Arrays, Declared, Shapes
+from imgconv.arrays import Arrays, Shapes, TensorSpecs
 from imgconv.config import Precision
 from imgconv.errors import ConfigError, InputError
 from imgconv.graph.join import join_graphs, rename_values
@@ -136,7 +136,7 @@ def with_answers(model: Model, description: Description | None = None, most: int
 
 
 def answer_stage(
-    declared: Declared, shapes: Shapes, outputs: Declared, description: Description, picture: PictureStage | None,
+    declared: TensorSpecs, shapes: Shapes, outputs: TensorSpecs, description: Description, picture: PictureStage | None,
     most: int = MOST,
 ) -> AnswerStage:
     """The stage for a model with these inputs and outputs. Raises InputError."""
@@ -158,7 +158,7 @@ def answer_stage(
     return AnswerStage(Task(task.head, replace(task.description, labels=labels)), most, targets[0].name, picture)
 
 
-def _labels(task: Task, outputs: Declared, size: Size) -> tuple[str, ...]:
+def _labels(task: Task, outputs: TensorSpecs, size: Size) -> tuple[str, ...]:
     """The labels by the number of the class in the answers: with the background or the blank, where a model has one.
 
     Raises InputError if there are labels of another number, or if the outputs are not the head's.

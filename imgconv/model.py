@@ -15,8 +15,8 @@ import numpy
 
 from imgconv.arrays import Array, Arrays, Shapes
 from imgconv.checking.comparing import LaunchVerdict
-from imgconv.checking.frames import check_frames, frame_launch
-from imgconv.checking.proving import Running, check_session
+from imgconv.checking.frame_checks import check_frames, frame_launch
+from imgconv.checking.session_checks import SessionUnderTest, check_session
 from imgconv.cl.device import DeviceInfo, open_device, select_device
 from imgconv.cl.shutdown import shutdown_guard
 from imgconv.compiling.plan import Launch, Plan
@@ -372,7 +372,7 @@ class Model:
 def checked(model: Model) -> dict[int, LaunchVerdict]:
     """Checks each launch of the last run's plan: verdicts by number, see docs/check.md. Raises DeviceError."""
     last = model._last
-    return check_session(Running(last.session, last.graph, last.config))
+    return check_session(SessionUnderTest(last.session, last.graph, last.config))
 
 
 def checked_frames(model: Model) -> tuple[Launch, LaunchVerdict] | None:

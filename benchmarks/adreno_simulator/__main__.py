@@ -37,7 +37,7 @@ from benchmarks.measure import (
 )
 from benchmarks.networks import open_network
 from imgconv.checking.forms import forms
-from imgconv.commands.arguments import positive
+from imgconv.commands.shared_arguments import positive
 from imgconv.compiling.compiler import prepare
 from imgconv.config import read_config
 from imgconv.graph.nodes import Graph

@@ -10,10 +10,10 @@ from typing import Literal
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.checking.bounded import HALF_TINY, HALF_UNIT, TINY, UNIT, Arithmetic, Bounded
+from imgconv.checking.error_bounds import HALF_TINY, HALF_UNIT, TINY, UNIT, ArithmeticErrors, BoundedValues
+from imgconv.checking.launched_nodes import LaunchedNodes
 from imgconv.checking.positions import elements_at, positions_of_each_operand, sampled_positions
-from imgconv.checking.sampled import NotCoveredError, Positions, Sampled
-from imgconv.checking.subjects import Subject
+from imgconv.checking.sampled import NotCoveredError, Positions, SampledEvaluator
 from imgconv.compiling.plan import Launch, Storage
 from imgconv.compiling.textures import SMALL_WEIGHTS
 from imgconv.config import Config
@@ -60,7 +60,7 @@ class LaunchVerdict:
 
 
 @dataclass(frozen=True)
-class Contents:
+class StorageContents:
     """The contents of a plan's storages: inputs, and what launches have written. graph: has the constants."""
 
     graph: Graph
@@ -68,43 +68,45 @@ class Contents:
     arrays: Mapping[Storage, Array]
     half_constants: bool = False
 
-    def elements(self, place: Placement, name: str, position: Positions, shape: Shape) -> Bounded:
+    def elements(self, place: Placement, name: str, position: Positions, shape: Shape) -> BoundedValues:
         """The elements of a stored value as numbers of its dtype."""
         dtype = self.graph.values[name].dtype if name in self.graph.values else "float32"
         broadcast = tuple(numpy.broadcast_arrays(*position)) if position else ()
         found = elements_at(place, self.arrays[place.storage], broadcast, shape).astype(numpy.float64)
         if dtype.startswith("float"):
-            return Bounded.exact(found)
+            return BoundedValues.exact(found)
         known = numpy.isfinite(found)  # NaN stands for an integer that is not known
-        return Bounded(numpy.where(known, found, 0).astype(numpy.int64), numpy.where(known, 0.0, numpy.inf))
+        return BoundedValues(numpy.where(known, found, 0).astype(numpy.int64), numpy.where(known, 0.0, numpy.inf))
 
-    def reader(self, places: Mapping[str, Placement]) -> Callable[[str, Positions], Bounded]:
+    def reader(self, places: Mapping[str, Placement]) -> Callable[[str, Positions], BoundedValues]:
         """Returns the `read` of Sampled."""
 
-        def read(name: str, position: Positions) -> Bounded:
+        def read(name: str, position: Positions) -> BoundedValues:
             if name in places:
                 return self.elements(places[name], name, position, self.graph.values[name].shape)
             array = numpy.asarray(self.graph.constants[name])
             found = array[tuple(position)] if array.ndim else array
             if array.dtype.kind != "f":
-                return Bounded.exact(found.astype(numpy.int64))
+                return BoundedValues.exact(found.astype(numpy.int64))
             half = self.half_constants and array.size > SMALL_WEIGHTS
             value = found.astype(numpy.float64)
-            return Bounded(value, numpy.abs(value) * (HALF_UNIT if half else UNIT) + (HALF_TINY if half else 0))
+            return BoundedValues(value, numpy.abs(value) * (HALF_UNIT if half else UNIT) + (HALF_TINY if half else 0))
 
         return read
 
 
-def compare(launch: Launch, subject: Subject, contents: Contents, pattern: float, seed: int) -> LaunchVerdict:
+def compare(
+    launch: Launch, subject: LaunchedNodes, contents: StorageContents, pattern: float, seed: int
+) -> LaunchVerdict:
     """Returns the verdict on a launch. pattern: what its output was overwritten with before."""
     shape, place = subject.value.shape, subject.output
     kernel = f"{launch.source.path} {launch.specialisation}".strip()
     if prod(shape) == 0:
         return LaunchVerdict(launch.name, kernel, "right")
 
-    def output(at: Positions) -> Bounded:
+    def output(at: Positions) -> BoundedValues:
         made = contents.elements(place, subject.value.name, at, shape)
-        return Bounded(made.value, made.error + storing(place, made.value))
+        return BoundedValues(made.value, made.error + storage_rounding(place, made.value))
 
     try:
         at, expected = expected_of(launch, subject, contents, output, seed)
@@ -115,24 +117,24 @@ def compare(launch: Launch, subject: Subject, contents: Contents, pattern: float
 
 
 def expected_of(
-    launch: Launch, subject: Subject, contents: Contents, output: Callable[[Positions], Bounded], seed: int,
-    limit: int = MOST,
-) -> tuple[tuple[Array, ...], Bounded]:
+    launch: Launch, subject: LaunchedNodes, contents: StorageContents, output: Callable[[Positions], BoundedValues],
+    seed: int, limit: int = MOST,
+) -> tuple[tuple[Array, ...], BoundedValues]:
     """Returns positions of a launch's output, and the right values before they are stored. Raises NotCoveredError.
 
     output: see Sampled. limit: of the positions.
     """
     shape, arithmetic = subject.value.shape, arithmetic_of(launch, subject, contents.config)
-    sampled = Sampled(
+    sampled = SampledEvaluator(
         contents.reader(subject.places), {node.output.name: node for node in subject.nodes[:-1]}, output, arithmetic
     )
-    tried = _of_value(sampled_positions(subject.output, 1, seed), subject, shape)
+    tried = _value_positions(sampled_positions(subject.output, 1, seed), subject, shape)
     sampled.node(subject.nodes[-1], tried, len(tried[0]) if tried else 1)
     one = max(sampled.elements_read, 1)
     last = subject.nodes[-1].operation
     more = CHOOSING if isinstance(last, Reduction) and last.kind in ("max", "min", "argmax") else 1
     most, expensive = max(FEWEST, more * min(limit, ELEMENTS // one)), FEWEST * one > MANY_ELEMENTS
-    at = _of_value(sampled_positions(subject.output, most, seed, expensive), subject, shape)
+    at = _value_positions(sampled_positions(subject.output, most, seed, expensive), subject, shape)
     if not expensive and prod(shape) > most:
         reading = positions_of_each_operand(subject.nodes[-1], seed)[: most // 4]
         for axis, along in enumerate(at):
@@ -141,7 +143,7 @@ def expected_of(
     return at, sampled.node(subject.nodes[-1], at, len(at[0]) if at else 1)
 
 
-def _of_value(position: tuple[Array, ...], subject: Subject, shape: Shape) -> tuple[Array, ...]:
+def _value_positions(position: tuple[Array, ...], subject: LaunchedNodes, shape: Shape) -> tuple[Array, ...]:
     """Positions of the placement as those of the value, which may have another shape of the same size."""
     if subject.output.shape == shape:
         return position
@@ -150,12 +152,13 @@ def _of_value(position: tuple[Array, ...], subject: Subject, shape: Shape) -> tu
 
 
 def _judged(
-    finding: LaunchVerdict, found: Array, expected: Bounded, at: tuple[Array, ...], place: Placement, pattern: float
+    finding: LaunchVerdict, found: Array, expected: BoundedValues, at: tuple[Array, ...], place: Placement,
+    pattern: float
 ) -> LaunchVerdict:
     value = expected.value.astype(numpy.float64)
-    most = largest(place)
+    most = largest_representable(place)
     with numpy.errstate(all="ignore"):
-        bound = expected.error + storing(place, value)
+        bound = expected.error + storage_rounding(place, value)
         decided = numpy.isfinite(bound) & ~numpy.isnan(value)
         over = (numpy.abs(value) + bound >= most) & (numpy.abs(found) >= most * (1 - HALF_UNIT)) & (value * found > 0)
         off = numpy.where(found == value, 0.0, numpy.abs(found - value))
@@ -175,19 +178,19 @@ def _judged(
     return LaunchVerdict(finding.launch, finding.kernel, "wrong", text, int(decided.sum()), untouched)
 
 
-def largest(place: Placement) -> float:
+def largest_representable(place: Placement) -> float:
     """Returns the largest number that a storage holds."""
     return HALF_MAX if place.storage.dtype == "float16" else FLOAT_MAX
 
 
-def storing(place: Placement, value: Array) -> Array:
+def storage_rounding(place: Placement, value: Array) -> Array:
     """The error of rounding to the type of a storage. A driver may cut off digits of a half, as rusticl (22.3) does."""
     unit, tiny = (2 * HALF_UNIT, HALF_TINY) if place.storage.dtype == "float16" else (UNIT, TINY)
     made: Array = unit * numpy.abs(value.astype(numpy.float64)) + tiny
     return made
 
 
-def arithmetic_of(launch: Launch, subject: Subject, config: Config) -> Arithmetic:
+def arithmetic_of(launch: Launch, subject: LaunchedNodes, config: Config) -> ArithmeticErrors:
     """Returns how exactly a launch computes."""
     native = NATIVE if config.native_explog else NATIVE_FOR_HALF if config.float16 else 0.0
     choice, sums = launch.choice, launch.sums
@@ -200,10 +203,10 @@ def arithmetic_of(launch: Launch, subject: Subject, config: Config) -> Arithmeti
     transformed = WINOGRAD_ROUNDINGS if on_tiles or by_rows else 1.0
     in_half = min(transformed, HALF_WINOGRAD_ROUNDINGS)
     if sums == "half":
-        return Arithmetic(HALF_UNIT, native, HALF_UNIT, transformed=in_half, between=HALF_UNIT)
+        return ArithmeticErrors(HALF_UNIT, native, HALF_UNIT, transformed=in_half, between=HALF_UNIT)
     stored = {place.storage.dtype for place in (*subject.places.values(), subject.output)}
     if on_tiles and stored != {FLOAT32}:  # taps are stored as the input, their sums as the output
-        return Arithmetic(UNIT, native, HALF_UNIT, TILE_ROUNDINGS, in_half)
+        return ArithmeticErrors(UNIT, native, HALF_UNIT, TILE_ROUNDINGS, in_half)
     if sums == "runs":
-        return Arithmetic(UNIT, native, HALF_UNIT, max(RUN, 4 * window), transformed, HALF_UNIT)
-    return Arithmetic(UNIT, native, UNIT, transformed=transformed)
+        return ArithmeticErrors(UNIT, native, HALF_UNIT, max(RUN, 4 * window), transformed, HALF_UNIT)
+    return ArithmeticErrors(UNIT, native, UNIT, transformed=transformed)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.checking.subjects import Subject
+from imgconv.checking.launched_nodes import LaunchedNodes
 from imgconv.compiling.plan import Launch, Plan, Storage
 from imgconv.compiling.textures import default_layout
 from imgconv.dtype import FLOAT32
@@ -23,11 +23,11 @@ from imgconv.kernels.layout import HostBuffer, Placement, Texture, choose_tiling
 from imgconv.kernels.source import KernelSource
 from imgconv.kernels.target import Target
 from imgconv.passes.plain_sums import plain_sum
-from imgconv.stored.launch_checks import Replacement
+from imgconv.stored.plan_checks import Replacement
 
 
 @dataclass
-class Replacing:
+class ReplacementMaker:
     """Makes replacements. content: of the constants that they read."""
 
     plan: Plan
@@ -36,7 +36,7 @@ class Replacing:
     content: dict[Storage, Array] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
 
-    def plain(self, number: int, subject: Subject) -> tuple[Replacement, ...]:
+    def plain(self, number: int, subject: LaunchedNodes) -> tuple[Replacement, ...]:
         """The plain form of a launch; empty if it has none, or is generated itself."""
         launch, nodes = self.plan.launches[number], [plain_sum(node) for node in subject.nodes]
         is_plain = launch.kind != "compute" or (launch.choice is not None and launch.choice.template == "generated")
@@ -49,7 +49,7 @@ class Replacing:
         except ResourceError:
             return ()
 
-    def _plain(self, number: int, subject: Subject, nodes: Sequence[Node]) -> tuple[Replacement, ...]:
+    def _plain(self, number: int, subject: LaunchedNodes, nodes: Sequence[Node]) -> tuple[Replacement, ...]:
         """Copies of what only the launch's parts read, where they read it; then each node with a launch of its own."""
         launch, places, made = self.plan.launches[number], dict(subject.places), []
         copies: dict[int, list[Launch]] = {}

@@ -9,7 +9,9 @@ from math import prod
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.checking.bounded import FLOAT, UNIT, Arithmetic, Bounded, evaluate, started, total
+from imgconv.checking.error_bounds import (
+    FLOAT, UNIT, ArithmeticErrors, BoundedValues, evaluate, sum_from_start, sum_with_bounds
+)
 from imgconv.graph.evaluate import evaluate_node
 from imgconv.graph.expression import Argument, Expression, users
 from imgconv.graph.nodes import (
@@ -30,21 +32,21 @@ class NotCoveredError(Exception):
 
 
 @dataclass
-class Sampled:
+class SampledEvaluator:
     """Evaluates nodes at positions. read: the elements of a stored value. nodes: those computed together, by output.
 
     output: the elements that the last node's launch wrote, for nodes whose results depend on each other.
     elements_read: their count so far, a measure of the time. made: results of `nodes`, by name and positions.
     """
 
-    read: Callable[[str, Positions], Bounded]
+    read: Callable[[str, Positions], BoundedValues]
     nodes: Mapping[str, Node]
-    output: Callable[[Positions], Bounded]
-    arithmetic: Arithmetic = FLOAT
+    output: Callable[[Positions], BoundedValues]
+    arithmetic: ArithmeticErrors = FLOAT
     elements_read: int = 0
-    made: dict[tuple[str, bytes], Bounded] = field(default_factory=dict)
+    made: dict[tuple[str, bytes], BoundedValues] = field(default_factory=dict)
 
-    def node(self, node: Node, position: Positions, count: int) -> Bounded:
+    def node(self, node: Node, position: Positions, count: int) -> BoundedValues:
         """The node's output at `count` positions, before it is stored. Raises NotCoveredError."""
         with numpy.errstate(all="ignore"):
             result = self._operate(node, [numpy.asarray(p) for p in position], count)
@@ -53,14 +55,14 @@ class Sampled:
                 x, w = (operand.view.shape for operand in node.operands[:2])
                 terms = x[1] // node.operation.groups * prod(w[2:])
                 for number in _biases(node.epilogue):
-                    result = started(result, others[number - 1].value, terms, self.arithmetic)
+                    result = sum_from_start(result, others[number - 1].value, terms, self.arithmetic)
             made = evaluate(node.epilogue, [result, *others], self.arithmetic).broadcast((count,))
             if node.output.dtype.startswith("float"):
                 return made
             # Integers wrap around in their own type, and a device does not know them.
-            return Bounded(made.value, numpy.where(numpy.abs(made.value) < EXACT_INTEGERS, made.error, numpy.inf))
+            return BoundedValues(made.value, numpy.where(numpy.abs(made.value) < EXACT_INTEGERS, made.error, numpy.inf))
 
-    def _load(self, operand: Operand, position: Positions, shape: Shape) -> Bounded:
+    def _load(self, operand: Operand, position: Positions, shape: Shape) -> BoundedValues:
         """The elements that an operand reads at some positions of its view."""
         self.elements_read += prod(shape)
         if self.elements_read > MOST_ELEMENTS:
@@ -68,7 +70,7 @@ class Sampled:
         view = operand.view
         values = {f"i{axis}": along for axis, along in enumerate(position)}
         if prod(view.source) == 0:
-            return Bounded.exact(numpy.full(shape, operand.fill))
+            return BoundedValues.exact(numpy.full(shape, operand.fill))
         valid = numpy.ones((1,) * len(shape), bool)
         for bound in view.bounds:
             reached = bound.index.evaluate(values)
@@ -78,9 +80,9 @@ class Sampled:
         if not view.bounds:
             return made
         fill = numpy.asarray(operand.fill).astype(made.value.dtype)
-        return Bounded(numpy.where(valid, made.value, fill), numpy.where(valid, made.error, 0.0))
+        return BoundedValues(numpy.where(valid, made.value, fill), numpy.where(valid, made.error, 0.0))
 
-    def _value(self, name: str, position: Positions, shape: Shape) -> Bounded:
+    def _value(self, name: str, position: Positions, shape: Shape) -> BoundedValues:
         """A value's elements: as they are stored, or computed if this launch computes them."""
         node = self.nodes.get(name)
         if node is None:
@@ -94,9 +96,9 @@ class Sampled:
         made = self.made[key]
         places = inverse.reshape(shape)
         error = made.error + self.arithmetic.between * numpy.abs(made.value)
-        return Bounded(made.value[places], error[places])
+        return BoundedValues(made.value[places], error[places])
 
-    def _operate(self, node: Node, position: list[Array], count: int) -> Bounded:
+    def _operate(self, node: Node, position: list[Array], count: int) -> BoundedValues:
         operation = node.operation
         if isinstance(operation, Load):
             return self._load(node.operands[0], position, (count,))
@@ -114,41 +116,41 @@ class Sampled:
             return self._recurrence(node, operation, position, count)
         return self._whole(node, position, count)
 
-    def _reduction(self, node: Node, reduction: Reduction, position: list[Array], count: int) -> Bounded:
+    def _reduction(self, node: Node, reduction: Reduction, position: list[Array], count: int) -> BoundedValues:
         shape = node.operands[0].view.shape if node.operands else ()
         window, inner = shape[len(node.output.shape) :], prod(shape[len(node.output.shape) :])
         if not inner:
-            return Bounded.exact(numpy.full(count, neutral(reduction.kind, node.output.dtype)))
+            return BoundedValues.exact(numpy.full(count, neutral(reduction.kind, node.output.dtype)))
         reads = [*(p.reshape(-1, 1) for p in position), *_grid(window)]
         loaded = [self._load(o, reads, (count, inner)) for o in node.operands]
         body = evaluate(reduction.body, loaded, self.arithmetic)
         return self._reduced(reduction, body.broadcast((count, inner)))
 
-    def _reduced(self, reduction: Reduction, body: Bounded) -> Bounded:
+    def _reduced(self, reduction: Reduction, body: BoundedValues) -> BoundedValues:
         value, error = body.value, body.error
         if reduction.kind == "sum":
-            return total(body, 1, self.arithmetic)
+            return sum_with_bounds(body, 1, self.arithmetic)
         if reduction.kind == "product":
             made = value.prod(1)
             relative = (error / numpy.maximum(numpy.abs(value), 1e-300)).sum(1)
             relative = relative + 2 * self.arithmetic.unit * value.shape[1]
-            return Bounded(made, numpy.abs(made) * relative)
+            return BoundedValues(made, numpy.abs(made) * relative)
         if reduction.kind == "argmax":
             best = numpy.argmax(value, 1)
             rivals = (value + error >= numpy.take_along_axis(value - error, best[:, None], 1)) & (error > 0)
             rivals[numpy.arange(len(best)), best] = False
-            return Bounded(best, numpy.where(rivals.any(1) | numpy.isnan(value).any(1), numpy.inf, 0.0))
+            return BoundedValues(best, numpy.where(rivals.any(1) | numpy.isnan(value).any(1), numpy.inf, 0.0))
         # Kernels ignore NaN, numpy does not.
         known = numpy.where(numpy.isnan(value.astype(numpy.float64)).any(1), numpy.inf, error.max(1))
-        return Bounded(value.max(1) if reduction.kind == "max" else value.min(1), known)
+        return BoundedValues(value.max(1) if reduction.kind == "max" else value.min(1), known)
 
-    def _convolution(self, node: Node, operation: Convolution, position: list[Array], count: int) -> Bounded:
+    def _convolution(self, node: Node, operation: Convolution, position: list[Array], count: int) -> BoundedValues:
         x, w, *factors = node.operands
         image, filter_, row, column = (p.reshape(-1, 1) for p in position)
         filters = node.output.shape[1] // operation.groups
         window = (x.view.shape[1] // operation.groups, *w.view.shape[2:])
         if not prod(window):
-            return Bounded.exact(numpy.zeros(count))
+            return BoundedValues.exact(numpy.zeros(count))
         c, ky, kx = _grid(window)
         channel = filter_ // filters * window[0] + c
         where, inside = [], numpy.ones((1, 1), bool)
@@ -167,7 +169,7 @@ class Sampled:
         given = self._load(x, (image, channel, *where), shape)
         of_weights = (channel, filter_ % filters, ky, kx) if operation.transposed else (filter_, c, ky, kx)
         weights = self._load(w, of_weights, shape)
-        given = Bounded(numpy.where(inside, given.value, 0), numpy.where(inside, given.error, 0.0))
+        given = BoundedValues(numpy.where(inside, given.value, 0), numpy.where(inside, given.error, 0.0))
         for factor in factors:
             gate = self._load(factor, (image, channel, 0 * image, 0 * image), shape)
             given = _multiplied(given, gate, self.arithmetic)
@@ -179,7 +181,7 @@ class Sampled:
             like = size * weights.value
         return self._sum_of_products(given, weights, like)
 
-    def _product(self, node: Node, position: list[Array], count: int) -> Bounded:
+    def _product(self, node: Node, position: list[Array], count: int) -> BoundedValues:
         a, b = node.operands
         *lead, row, column = (p.reshape(-1, 1) for p in position)
         inner = numpy.arange(a.view.shape[-1]).reshape(1, -1)
@@ -188,13 +190,13 @@ class Sampled:
             self._load(a, (*lead, row, inner), shape), self._load(b, (*lead, inner, column), shape)
         )
 
-    def _sum_of_products(self, a: Bounded, b: Bounded, like: Array | None = None) -> Bounded:
+    def _sum_of_products(self, a: BoundedValues, b: BoundedValues, like: Array | None = None) -> BoundedValues:
         products = a.value * b.value
         error = numpy.abs(a.value) * b.error + numpy.abs(b.value) * a.error + a.error * b.error
         # The rounding of a product is part of the sum's.
-        return total(Bounded(products, error), 1, self.arithmetic, like)
+        return sum_with_bounds(BoundedValues(products, error), 1, self.arithmetic, like)
 
-    def _concatenation(self, node: Node, operation: Concatenation, position: list[Array], count: int) -> Bounded:
+    def _concatenation(self, node: Node, operation: Concatenation, position: list[Array], count: int) -> BoundedValues:
         value, error, start = numpy.zeros(count), numpy.zeros(count), 0
         for operand in node.operands:
             size = operand.view.shape[operation.axis]
@@ -206,9 +208,9 @@ class Sampled:
                 at[operation.axis] = along[chosen]
                 part = self._load(operand, at, (int(chosen.sum()),))
                 value[chosen], error[chosen] = part.value, part.error
-        return Bounded(value, error)
+        return BoundedValues(value, error)
 
-    def _gather(self, node: Node, operation: Gather, position: list[Array], count: int) -> Bounded:
+    def _gather(self, node: Node, operation: Gather, position: list[Array], count: int) -> BoundedValues:
         table, indices = node.operands[0], indices_of(node)
         lead = indices[0].view.shape
         window = lead[len(node.output.shape) :]
@@ -225,16 +227,16 @@ class Sampled:
             at.append(numpy.where(valid, chosen, 0).astype(numpy.int64))
         made = self._load(table, at, shape)
         value = numpy.where(inside, made.value, numpy.asarray(table.fill).astype(made.value.dtype))
-        found = Bounded(value, numpy.where(certain, numpy.where(inside, made.error, 0.0), numpy.inf))
+        found = BoundedValues(value, numpy.where(certain, numpy.where(inside, made.error, 0.0), numpy.inf))
         if operation.reduction is None:
-            return Bounded(found.value[:, 0], found.error[:, 0])
+            return BoundedValues(found.value[:, 0], found.error[:, 0])
         others = node.operands[1 + len(indices) :]
         loaded = [self._load(o, reads, shape) for o in others]
         return self._reduced(
             operation.reduction, evaluate(operation.reduction.body, [found, *loaded], self.arithmetic).broadcast(shape)
         )
 
-    def _recurrence(self, node: Node, operation: Recurrence, position: list[Array], count: int) -> Bounded:
+    def _recurrence(self, node: Node, operation: Recurrence, position: list[Array], count: int) -> BoundedValues:
         """States after a step, from those before it as the launch wrote them: an error does not add up over steps."""
         if node.epilogue != IDENTITY:
             raise NotCoveredError("the states themselves are not stored")
@@ -245,27 +247,27 @@ class Sampled:
         before = time + numpy.where(reverse, 1, -1)
         is_first = (before < 0) | (before >= steps)
 
-        def old(number: int, units: Array) -> Bounded:
+        def old(number: int, units: Array) -> BoundedValues:
             """A state before the step."""
             shape = numpy.broadcast_shapes(time.shape, units.shape)
             start = self._load(rest[number], (batch, direction, units), shape)
             self.elements_read += prod(shape)
             at = (numpy.full_like(time, number), numpy.clip(before, 0, steps - 1), batch, direction, units)
             later = self.output([numpy.broadcast_to(p, shape) for p in at])
-            return Bounded(
+            return BoundedValues(
                 numpy.where(is_first, start.value, later.value), numpy.where(is_first, start.error, later.error)
             )
 
-        def product(given: Bounded, gate: int, units: Array) -> Bounded:
+        def product(given: BoundedValues, gate: int, units: Array) -> BoundedValues:
             """Products of a state (count, hidden) and the weights of a gate."""
             made = []
             for column in range(units.shape[1]):
                 unit, inner = units[:, column : column + 1], numpy.arange(hidden).reshape(1, -1)
                 matrix = self._load(weights, (direction, inner, numpy.full_like(time, gate), unit), (count, hidden))
                 made.append(self._sum_of_products(given, matrix))
-            return Bounded(numpy.stack([m.value for m in made], 1), numpy.stack([m.error for m in made], 1))
+            return BoundedValues(numpy.stack([m.value for m in made], 1), numpy.stack([m.error for m in made], 1))
 
-        def arguments(units: Array, all_products: bool = True) -> list[Bounded]:
+        def arguments(units: Array, all_products: bool = True) -> list[BoundedValues]:
             shape = numpy.broadcast_shapes(time.shape, units.shape)
             every = old(0, numpy.arange(hidden).reshape(1, -1))
             wide = numpy.broadcast_to(units, shape)
@@ -273,9 +275,9 @@ class Sampled:
                 self._load(x, (time, batch, direction, numpy.full_like(time, g), units), shape) for g in range(gates)
             ]
             products = [product(every, g, wide) for g in range(gates if all_products else gates - 1)]
-            products += [] if all_products else [Bounded.exact(numpy.full(shape, numpy.nan))]
+            products += [] if all_products else [BoundedValues.exact(numpy.full(shape, numpy.nan))]
             others = [self._load(o, (batch, direction, units), shape) for o in rest[len(operation.states) :]]
-            number = Bounded.exact(numpy.broadcast_to(time.astype(numpy.float64), shape))
+            number = BoundedValues.exact(numpy.broadcast_to(time.astype(numpy.float64), shape))
             return [*given, *products, *(old(s, units) for s in range(len(operation.states))), *others, number]
 
         if operation.inner is not None and count * hidden * hidden * gates > MOST_ELEMENTS:
@@ -287,9 +289,9 @@ class Sampled:
             known[2 * gates - 1] = product(inner, gates - 1, unit)
         made = [evaluate(each, known, self.arithmetic).broadcast((count, 1)) for each in operation.states]
         value, error = (numpy.stack([getattr(m, n)[:, 0] for m in made], 1) for n in ("value", "error"))
-        return Bounded(*(numpy.take_along_axis(each, state, 1)[:, 0] for each in (value, error)))
+        return BoundedValues(*(numpy.take_along_axis(each, state, 1)[:, 0] for each in (value, error)))
 
-    def _whole(self, node: Node, position: list[Array], count: int) -> Bounded:
+    def _whole(self, node: Node, position: list[Array], count: int) -> BoundedValues:
         """An order or a suppression, evaluated at all positions."""
         loaded: dict[str, Array] = {}
         for number, operand in enumerate(node.operands):
@@ -306,7 +308,7 @@ class Sampled:
         if any(not numpy.array_equal(made_all[0], other) for other in made_all[1:]):
             raise NotCoveredError("its result depends on rounding")
         value = made_all[0][tuple(position)] if position else made_all[0].reshape(-1)
-        return Bounded.exact(numpy.broadcast_to(value, (count,)))
+        return BoundedValues.exact(numpy.broadcast_to(value, (count,)))
 
 
 def _plain_node(node: Node, loaded: Mapping[str, Array]) -> Node:
@@ -322,11 +324,11 @@ def _biases(epilogue: Expression) -> Iterator[int]:
             yield from (each.number for each in part.arguments if isinstance(each, Argument) and each.number)
 
 
-def _multiplied(a: Bounded, b: Bounded, arithmetic: Arithmetic) -> Bounded:
+def _multiplied(a: BoundedValues, b: BoundedValues, arithmetic: ArithmeticErrors) -> BoundedValues:
     """A product that is rounded."""
     value = a.value * b.value
     error = numpy.abs(a.value) * b.error + numpy.abs(b.value) * a.error + a.error * b.error
-    return Bounded(value, error + arithmetic.unit * numpy.abs(value))
+    return BoundedValues(value, error + arithmetic.unit * numpy.abs(value))
 
 
 def _grid(window: Shape) -> list[Array]:

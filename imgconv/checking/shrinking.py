@@ -25,12 +25,12 @@ def smallest_failing(node: Node, graph: Graph, failure: Callable[[Graph], T | No
     if not isinstance(node.operation, (Convolution, Product)):
         return None
     sizes, axis, since = _sizes(node), 0, 0
-    best = failure(alone(node, graph, sizes))
+    best = failure(isolated_node(node, graph, sizes))
     for _ in range(TRIES):
         if best is None or since == len(sizes):  # none of the sizes can be halved
             break
         halved = (*sizes[:axis], (sizes[axis] + 1) // 2, *sizes[axis + 1 :])
-        found = failure(alone(node, graph, halved)) if halved != sizes else None
+        found = failure(isolated_node(node, graph, halved)) if halved != sizes else None
         if found is not None:
             sizes, best, since = halved, found, 0
         else:
@@ -47,7 +47,7 @@ def _sizes(node: Node) -> Shape:
     return *x, w[-1]
 
 
-def alone(node: Node, graph: Graph, sizes: Shape) -> Graph:
+def isolated_node(node: Node, graph: Graph, sizes: Shape) -> Graph:
     """A graph of the node with random constants, and inputs in place of all else that it reads."""
     inputs: list[Tensor] = []
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy
 from rich.table import Table
 
-from imgconv.arrays import Array, Arrays, Declared, Shapes
-from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, add_precision_argument
-from imgconv.commands.arguments import add_strict_argument, check_sizes, number, positive
-from imgconv.commands.inputs import declared_of, load_model
+from imgconv.arrays import Array, Arrays, Shapes, TensorSpecs
+from imgconv.commands.shared_arguments import add_model_arguments, add_picture_arguments, add_precision_argument
+from imgconv.commands.shared_arguments import add_strict_argument, check_sizes, number, positive
+from imgconv.commands.command_line_inputs import declared_of, load_model
 from imgconv.commands.profile import read_inputs
 from imgconv.errors import InputError
 from imgconv.files.container import is_container
@@ -85,7 +85,7 @@ def execute(options: argparse.Namespace) -> None:
         print_figures(figures)
 
 
-def batch_shapes(declared: Declared, shapes: Shapes, batch: int) -> Shapes:
+def batch_shapes(declared: TensorSpecs, shapes: Shapes, batch: int) -> Shapes:
     """Returns the shapes of the inputs that leave their batch open, with this batch. Raises InputError if none does."""
     check_sizes(declared, shapes)
     found: dict[str, Sequence[int] | int] = dict(shapes)

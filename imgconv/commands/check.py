@@ -13,15 +13,15 @@ from typing import Any
 
 from imgconv.checking.comparing import LaunchVerdict
 from imgconv.checking.forms import all_forms, forms, frame_form
-from imgconv.checking.frames import check_frames, frame_launch
-from imgconv.checking.proving import Running, check_session
+from imgconv.checking.frame_checks import check_frames, frame_launch
+from imgconv.checking.session_checks import SessionUnderTest, check_session
 from imgconv.checking.shrinking import smallest_failing
 from imgconv.cl.building.crashes import wrong_kernels_tried_again
 from imgconv.cl.device import DeviceInfo, open_device, select_device
-from imgconv.commands.arguments import (
+from imgconv.commands.shared_arguments import (
     FLOAT16_HELP, SHAPE_HELP, add_device_argument, add_target_argument, named, read_shapes,
 )
-from imgconv.commands.inputs import declared_of
+from imgconv.commands.command_line_inputs import declared_of
 from imgconv.compiling.shared_packings import Packings
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Precision, read_config
@@ -60,7 +60,7 @@ FORMS = (Column("kernel variant", text=True), Column("FLOAT16"), Column("verdict
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedPlan:
     """The verdicts on a plan's launches. about: the model, or the form of kernel. graph: after the passes."""
 
     about: str
@@ -137,7 +137,7 @@ def save_forms(options: argparse.Namespace) -> None:
     print(f"{options.save}: {len(plans[0].plan.launches)} launches; imgconv-run {options.save} --check checks them")
 
 
-def _model(options: argparse.Namespace, progress: terminal.Progress) -> tuple[DeviceInfo, list[Checked]]:
+def _model(options: argparse.Namespace, progress: terminal.Progress) -> tuple[DeviceInfo, list[CheckedPlan]]:
     """Loads the model and checks its launches."""
     shapes = read_shapes(options.shape, declared_of(options.model)) if options.shape else {}
     begun = time.perf_counter()
@@ -146,14 +146,14 @@ def _model(options: argparse.Namespace, progress: terminal.Progress) -> tuple[De
     findings = checked(model)
     seconds = loaded - begun, time.perf_counter() - loaded
     name = Path(options.model).name
-    made, frames = Checked(name, model.graph, model.config, findings, model.plan, *seconds), checked_frames(model)
+    made, frames = CheckedPlan(name, model.graph, model.config, findings, model.plan, *seconds), checked_frames(model)
     if frames is None:
         return model.device, [made]
     launch, found = frames
     return model.device, [made, replace(made, findings={0: found}, plan=replace(made.plan, launches=(launch,)))]
 
 
-def checked_forms(info: DeviceInfo, context: Device, progress: terminal.Progress) -> tuple[list[Checked], int]:
+def checked_forms(info: DeviceInfo, context: Device, progress: terminal.Progress) -> tuple[list[CheckedPlan], int]:
     """Checks every form of kernel that the device takes until the time is over; and the number that is left."""
     configs = [Config()]
     configs += [Config(float16=1)] if info.half_images else []
@@ -161,7 +161,7 @@ def checked_forms(info: DeviceInfo, context: Device, progress: terminal.Progress
     wanted = [(graph.name, partial(_checked, info, context, graph, config)) for config in configs for graph in forms()]
     wanted += [(f"frames of {format}", partial(_checked_frames, info, context, format)) for format in FORMATS]
     end = time.perf_counter() + SECONDS
-    made: list[Checked] = []
+    made: list[CheckedPlan] = []
     for number, (about, check) in enumerate(wanted):
         if time.perf_counter() > end:
             return made, len(wanted) - number
@@ -170,32 +170,32 @@ def checked_forms(info: DeviceInfo, context: Device, progress: terminal.Progress
     return made, 0
 
 
-def _checked_frames(info: DeviceInfo, context: Device, format: Format) -> Checked:
+def _checked_frames(info: DeviceInfo, context: Device, format: Format) -> CheckedPlan:
     """Checks the kernel that reads frames of a format, which is in no plan."""
     begun, graph = time.perf_counter(), frame_form(format)
     session = Session(prepare_for(info, graph, Config()).plan(), context)
     loaded, launch = time.perf_counter(), frame_launch(session, format)
     found = check_frames(session, format)
     seconds = loaded - begun, time.perf_counter() - loaded
-    return Checked(launch.name, graph, Config(), {0: found}, replace(session.plan, launches=(launch,)), *seconds)
+    return CheckedPlan(launch.name, graph, Config(), {0: found}, replace(session.plan, launches=(launch,)), *seconds)
 
 
-def _checked(info: DeviceInfo, context: Device, graph: Graph, config: Config) -> Checked:
+def _checked(info: DeviceInfo, context: Device, graph: Graph, config: Config) -> CheckedPlan:
     """Plans a graph and checks its launches."""
     begun = time.perf_counter()
     prepared = prepare_for(info, graph, config, native_functions=native_functions_fit(context, config))
     session = Session(prepared.plan(), context)
     loaded = time.perf_counter()
-    findings = check_session(Running(session, prepared.graph, config))
+    findings = check_session(SessionUnderTest(session, prepared.graph, config))
     seconds = loaded - begun, time.perf_counter() - loaded
-    return Checked(graph.name, prepared.graph, config, findings, session.plan, *seconds)
+    return CheckedPlan(graph.name, prepared.graph, config, findings, session.plan, *seconds)
 
 
-def smallest(info: DeviceInfo, model: Checked) -> Iterator[Checked]:
+def smallest(info: DeviceInfo, model: CheckedPlan) -> Iterator[CheckedPlan]:
     """The smallest graph of one node that is wrong too, for each file of wrong kernels that has any."""
     config, context, done = replace(model.config, precision=Precision()), open_device(info), set[str]()
 
-    def failure(graph: Graph) -> Checked | None:
+    def failure(graph: Graph) -> CheckedPlan | None:
         try:
             made = _checked(info, context, graph, config)
         except Error:
@@ -212,7 +212,7 @@ def smallest(info: DeviceInfo, model: Checked) -> Iterator[Checked]:
                 yield made
 
 
-def as_json(info: DeviceInfo, plans: Sequence[Checked], left: int) -> dict[str, Any]:
+def as_json(info: DeviceInfo, plans: Sequence[CheckedPlan], left: int) -> dict[str, Any]:
     """Everything that is printed, as plain data."""
     checked_plans = [
         {"about": each.about, "float16": each.config.float16, "load_seconds": each.load_seconds,
@@ -227,7 +227,7 @@ def as_json(info: DeviceInfo, plans: Sequence[Checked], left: int) -> dict[str, 
     }
 
 
-def print_launches(info: DeviceInfo, made: Checked) -> None:
+def print_launches(info: DeviceInfo, made: CheckedPlan) -> None:
     """Prints a model's launches with their verdicts."""
     console = terminal.console()
     console.print(f"{made.about} on {info}, FLOAT16={made.config.float16}", style="bold")
@@ -247,7 +247,7 @@ def _style(found: LaunchVerdict) -> str | None:
     return {"wrong": "red", "not covered": "dim"}.get(found.verdict)
 
 
-def print_forms(info: DeviceInfo, plans: Sequence[Checked], left: int) -> None:
+def print_forms(info: DeviceInfo, plans: Sequence[CheckedPlan], left: int) -> None:
     """Prints the forms of kernels with their verdicts: a line for each, and what the driver can be trusted with."""
     console = terminal.console()
     console.print(f"kernels at small sizes on {info}", style="bold")
@@ -263,7 +263,7 @@ def print_forms(info: DeviceInfo, plans: Sequence[Checked], left: int) -> None:
         console.print(f"{left} were not checked, because the time limit of {SECONDS:g} s was reached")
 
 
-def report(info: DeviceInfo, plans: Iterable[Checked]) -> str:
+def report(info: DeviceInfo, plans: Iterable[CheckedPlan]) -> str:
     """A text for a bug report: device, driver, compiler, and the wrong launches with their kernels' source."""
     lines = [
         f"imgconv {VERSION}", f"device: {info.name}", f"platform: {info.platform}", f"driver: {info.driver_version}",
@@ -281,7 +281,7 @@ def _work(plan: Plan, number: int) -> int:
     return prod(plan.launches[number].source.global_size)
 
 
-def _of_launch(each: Checked, number: int, wrong: LaunchVerdict) -> Iterator[str]:
+def _of_launch(each: CheckedPlan, number: int, wrong: LaunchVerdict) -> Iterator[str]:
     launch = each.plan.launches[number]
     yield ""
     yield f"{each.about}, FLOAT16={each.config.float16}, launch {number} {launch.name!r}: {launch.description}"

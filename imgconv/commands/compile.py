@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from imgconv.arrays import Declared, Shapes
+from imgconv.arrays import Shapes, TensorSpecs
 from imgconv.cl.device import DeviceInfo
-from imgconv.commands.arguments import add_model_arguments, add_precision_argument, add_strict_argument
-from imgconv.commands.arguments import add_picture_arguments, add_target_argument, check_sizes, count, named, number
-from imgconv.commands.arguments import read_sizes
-from imgconv.commands.inputs import description_of, find_target, found_preparation, read_preparation
+from imgconv.commands.shared_arguments import add_model_arguments, add_precision_argument, add_strict_argument
+from imgconv.commands.shared_arguments import (
+    add_picture_arguments, add_target_argument, check_sizes, count, named, number
+)
+from imgconv.commands.shared_arguments import read_sizes
+from imgconv.commands.command_line_inputs import description_of, find_target, found_preparation, read_preparation
 from imgconv.commands.run import describe
 from imgconv.commands.tune import chosen_precision
 from imgconv.errors import ConfigError, DeviceError, InputError
@@ -189,7 +191,7 @@ def _write(
 
 
 def read_frames(
-    options: argparse.Namespace, declared: Declared, shapes: Shapes
+    options: argparse.Namespace, declared: TensorSpecs, shapes: Shapes
 ) -> tuple[PictureStage, Shapes, str]:
     """The preparation of --picture, all shapes with the frame's, and the description that the file keeps.
 
@@ -219,15 +221,15 @@ def read_frames(
 
 
 def read_answers(
-    options: argparse.Namespace, declared: Declared, shapes: Shapes, stage: PictureStage | None, text: str
+    options: argparse.Namespace, declared: TensorSpecs, shapes: Shapes, stage: PictureStage | None, text: str
 ) -> tuple[AnswerStage, str]:
     """The decoding of --task and --head, and the description that the file keeps. Raises InputError."""
     from imgconv.onnx_import import import_onnx
 
     said = describe(options, read_description(text) if text else Description())
     graph = import_onnx(options.model, stage.shapes_after(shapes) if stage else shapes, outputs=options.outputs)
-    made: Declared = {name: (graph.values[name].dtype, graph.values[name].shape) for name in graph.outputs}
-    inputs: Declared = {value.name: (value.dtype, value.shape) for value in graph.inputs}
+    made: TensorSpecs = {name: (graph.values[name].dtype, graph.values[name].shape) for name in graph.outputs}
+    inputs: TensorSpecs = {value.name: (value.dtype, value.shape) for value in graph.inputs}
     found = answer_stage(inputs, shapes, made, said, stage, options.most or MOST)
     return found, described(found, json.loads(text or "{}"))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from imgconv.cl.device import DeviceInfo, list_devices, select_device
 from imgconv.cl.priority import PRIORITY_EXTENSIONS
-from imgconv.commands.drivers import Driver, list_drivers, searched_folders
+from imgconv.commands.driver_list import Driver, list_drivers, searched_folders
 from imgconv.config import read_device
 from imgconv.errors import DeviceError
 from imgconv.reports import terminal

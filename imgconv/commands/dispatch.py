@@ -11,10 +11,10 @@ from multiprocessing.process import BaseProcess
 from typing import Union
 
 from imgconv.cl.device import DeviceInfo, list_devices, select_device
-from imgconv.commands.loader import cores, results, worker_count
-from imgconv.commands.outcome import DeviceSummary, PrintableResult
-from imgconv.commands.runner import CommandLine, Item
-from imgconv.commands.worker import exit_reason, sendable, without_interrupts
+from imgconv.commands.picture_loader import cores, results, worker_count
+from imgconv.commands.picture_result import DeviceSummary, PrintableResult
+from imgconv.commands.picture_worker import exit_reason, sendable, without_interrupts
+from imgconv.commands.runner import PictureItem, RunArguments
 from imgconv.errors import DeviceError, Error
 from imgconv.preprocessing.preparation import Size
 
@@ -33,7 +33,8 @@ def devices_of(asked: str) -> list[DeviceInfo]:
 
 
 def dispatch(
-    line: CommandLine, size: Size | None, items: Iterator[Item], total: int | None, devices: Sequence[DeviceInfo]
+    line: RunArguments, size: Size | None, items: Iterator[PictureItem], total: int | None,
+    devices: Sequence[DeviceInfo]
 ) -> Generator[DeviceSummary | PrintableResult, None, None]:
     """Yields a DeviceSummary for each device, and the result of each picture, as soon as it is done.
 
@@ -46,7 +47,7 @@ def dispatch(
     processes: dict[Connection, tuple[DeviceInfo, BaseProcess]] = {}
     try:
         for device in devices:
-            connection, process = _started(line.sendable(device=str(device.index)), size, workers)
+            connection, process = _start_process(line.sendable(device=str(device.index)), size, workers)
             processes[connection] = device, process
         running = set(processes)
         while running:
@@ -72,7 +73,7 @@ def dispatch(
             process.join()
 
 
-def _started(line: CommandLine, size: Size | None, workers: int) -> tuple[Connection, BaseProcess]:
+def _start_process(line: RunArguments, size: Size | None, workers: int) -> tuple[Connection, BaseProcess]:
     # A fork would share the parent's driver. No daemon: it may start processes of its own.
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
@@ -82,10 +83,10 @@ def _started(line: CommandLine, size: Size | None, workers: int) -> tuple[Connec
     return ours, process
 
 
-def _consume(connection: Connection, line: CommandLine, size: Size | None, workers: int) -> None:
+def _consume(connection: Connection, line: RunArguments, size: Size | None, workers: int) -> None:
     """Runs in a device's process: sends the results of the pictures that it asks for, until there are no more."""
     try:
-        with closing(results(line, size, _asked(connection), workers, lambda *_: None)) as messages:
+        with closing(results(line, size, _requested_items(connection), workers, lambda *_: None)) as messages:
             for message in messages:
                 connection.send(message)
         connection.send("")
@@ -95,11 +96,11 @@ def _consume(connection: Connection, line: CommandLine, size: Size | None, worke
         pass  # the parent has ended
 
 
-def _asked(connection: Connection) -> Iterator[Item]:
+def _requested_items(connection: Connection) -> Iterator[PictureItem]:
     """Yields the pictures that the other side hands out."""
     while True:
         connection.send(None)
-        items: list[Item] = connection.recv()
+        items: list[PictureItem] = connection.recv()
         if not items:
             return
         yield from items

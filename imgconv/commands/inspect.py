@@ -9,10 +9,10 @@ from typing import Any
 
 from imgconv.arrays import Shapes
 from imgconv.cl.device import DeviceInfo, select_device
-from imgconv.commands.arguments import add_model_arguments, add_strict_argument, add_target_argument, check_sizes
-from imgconv.commands.arguments import read_shapes
-from imgconv.commands.inputs import declared_of, load_model
-from imgconv.commands.inspect_plans import Plans, make_plans, plan_facts, print_plans, read_plans
+from imgconv.commands.shared_arguments import add_model_arguments, add_strict_argument, add_target_argument, check_sizes
+from imgconv.commands.shared_arguments import read_shapes
+from imgconv.commands.command_line_inputs import declared_of, load_model
+from imgconv.commands.inspect_plans import ModelPlans, make_plans, plan_facts, print_plans, read_plans
 from imgconv.precision.integer_sums import integer_sums
 from imgconv.precision.share import HalfShare, half_share_of
 from imgconv.compiling.plan import Launch, Plan, Storage
@@ -101,7 +101,7 @@ def _show_plans(options: argparse.Namespace, config: Config) -> None:
             print_reasons(sized.graph.reasons, choices(each.plan))
 
 
-def _plans_as_json(options: argparse.Namespace, found: Sequence[Plans]) -> dict[str, Any]:
+def _plans_as_json(options: argparse.Namespace, found: Sequence[ModelPlans]) -> dict[str, Any]:
     """Returns all plans as plain data, those of each size after the others. inputs, outputs: of the first size."""
     first, plans = found[0], []
     for sized in found:

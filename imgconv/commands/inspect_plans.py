@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from imgconv.arrays import Shapes
-from imgconv.commands.arguments import check_sizes, read_sizes
-from imgconv.commands.inputs import declared_of
+from imgconv.commands.command_line_inputs import declared_of
+from imgconv.commands.shared_arguments import check_sizes, read_sizes
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.dtype import FLOAT32
@@ -38,7 +38,7 @@ SHOWN_LABELS = 3
 
 
 @dataclass(frozen=True)
-class Plans:
+class ModelPlans:
     """The plans of a model. graph: after the passes. description: JSON, see imgconv.tasks; "" if there is none.
 
     states: outputs that feed an input at the next run. file: facts of a compiled file, by name; empty before compiling.
@@ -68,7 +68,7 @@ class Plans:
         return tuple(value for value in made if value.name not in self.states)
 
 
-def read_plans(path: str) -> list[Plans]:
+def read_plans(path: str) -> list[ModelPlans]:
     """Returns the plans of a compiled file for each size of its inputs. Raises ModelError."""
     saved = SavedModel.open(path)
     file = {
@@ -76,12 +76,12 @@ def read_plans(path: str) -> list[Plans]:
         "refused_by_player": saved.refused_by_player or None,
     }
     return [
-        Plans(each.read_graph(), each.config, each.read_plans(), saved.description, each.states, file)
+        ModelPlans(each.read_graph(), each.config, each.read_plans(), saved.description, each.states, file)
         for each in saved.sizes
     ]
 
 
-def make_plans(options: argparse.Namespace, config: Config) -> list[Plans]:
+def make_plans(options: argparse.Namespace, config: Config) -> list[ModelPlans]:
     """Returns the plans of options.model for options.target, for each size.
 
     Raises what `load` raises, and InputError.
@@ -97,7 +97,7 @@ def make_plans(options: argparse.Namespace, config: Config) -> list[Plans]:
     return [_planned(options, config, shapes) for shapes in sizes]
 
 
-def _planned(options: argparse.Namespace, config: Config, shapes: Shapes) -> Plans:
+def _planned(options: argparse.Namespace, config: Config, shapes: Shapes) -> ModelPlans:
     from imgconv.onnx_import import import_onnx
 
     graph = import_onnx(options.model, shapes)
@@ -108,7 +108,7 @@ def _planned(options: argparse.Namespace, config: Config, shapes: Shapes) -> Pla
     for info in map(read_description, options.target):
         prepared = prepare_for(info, graph, config, tuning)
         made.append((prepared.graph, DevicePlan(prepared.plan(), info.key, prepared.target)))
-    return Plans(made[0][0], config, [each for _, each in made], find_description(options.model), {}, {})
+    return ModelPlans(made[0][0], config, [each for _, each in made], find_description(options.model), {}, {})
 
 
 def predicted_time(plan: Plan) -> TimeRange | None:
@@ -133,7 +133,7 @@ def meaning_of(description: str) -> str:
     return json.dumps(said, ensure_ascii=False)
 
 
-def print_plans(model: str, found: Plans) -> None:
+def print_plans(model: str, found: ModelPlans) -> None:
     """Prints what a model takes and gives, and a line for each plan."""
     states = ", ".join(f"{made} feeds {fed}" for made, fed in found.states.items())
     console, file, partition = terminal.console(), found.file, found.graph.host_partition

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from imgconv.arrays import Array, Shapes
-from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, add_precision_argument
-from imgconv.commands.arguments import add_strict_argument, check_sizes, positive
-from imgconv.commands.inputs import load_model, parse_inputs
+from imgconv.commands.shared_arguments import add_model_arguments, add_picture_arguments, add_precision_argument
+from imgconv.commands.shared_arguments import add_strict_argument, check_sizes, positive
+from imgconv.commands.command_line_inputs import load_model, parse_inputs
 from imgconv.files.disk import check_folder, written_whole
 from imgconv.preprocess import read_picture
 from imgconv.reports import terminal

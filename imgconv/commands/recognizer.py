@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from PIL import Image
 
-from imgconv.commands.inputs import declared_of, description_of
+from imgconv.commands.command_line_inputs import declared_of, description_of
 from imgconv.errors import InputError
 from imgconv.model import Model, Settings, open_source
 from imgconv.pictures.host import input_array

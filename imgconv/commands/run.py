@@ -13,14 +13,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, add_precision_argument, count
-from imgconv.commands.arguments import add_strict_argument, number, positive
+from imgconv.commands.shared_arguments import add_model_arguments, add_picture_arguments, add_precision_argument, count
+from imgconv.commands.shared_arguments import add_strict_argument, number, positive
 from imgconv.commands.dispatch import devices_of, dispatch
-from imgconv.commands.inputs import check_complete, parse_inputs
+from imgconv.commands.command_line_inputs import check_complete, parse_inputs
 from imgconv.commands.journal import Journal
-from imgconv.commands.loader import cores, results, worker_count
-from imgconv.commands.outcome import DeviceSummary, PrintableResult, is_folder
-from imgconv.commands.runner import CommandLine, Item, Pictures, items_of, opened
+from imgconv.commands.picture_loader import cores, results, worker_count
+from imgconv.commands.picture_result import DeviceSummary, PrintableResult, is_folder
+from imgconv.commands.runner import PictureItem, PictureProcessor, RunArguments, first_picture_size, items_of
 from imgconv.errors import InputError
 from imgconv.files.disk import check_folder, written_whole
 from imgconv.preprocessing.preparation import Size
@@ -138,7 +138,7 @@ def execute(options: argparse.Namespace) -> None:
             stack.callback(journal.close)
         earlier = journal.lines if journal else []
         done = {str(each["picture"]) for each in earlier}
-        size, items = opened(item for item in items_of(line) if item.name not in done)
+        size, items = first_picture_size(item for item in items_of(line) if item.name not in done)
         total = count_of(line.paths)
         left = total - len(done.intersection(line.paths)) if total is not None else None
         state = RunState(journal, keeps=bool(options.json or options.coco))
@@ -157,7 +157,7 @@ def execute(options: argparse.Namespace) -> None:
         raise InputError(f"{len(failed)} of {of} pictures cannot be read; the first is {first!r}")
 
 
-def read_command_line(options: argparse.Namespace) -> CommandLine:
+def read_command_line(options: argparse.Namespace) -> RunArguments:
     """Reads all small inputs, so that mistakes are found before compiling. Raises ModelError, InputError."""
     check_folder(options.output, options.save, options.jsonl, options.coco)
     if options.devices and (options.device or not options.pictures):
@@ -169,7 +169,7 @@ def read_command_line(options: argparse.Namespace) -> CommandLine:
     options.pictures = expanded(options.pictures)
     given = parse_inputs(options)
     check_complete(options, given)
-    line = CommandLine.of(options, given, describe(options, given.description))
+    line = RunArguments.of(options, given, describe(options, given.description))
     for path in (options.output, options.save):
         if path and is_folder(path):
             make_folder(path)
@@ -196,14 +196,16 @@ def describe(options: argparse.Namespace, stored: Description) -> Description:
     return replace(found, **{name: value for name, value in asked.items() if value is not None})
 
 
-def run_all(line: CommandLine, size: Size | None, items: Iterator[Item], total: int | None, state: RunState) -> None:
+def run_all(
+    line: RunArguments, size: Size | None, items: Iterator[PictureItem], total: int | None, state: RunState
+) -> None:
     """Runs every item and reports each result as it comes. Loads the model if a picture can be read.
 
     size: of the first picture that can be read; total: how many items there are, if that is known.
     """
     options, several = line.options, total != 1
     if size is None and line.paths:
-        reader = Pictures(line, None, line.given.preparation)
+        reader = PictureProcessor(line, None, line.given.preparation)
         for item in items:
             sample, _ = reader.prepare(item)
             report(PrintableResult.of(reader.finish(sample, []), False), several, state)
@@ -241,7 +243,7 @@ def run_all(line: CommandLine, size: Size | None, items: Iterator[Item], total: 
         )
 
 
-def print_head(line: CommandLine, head: DeviceSummary, is_first: bool) -> None:
+def print_head(line: RunArguments, head: DeviceSummary, is_first: bool) -> None:
     """Prints the time of a run; once, how pictures are prepared, and the options to give if the task is unknown."""
     if is_first and len(line.paths) > 1 and line.given.target and line.given.target.is_open:
         size, name = "x".join(map(str, head.size)), line.given.target.name

@@ -15,8 +15,8 @@ from typing import Any, Union
 from PIL import Image
 
 from imgconv.arrays import Array, Arrays
-from imgconv.commands.inputs import GivenInputs, load_model, read_preparation, with_guessed_pixels
-from imgconv.commands.outcome import Outcome, drawn, is_folder, path_for, save_arrays, save_images
+from imgconv.commands.command_line_inputs import CommandLineInputs, load_model, read_preparation, with_guessed_pixels
+from imgconv.commands.picture_result import PictureResult, drawn, is_folder, path_for, save_arrays, save_images
 from imgconv.commands.recognizer import Recognizer
 from imgconv.errors import InputError, ModelError
 from imgconv.model import Model, prepares_pictures
@@ -39,7 +39,7 @@ Run = Mapping[str, Union[Array, Pixels]]
 
 
 @dataclass(frozen=True)
-class CommandLine:
+class RunArguments:
     """A command line, read and checked as far as possible without compiling the model.
 
     description: what the outputs mean, as far as it was said; paths: those of the pictures, without folders; several:
@@ -48,7 +48,7 @@ class CommandLine:
     """
 
     options: argparse.Namespace
-    given: GivenInputs
+    given: CommandLineInputs
     description: Description
     paths: tuple[str, ...]
     several: bool
@@ -56,12 +56,12 @@ class CommandLine:
     guesses: bool = False
 
     @staticmethod
-    def of(options: argparse.Namespace, given: GivenInputs, description: Description) -> CommandLine:
+    def of(options: argparse.Namespace, given: CommandLineInputs, description: Description) -> RunArguments:
         """The command line whose options.pictures are without folders and patterns."""
         paths = tuple(options.pictures)
         stems = Counter(Path(path).stem for path in paths)
         several = len(paths) > 1 or any(map(is_video, paths))
-        return CommandLine(
+        return RunArguments(
             options, given, description, paths, several, frozenset(stem for stem, count in stems.items() if count > 1)
         )
 
@@ -70,7 +70,7 @@ class CommandLine:
         """Returns whether --output is one video of all pictures."""
         return bool(self.options.output) and is_video_file(self.options.output)
 
-    def sendable(self, **changed: Any) -> CommandLine:
+    def sendable(self, **changed: Any) -> RunArguments:
         """The same for another process, with some options changed: without what holds functions, and without paths.
 
         The start of a process waits until it has read what it is sent, unless that is less than a pipe holds.
@@ -80,7 +80,7 @@ class CommandLine:
 
 
 @dataclass(frozen=True)
-class Item:
+class PictureItem:
     """A picture to run. position: its number, from 1; name: "" without a picture, and then nothing is read."""
 
     position: int
@@ -92,24 +92,24 @@ class Item:
 class Sample:
     """A picture that was read, where it lies in the model's input, and its tiles; or why it was not read."""
 
-    item: Item
+    item: PictureItem
     picture: Image.Image | None = None
     placement: PicturePlacement | None = None
     tiling: PictureTiling | None = None
     error: str = ""
 
 
-def items_of(line: CommandLine) -> Iterator[Item]:
+def items_of(line: RunArguments) -> Iterator[PictureItem]:
     """Yields every picture of the command line; one item without a picture if there is none."""
     if not line.paths:
-        yield Item(1, "", None)
+        yield PictureItem(1, "", None)
     for position, named in enumerate(pictures(line.paths, line.options.every), 1):
-        yield Item(position, named.name, named.read)
+        yield PictureItem(position, named.name, named.read)
 
 
-def opened(items: Iterable[Item]) -> tuple[Size | None, Iterator[Item]]:
+def first_picture_size(items: Iterable[PictureItem]) -> tuple[Size | None, Iterator[PictureItem]]:
     """Returns the size of the first picture that can be read, and all items; None if there is no such picture."""
-    seen: list[Item] = []
+    seen: list[PictureItem] = []
     waiting = iter(items)
     for item in waiting:
         if item.read is None:
@@ -117,13 +117,13 @@ def opened(items: Iterable[Item]) -> tuple[Size | None, Iterator[Item]]:
         try:
             picture = item.read()
         except InputError as error:
-            seen.append(replace(item, read=partial(raising, error)))
+            seen.append(replace(item, read=partial(raise_error, error)))
             continue
         return picture.size, chain([*seen, replace(item, read=lambda: picture)], waiting)
     return None, iter(seen)
 
 
-def raising(error: InputError) -> Image.Image:
+def raise_error(error: InputError) -> Image.Image:
     """Raises the error: it stands for a picture that cannot be read."""
     raise error
 
@@ -134,7 +134,7 @@ def _unknown_task(outputs: Iterable[str]) -> InputError:
     return InputError(f"{what}; give --task, or write the arrays with --save")
 
 
-def _loaded(line: CommandLine, size: Size | None, progress: ProgressCallback) -> tuple[Model, PictureInput | None]:
+def _loaded(line: RunArguments, size: Size | None, progress: ProgressCallback) -> tuple[Model, PictureInput | None]:
     """The model, compiled once for all pictures, and the input that takes them, with the sides that it has now.
 
     An open side of the model is the first picture's. If layers do not fit that, it is rounded up to a multiple of 32,
@@ -157,14 +157,14 @@ def _loaded(line: CommandLine, size: Size | None, progress: ProgressCallback) ->
     return model, replace(given.target, dimensions=(given.target.dimensions[0], *shape[1:]))
 
 
-class Pictures:
+class PictureProcessor:
     """Turns pictures into a model's input, and its outputs into answers. Worker processes have it: it needs no device.
 
     task: None if it is unknown.
     """
 
     def __init__(
-        self, line: CommandLine, task: Task | None, preparation: Preparation, recognizer: Recognizer | None = None,
+        self, line: RunArguments, task: Task | None, preparation: Preparation, recognizer: Recognizer | None = None,
         on_device: bool = False,
     ) -> None:
         """on_device: whether the device prepares the pictures, as far as they are not too large for it."""
@@ -196,7 +196,7 @@ class Pictures:
         options, is_image = self.line.options, self.task is not None and self.task.name == "image"
         return options.tile is not None or (is_image and self._preparation.resize == "stretch" and not options.resize)
 
-    def prepare(self, item: Item) -> tuple[Sample, Iterable[Run]]:
+    def prepare(self, item: PictureItem) -> tuple[Sample, Iterable[Run]]:
         """Reads a picture and makes runs of it: one, several if it is in tiles, none if it cannot be read."""
         given, target = self.line.given, self.line.given.target
         if item.read is None or target is None:
@@ -231,10 +231,10 @@ class Pictures:
             raise InputError(f"--tile does not resize the picture: leave out resize {self._preparation.resize!r}")
         return PictureTiling(picture, size, usual_overlap(size) if overlap in (None, -1) else overlap)
 
-    def finish(self, sample: Sample, runs: Sequence[Arrays]) -> Outcome:
+    def finish(self, sample: Sample, runs: Sequence[Arrays]) -> PictureResult:
         """Decodes the outputs of its runs and writes the files. Raises InputError."""
         if sample.error:
-            return Outcome(sample.item.name, sample.item.position, error=sample.error)
+            return PictureResult(sample.item.name, sample.item.position, error=sample.error)
         outputs = runs[0]
         if sample.tiling:
             joined = sample.tiling.join
@@ -243,7 +243,7 @@ class Pictures:
         answers = self._read(sample.picture, self.task.decode(outputs, placement) if self.task else {})
         if self.line.options.output and not answers:  # the shapes may be those of scores, and the values not
             raise _unknown_task(f"{name} {list(array.shape)}" for name, array in outputs.items())
-        made = Outcome(
+        made = PictureResult(
             sample.item.name, sample.item.position, sample.picture.size if sample.picture else (0, 0),
             self.task.name if self.task and answers else "", outputs, answers,
         )
@@ -259,7 +259,7 @@ class Pictures:
             return answers
         return {name: reads.read(picture, each) if isinstance(each, Texts) else each for name, each in answers.items()}
 
-    def _images(self, sample: Sample, made: Outcome) -> dict[str, Image.Image]:
+    def _images(self, sample: Sample, made: PictureResult) -> dict[str, Image.Image]:
         """Returns the images of --output by output name."""
         picture, target, order = sample.picture, self.line.given.target, self._preparation.order
         if picture and target and not sample.tiling and any(isinstance(a, Picture) for a in made.answers.values()):
@@ -269,7 +269,7 @@ class Pictures:
         images = {name: drawn(picture, answer, order) for name, answer in made.answers.items()}
         return {name: image for name, image in images.items() if image is not None}
 
-    def _save(self, sample: Sample, made: Outcome, images: Mapping[str, Image.Image]) -> dict[str, str]:
+    def _save(self, sample: Sample, made: PictureResult, images: Mapping[str, Image.Image]) -> dict[str, str]:
         """Writes the files of --output and --save; their names by output name, "" for the file of --save."""
         options = self.line.options
         files = save_images(images, self._path(options.output, sample.item, ".png")) if images else {}
@@ -278,16 +278,16 @@ class Pictures:
             save_arrays(made.outputs, files[""])
         return files
 
-    def _path(self, path: str, item: Item, suffix: str) -> str:
+    def _path(self, path: str, item: PictureItem, suffix: str) -> str:
         several = Path(item.name).stem in self.line.same_named if is_folder(path) else self.line.several
         digits = FRAME_DIGITS if any(map(is_video, self.line.paths)) else 1
         return path_for(path, item.name, item.position, several, suffix, digits)
 
 
-class Runner(Pictures):
+class PictureRunner(PictureProcessor):
     """Pictures, and the loaded model that they are for."""
 
-    def __init__(self, line: CommandLine, model: Model, task: Task | None, preparation: Preparation) -> None:
+    def __init__(self, line: RunArguments, model: Model, task: Task | None, preparation: Preparation) -> None:
         target = line.given.target
         on_device = target is not None and not line.given.frame and prepares_pictures(model, target.name)
         recognizer = Recognizer.load(line.options) if line.options.recognizer else None
@@ -295,7 +295,7 @@ class Runner(Pictures):
         self.model = model
 
     @staticmethod
-    def load(line: CommandLine, size: Size | None, progress: ProgressCallback) -> Runner:
+    def load(line: RunArguments, size: Size | None, progress: ProgressCallback) -> PictureRunner:
         """Compiles the model. size: that of the first picture. Raises what imgconv.load raises, and InputError."""
         options, model, target = line.options, *_loaded(line, size, progress)
         outputs = {name: (value.dtype, value.shape) for name, value in model.outputs.items()}
@@ -316,11 +316,11 @@ class Runner(Pictures):
         arrays = {**line.given.arrays, **(line.given.sizes_of(target.picture_size((0, 0))) if target else {})}
         given = replace(line.given, target=target, arrays=arrays)
         line = replace(line, given=given, guesses=guessed != described)
-        return Runner(line, model, task, preparation)
+        return PictureRunner(line, model, task, preparation)
 
-    def for_workers(self) -> Pictures | None:
+    def for_workers(self) -> PictureProcessor | None:
         """Returns what worker processes need to prepare pictures and to decode outputs; None if they cannot."""
         sizes = [size for value in self.model.outputs.values() for size in value.shape]
         if self._recognizer or self.may_tile or self.line.given.target is None or min(sizes, default=0) < 0:
             return None
-        return Pictures(self.line.sendable(), self.task, self._preparation, on_device=self.on_device)
+        return PictureProcessor(self.line.sendable(), self.task, self._preparation, on_device=self.on_device)

@@ -15,7 +15,7 @@ from imgconv.graph.nodes import Value
 ALIGNED = 64  # bytes
 
 
-def allocate(size: int) -> int:
+def allocate_shared_memory(size: int) -> int:
     """Returns the descriptor of this many bytes, zeros; they are freed with the last process that has it.
 
     They are not in /dev/shm, which is small in many containers. Raises OSError if memory is short.
@@ -29,7 +29,7 @@ def allocate(size: int) -> int:
     return file
 
 
-def mapped(file: int, size: int) -> Array:
+def map_shared_memory(file: int, size: int) -> Array:
     """Returns the bytes of a descriptor as an array, and closes the descriptor."""
     try:
         return numpy.frombuffer(mmap.mmap(file, size), numpy.uint8)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from imgconv.cl.device import DeviceInfo, open_device, select_device
-from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, number, positive
-from imgconv.commands.inputs import read_cases
+from imgconv.commands.shared_arguments import add_model_arguments, add_picture_arguments, number, positive
+from imgconv.commands.command_line_inputs import read_cases
 from imgconv.config import Config, read_config
 from imgconv.errors import ConfigError
 from imgconv.files.disk import check_folder, written_whole

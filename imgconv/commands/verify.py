@@ -8,8 +8,8 @@ from dataclasses import replace
 from time import perf_counter
 
 from imgconv.cl.device import DeviceInfo, open_device, select_device
-from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, add_precision_argument, number
-from imgconv.commands.inputs import read_cases
+from imgconv.commands.shared_arguments import add_model_arguments, add_picture_arguments, add_precision_argument, number
+from imgconv.commands.command_line_inputs import read_cases
 from imgconv.config import Config, read_config
 from imgconv.errors import Error
 from imgconv.files.disk import check_folder, written_whole

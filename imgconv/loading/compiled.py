@@ -11,10 +11,10 @@ from functools import cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol, Union
 
-from imgconv.arrays import Arrays, Declared, Shapes
-from imgconv.checking.frames import prove_frames
-from imgconv.checking.launch_checks import with_checks
-from imgconv.checking.proving import Running, is_proved, prove
+from imgconv.arrays import Arrays, Shapes, TensorSpecs
+from imgconv.checking.frame_checks import check_frames_once
+from imgconv.checking.player_checks import with_checks
+from imgconv.checking.session_checks import SessionUnderTest, check_once, is_checked
 from imgconv.cl.bad_compilers import bad_forms
 from imgconv.cl.building.crashes import refused_kernels
 from imgconv.cl.device_info import DeviceInfo
@@ -149,7 +149,7 @@ def subgraphs_on(
             started, prepared = perf_counter(), prepare_for(info, graph, plain, tuning)
             session = Session(prepared.plan(plain), context, None, share_with)
             if check:
-                prove(Running(session, prepared.graph, plain), started)
+                check_once(SessionUnderTest(session, prepared.graph, plain), started)
             return session
 
         with spending(limits):
@@ -293,7 +293,7 @@ class ModelSource:
             return "model"
         return self.model.name if isinstance(self.model, Graph) else self.model.graph.name or "model"
 
-    def declared_inputs(self) -> Declared:
+    def declared_inputs(self) -> TensorSpecs:
         """dtype and dimensions of every input of the model itself; see imgconv.onnx_import.declared_inputs."""
         if isinstance(self.model, Graph):
             return {value.name: (value.dtype, value.shape) for value in self.model.inputs}
@@ -364,8 +364,8 @@ class ModelSource:
             share_with = [*share_with, session] if session else share_with
             session = Session(prepared.plan(config, self.states), self.context, self.progress, share_with)
         if self.check:
-            prove(Running(session, prepared.graph, config, self.states), started)
-            prove_frames(session, self.format)
+            check_once(SessionUnderTest(session, prepared.graph, config, self.states), started)
+            check_frames_once(session, self.format)
         self._keep(precision, measured)  # not before the kernels are proved by which it was measured
         return prepared, config, session
 
@@ -475,10 +475,10 @@ class CompiledFileSource:
             else:
                 plan = found.plan
             session = Session(plan, self.context, self.progress, share_with, found.binaries if found else ())
-            if self.check and not is_proved(session):
-                prove(Running(session, saved.read_graph(), saved.config, kept), started)
+            if self.check and not is_checked(session):
+                check_once(SessionUnderTest(session, saved.read_graph(), saved.config, kept), started)
             if self.check:
-                prove_frames(session, saved.format)
+                check_frames_once(session, saved.format)
             on_device = subgraphs_on(self.info, self.context, saved.config, self.tuning, self.limits, self.check)
             fallback = HostFallback.of(saved.host_partition, plan.inputs, [v.name for v in plan.outputs], on_device)
             compiled = CompiledModel(saved.read_graph, plan, saved.config, session, fallback, kept)

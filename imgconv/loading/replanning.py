@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from imgconv.checking.proving import WrongResultError
+from imgconv.checking.session_checks import WrongResultError
 from imgconv.cl.building.crashes import RefusedError
 from imgconv.cl.device_info import DeviceInfo
 from imgconv.runtime.launches import WorkGroupError

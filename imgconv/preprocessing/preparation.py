@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 import numpy
 
-from imgconv.arrays import Array, Declared, Shapes
+from imgconv.arrays import Array, Shapes, TensorSpecs
 from imgconv.errors import InputError
 
 Format = Literal["rgb", "rgba", "bgr", "grey", "nv12", "nv21", "i420", "yuyv", "p010"]
@@ -169,7 +169,7 @@ class PictureInput:
             raise InputError(f"order {made.order!r} gives {made.channels} channels; {takes}")
         return made
 
-def picture_inputs(declared: Declared, shapes: Shapes) -> list[PictureInput]:
+def picture_inputs(declared: TensorSpecs, shapes: Shapes) -> list[PictureInput]:
     """The inputs that take one picture of one or three channels. An input of bool is taken to be a mask.
 
     shapes: shapes of inputs and sizes of named dimensions, as in `import_onnx`.

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy
 
-from imgconv.arrays import Array, Declared, Shapes
+from imgconv.arrays import Array, Shapes, TensorSpecs
 from imgconv.errors import InputError, ShapeError
 from imgconv.graph.join import join_graphs, rename_values
 from imgconv.graph.nodes import Graph, Value
@@ -128,7 +128,7 @@ def _picture_shape(shapes: Shapes) -> Sequence[int]:
 
 
 def stage_for_input(
-    declared: Declared, shapes: Shapes, how: Mapping[str, Any], name: str | None = None
+    declared: TensorSpecs, shapes: Shapes, how: Mapping[str, Any], name: str | None = None
 ) -> PictureStage:
     """The stage for the named input, or for the one input that takes a picture.
 

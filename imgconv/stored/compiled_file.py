@@ -33,7 +33,7 @@ from imgconv.kernels.target import Target, TargetKind
 from imgconv.preprocessing.preparation import FORMATS, Format
 from imgconv.stored.blobs import BlobWriter, ReadArray, array_reader
 from imgconv.stored.codec import TableReader, TableWriter
-from imgconv.stored.launch_checks import NO_CHECKS, PlanChecks
+from imgconv.stored.plan_checks import NO_CHECKS, PlanChecks
 from imgconv.stored.frame_table import frame_values
 from imgconv.stored.plan_table import plan_values, read_plan
 from imgconv.stored.shared_weights import share_weights

@@ -18,7 +18,7 @@ from imgconv.kernels.layout import HostBuffer, ImageForm, Texture
 from imgconv.kernels.source import COMMON, KernelSource, programs_of
 from imgconv.stored.blobs import BlobWriter, ReadArray
 from imgconv.stored.codec import TableReader, TableWriter
-from imgconv.stored.launch_checks import NO_CHECKS, LaunchCheck, PlanChecks
+from imgconv.stored.plan_checks import NO_CHECKS, LaunchCheck, PlanChecks
 from imgconv.stored.tables import codec
 
 

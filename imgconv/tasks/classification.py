@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy
 
-from imgconv.arrays import Array, Arrays, Declared
+from imgconv.arrays import Array, Arrays, TensorSpecs
 from imgconv.errors import InputError
 from imgconv.preprocessing.preparation import Size
 from imgconv.tasks.description import Description
@@ -24,7 +24,7 @@ MANY = 10
 ROUNDING = 0.02  # of a sum of probabilities that are halves or bytes
 
 
-def may_be_classes(outputs: Declared, size: Size) -> bool:
+def may_be_classes(outputs: TensorSpecs, size: Size) -> bool:
     """Returns whether an output is likely scores of classes by its shape, and not of the anchors of another output."""
     shapes = [tuple(int(n) for n in shape or ()) for _, shape in outputs.values()]
     anchors = {shape[1] for shape in shapes if len(shape) == 3 and shape[2] > 1}

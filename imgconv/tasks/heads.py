@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from imgconv.arrays import Arrays, Declared
+from imgconv.arrays import Arrays, TensorSpecs
 from imgconv.errors import InputError
 from imgconv.preprocessing.preparation import Size
 from imgconv.tasks import anchors, classification, dense, detection, maps, text
@@ -44,16 +44,16 @@ class Head:
     task: str
     outputs: str
     decode: Callable[[Arrays, Description, PicturePlacement], Answers]
-    matches: Callable[[Declared, Size], bool] | None = None
+    matches: Callable[[TensorSpecs, Size], bool] | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
     accepts: Callable[[OutputShapes], bool] | None = None
 
 
-def _shapes(outputs: Declared) -> OutputShapes:
+def _shapes(outputs: TensorSpecs) -> OutputShapes:
     return [tuple(int(n) for n in shape or ()) for _, shape in outputs.values()]
 
 
-def _is_yolo(outputs: Declared, size: Size, rows: int, axis: int, columns: int) -> bool:
+def _is_yolo(outputs: TensorSpecs, size: Size, rows: int, axis: int, columns: int) -> bool:
     """Returns whether the only output is (1, a, b): `rows` for each cell along the axis, and at least `columns`."""
     shapes = _shapes(outputs)
     if len(shapes) != 1 or len(shapes[0]) != 3 or shapes[0][0] != 1:
@@ -64,7 +64,7 @@ def _is_yolo(outputs: Declared, size: Size, rows: int, axis: int, columns: int) 
     return shapes[0][axis] in counts and shapes[0][3 - axis] >= columns
 
 
-def _is_yolov8_seg(outputs: Declared, size: Size) -> bool:
+def _is_yolov8_seg(outputs: TensorSpecs, size: Size) -> bool:
     shapes = _shapes(outputs)
     if [len(shape) for shape in shapes] != [3, 4]:
         return False
@@ -72,54 +72,54 @@ def _is_yolov8_seg(outputs: Declared, size: Size) -> bool:
     return cells == count_cells(size) and columns > 4 + count and (4 * width, 4 * height) == size
 
 
-def _is_yolov10(outputs: Declared, size: Size) -> bool:
+def _is_yolov10(outputs: TensorSpecs, size: Size) -> bool:
     shapes = _shapes(outputs)
     most = detection.MOST_DETECTIONS
     return [len(shape) for shape in shapes] == [3] and shapes[0][::2] == (1, 6) and shapes[0][1] <= most
 
 
-def _has_anchors(outputs: Declared, lasts: Sequence[int], count: int) -> bool:
+def _has_anchors(outputs: TensorSpecs, lasts: Sequence[int], count: int) -> bool:
     """Returns whether the outputs are (1, count, last), one for each of `lasts`, in any order."""
     return sorted(_shapes(outputs)) == [(1, count, last) for last in lasts]
 
 
-def _is_nanodet(outputs: Declared, size: Size) -> bool:
+def _is_nanodet(outputs: TensorSpecs, size: Size) -> bool:
     shapes = _shapes(outputs)
     return len(shapes) == 1 and shapes[0][:-1] == (1, count_cells(size, NANODET_STRIDES)) and shapes[0][-1] > 32
 
 
-def _has_strides(outputs: Declared, size: Size, anchors: int, lasts: Sequence[int]) -> bool:
+def _has_strides(outputs: TensorSpecs, size: Size, anchors: int, lasts: Sequence[int]) -> bool:
     """Returns whether the outputs are (anchors of the cells, last) for each stride and each of `lasts`."""
     counts = [anchors * count_cells(size, (stride,)) for stride in STRIDES]
     found = sorted((math.prod(shape[:-1]), shape[-1]) for shape in _shapes(outputs) if shape)
     return found == sorted((count, last) for count in counts for last in lasts)
 
 
-def _is_nanodet_m(outputs: Declared, size: Size) -> bool:
+def _is_nanodet_m(outputs: TensorSpecs, size: Size) -> bool:
     bins = 4 * dense.NANODET_BINS
     classes = {shape[-1] for shape in _shapes(outputs) if shape} - {bins}
     return len(classes) == 1 and _has_strides(outputs, size, 1, [bins, *classes])
 
 
-def _is_scrfd(outputs: Declared, size: Size) -> bool:
+def _is_scrfd(outputs: TensorSpecs, size: Size) -> bool:
     return _has_strides(outputs, size, 2, [1, 4, 10]) or _has_strides(outputs, size, 2, [1, 4])
 
 
-def _is_fastestdet(outputs: Declared, size: Size) -> bool:
+def _is_fastestdet(outputs: TensorSpecs, size: Size) -> bool:
     shapes = _shapes(outputs)
     return len(shapes) == 1 and shapes[0] == (1, 5 + len(NAMES), size[1] // 16, size[0] // 16)
 
 
-def _is_yunet(outputs: Declared, size: Size) -> bool:
+def _is_yunet(outputs: TensorSpecs, size: Size) -> bool:
     return set(outputs) == {f"{kind}_{stride}" for kind in ("cls", "obj", "bbox", "kps") for stride in STRIDES}
 
 
-def _is_ssd(outputs: Declared, size: Size) -> bool:
+def _is_ssd(outputs: TensorSpecs, size: Size) -> bool:
     # Both known families call them so; the numbers of undecoded anchors have the same shapes.
     return set(outputs) == {"boxes", "scores"} and [len(s) for s in _shapes(outputs)] == [3, 3]
 
 
-def _is_boxes(outputs: Declared, size: Size) -> bool:
+def _is_boxes(outputs: TensorSpecs, size: Size) -> bool:
     # torchvision's detectors and RT-DETR's family; TensorFlow's SSD has scores for each class, and more axes.
     if set(outputs) != {"boxes", "labels", "scores"}:
         return False
@@ -127,7 +127,7 @@ def _is_boxes(outputs: Declared, size: Size) -> bool:
     return boxes[-1:] == (4,) and boxes[:-1] == labels == scores and outputs["labels"][0] in ("int32", "int64")
 
 
-def _is_segment_logits(outputs: Declared, size: Size) -> bool:
+def _is_segment_logits(outputs: TensorSpecs, size: Size) -> bool:
     shapes = _shapes(outputs)
     if len(shapes) != 1 or len(shapes[0]) != 4:
         return False
@@ -136,20 +136,20 @@ def _is_segment_logits(outputs: Declared, size: Size) -> bool:
     return classes > 3 and tuple(places[::-1]) == size
 
 
-def _is_segment_indices(outputs: Declared, size: Size) -> bool:
+def _is_segment_indices(outputs: TensorSpecs, size: Size) -> bool:
     (dtype, _), shapes = next(iter(outputs.values())), _shapes(outputs)
     whole = dtype.startswith(("int", "uint")) and dtype != "uint8"
     return whole and len(shapes) == 1 and shapes[0][-2:] == size[::-1] and set(shapes[0][:-2]) == {1}
 
 
-def _is_simcc(outputs: Declared, size: Size) -> bool:
+def _is_simcc(outputs: TensorSpecs, size: Size) -> bool:
     shapes = _shapes(outputs)
     if [len(shape) for shape in shapes] != [3, 3] or shapes[0][:2] != shapes[1][:2]:
         return False
     return (shapes[0][2], shapes[1][2]) == (2 * size[0], 2 * size[1])
 
 
-def _is_movenet(outputs: Declared, size: Size) -> bool:
+def _is_movenet(outputs: TensorSpecs, size: Size) -> bool:
     return _shapes(outputs) == [(1, 1, len(KEYPOINTS), 3)]
 
 
@@ -350,16 +350,16 @@ class Task:
             raise InputError(_mismatch(self.head, declared)) from error
 
 
-def _mismatch(head: str, outputs: Declared) -> str:
+def _mismatch(head: str, outputs: TensorSpecs) -> str:
     """Returns the error of outputs that are not this head's."""
     return f"head {head!r} expects {HEADS[head].outputs}; the outputs of the model are {_listed(outputs)}"
 
 
-def _listed(outputs: Declared) -> str:
+def _listed(outputs: TensorSpecs) -> str:
     return ", ".join(f"{name} {list(shape or ())}" for name, (_, shape) in outputs.items())
 
 
-def find_task(outputs: Declared, size: Size, description: Description) -> Task | None:
+def find_task(outputs: TensorSpecs, size: Size, description: Description) -> Task | None:
     """The task of a model with these outputs, and with an input of this width and height; None if it is unknown.
 
     Raises InputError if the description names an unknown head, a head that cannot have outputs of these shapes, or a
@@ -382,7 +382,7 @@ def find_task(outputs: Declared, size: Size, description: Description) -> Task |
     return Task(head, description.after(defaults))
 
 
-def _check_head(head: str, outputs: Declared, size: Size) -> None:
+def _check_head(head: str, outputs: TensorSpecs, size: Size) -> None:
     """Raises InputError if the decoder cannot read these outputs, or, of a detector, if they are another head's.
 
     Outputs of a detector that no head matches may be this head's: with other strides, or other names.
@@ -397,13 +397,13 @@ def _check_head(head: str, outputs: Declared, size: Size) -> None:
         raise InputError(f"{_mismatch(head, outputs)}, which are those of head {matching[0]!r}")
 
 
-def possible_tasks(outputs: Declared) -> tuple[str, ...]:
+def possible_tasks(outputs: TensorSpecs) -> tuple[str, ...]:
     """Returns the tasks that outputs of these shapes may be for: of a map with one channel, four of TASKS."""
     is_map = maps.are_images(outputs) and all(shape[1] == 1 for shape in _shapes(outputs))
     return ("segment", "text", "depth", "image") if is_map else TASKS
 
 
-def _matching_head(outputs: Declared, size: Size, task: str) -> str:
+def _matching_head(outputs: TensorSpecs, size: Size, task: str) -> str:
     """Returns the first head that matches these outputs; of one task if it is given. Raises InputError if none does."""
     heads = {name: head for name, head in HEADS.items() if task in ("", head.task)}
     for name, head in heads.items():

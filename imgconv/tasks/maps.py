@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy
 from PIL import Image
 
-from imgconv.arrays import Array, Arrays, Declared
+from imgconv.arrays import Array, Arrays, TensorSpecs
 from imgconv.errors import InputError
 from imgconv.preprocessing.preparation import Size
 from imgconv.tasks.classification import MANY, are_probabilities
@@ -202,12 +202,12 @@ def is_image(shape: tuple[int, ...], dtype: str) -> bool:
     return is_pixels and len(shape) == 4 and shape[0] == 1 and shape[1] in (1, 3) and min(shape[2:]) >= SMALLEST_IMAGE
 
 
-def are_images(outputs: Declared) -> bool:
+def are_images(outputs: TensorSpecs) -> bool:
     """Returns whether every output may be an image by its shape."""
     return bool(outputs) and all(is_image(tuple(map(int, shape or ())), dtype) for dtype, shape in outputs.values())
 
 
-def are_likely_images(outputs: Declared, size: Size) -> bool:
+def are_likely_images(outputs: TensorSpecs, size: Size) -> bool:
     """Returns whether the outputs are images rather than masks or depth. size: of the model's input.
 
     Of one channel only a map larger than the input is: a super-resolution of the luma.

@@ -1,5 +1,5 @@
 // The check of the kernel that reads video frames, which is in no plan: random frames with gaps between rows, rotated,
-// mirrored and cropped, and every element compared. As imgconv/checking/frames.py.
+// mirrored and cropped, and every element compared. As imgconv/checking/frame_checks.py.
 #pragma once
 
 #include <string>

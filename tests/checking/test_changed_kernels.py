@@ -15,10 +15,10 @@ from graphs import target
 from published import REAL, needs_models
 
 import imgconv
-from imgconv.checking import proving
+from imgconv.checking import session_checks
 from imgconv.checking.comparing import LaunchVerdict, compare
 from imgconv.checking.forms import forms
-from imgconv.checking.proving import UNTOUCHED, Running, check_launches
+from imgconv.checking.session_checks import UNTOUCHED, SessionUnderTest, check_launches
 from imgconv.cl.building.program_source import ProgramSource
 from imgconv.cl.device import DeviceInfo
 from imgconv.compiling.compiler import prepare
@@ -55,7 +55,7 @@ def safely_changed(text: str) -> Iterator[tuple[str, str]]:
 
 
 class Changes:
-    """Takes the place of proving._checked: after the check of a launch it tries changes of its kernel.
+    """Takes the place of session_checks._checked: after the check of a launch it tries changes of its kernel.
 
     found: how often each change was; missed: what was changed, and in which launch.
     """
@@ -63,9 +63,11 @@ class Changes:
     def __init__(self) -> None:
         self.found: Counter[str] = Counter()
         self.missed: list[str] = []
-        self.original = proving._checked
+        self.original = session_checks._checked
 
-    def __call__(self, running: Running, number: int, subject: object, arrays: dict[object, object]) -> LaunchVerdict:
+    def __call__(
+        self, running: SessionUnderTest, number: int, subject: object, arrays: dict[object, object]
+    ) -> LaunchVerdict:
         finding = self.original(running, number, subject, arrays)  # type: ignore[arg-type]
         launch = running.plan.launches[number]
         right = running.memory.content(launch.writes)
@@ -84,11 +86,11 @@ class Changes:
             else:
                 self.missed.append(f"{name}: {launch}, {running.graph.name}")
         running.context.fill(running.memory[launch.writes], UNTOUCHED)
-        proving._launch(running, number)
+        session_checks._launch(running, number)
         arrays[launch.writes] = running.memory.content(launch.writes)
         return finding
 
-    def _runs(self, running: Running, launch: Launch, text: str) -> bool:
+    def _runs(self, running: SessionUnderTest, launch: Launch, text: str) -> bool:
         """Builds and launches a kernel with another text; whether that can be."""
         context, source = running.context, launch.source
         part = ProgramSource(program_text(COMMON.read_text(encoding="utf-8"), {text: 0}), source.path)
@@ -103,21 +105,21 @@ class Changes:
         context.finish()
         return True
 
-    def _verdict(self, running: Running, number: int, subject: object, arrays: dict[object, object]) -> str:
-        contents = proving.Contents(running.graph, running.config, arrays)  # type: ignore[arg-type]
+    def _verdict(self, running: SessionUnderTest, number: int, subject: object, arrays: dict[object, object]) -> str:
+        contents = session_checks.StorageContents(running.graph, running.config, arrays)  # type: ignore[arg-type]
         launch = running.plan.launches[number]
         return compare(launch, subject, contents, UNTOUCHED, number).verdict  # type: ignore[arg-type]
 
 
-def running(graph: Graph, device: DeviceInfo) -> Running:
+def running(graph: Graph, device: DeviceInfo) -> SessionUnderTest:
     """The graph in images, which bear reads outside of them."""
     model = imgconv.load(graph, device=device, max_image=4096, check=False)
-    return Running(model._last.session, model.graph, model.config)
+    return SessionUnderTest(model._last.session, model.graph, model.config)
 
 
 def test_changes_are_found(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     changes = Changes()
-    monkeypatch.setattr(proving, "_checked", changes)
+    monkeypatch.setattr(session_checks, "_checked", changes)
     for graph in list(forms())[SEVERAL]:
         for _, finding in check_launches(running(graph, device)):
             assert finding.verdict == "right", finding

@@ -8,7 +8,7 @@ from test_operators_on_device import FAMILIES, first_cases, running
 from operators import Case, model_of
 
 import imgconv
-from imgconv.checking.proving import check_launches
+from imgconv.checking.session_checks import check_launches
 from imgconv.cl.device import DeviceInfo
 from imgconv.errors import Error
 from imgconv.tensor import Tensor, build_graph

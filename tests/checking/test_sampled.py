@@ -15,8 +15,8 @@ import test_recurrent
 from operators import Case, model_of
 
 from imgconv.arrays import Array
-from imgconv.checking.bounded import Bounded
-from imgconv.checking.sampled import NotCoveredError, Positions, Sampled
+from imgconv.checking.error_bounds import BoundedValues
+from imgconv.checking.sampled import NotCoveredError, Positions, SampledEvaluator
 from imgconv.errors import Error
 from imgconv.graph.evaluate import evaluate_node
 from imgconv.graph.nodes import Graph, Node
@@ -45,13 +45,13 @@ def evaluated(case: Case) -> Iterator[tuple[Graph, Node, dict[str, Array]]]:
         yield graph, node, arrays
 
 
-def sampled(node: Node, arrays: dict[str, Array], position: Positions, count: int) -> Bounded:
+def sampled(node: Node, arrays: dict[str, Array], position: Positions, count: int) -> BoundedValues:
     """The node at positions, with values as they are."""
 
-    def read(name: str, at: Positions) -> Bounded:
-        return Bounded.exact(numpy.asarray(numbers_of(arrays[name])[tuple(at)]))
+    def read(name: str, at: Positions) -> BoundedValues:
+        return BoundedValues.exact(numpy.asarray(numbers_of(arrays[name])[tuple(at)]))
 
-    return Sampled(read, {}, lambda at: read(node.output.name, at)).node(node, position, count)
+    return SampledEvaluator(read, {}, lambda at: read(node.output.name, at)).node(node, position, count)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 import pytest
 
-from imgconv.checking.shrinking import alone, smallest_failing
+from imgconv.checking.shrinking import isolated_node, smallest_failing
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Convolution, Graph, Node, Product
 from imgconv.passes import run_passes
@@ -63,7 +63,7 @@ def test_the_smallest_that_fails(name: str) -> None:
 @pytest.mark.parametrize("name", ["bias", "an operand", "a factor"])
 def test_a_node_alone_is_fused_as_in_its_graph(name: str) -> None:
     node, graph = node_of(name)
-    assert len(run_passes(alone(node, graph, (2, 1, 16, 32, 20, 12))).nodes) == len(graph.nodes)
+    assert len(run_passes(isolated_node(node, graph, (2, 1, 16, 32, 20, 12))).nodes) == len(graph.nodes)
 
 
 def test_a_node_that_is_right_alone() -> None:

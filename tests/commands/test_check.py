@@ -11,9 +11,9 @@ import pytest
 from command_line import Command, write_convolution
 
 import imgconv as engine
-from imgconv.checking import proving
+from imgconv.checking import session_checks
 from imgconv.checking.comparing import LaunchVerdict
-from imgconv.checking.proving import Running, check_launches
+from imgconv.checking.session_checks import SessionUnderTest, check_launches
 from imgconv.cl.building import crashes
 from imgconv.cl.building.program_source import BuiltKernel
 from imgconv.cl.device import DeviceInfo
@@ -26,12 +26,12 @@ SHAPE = ("--shape", "x=1,3,12,10")
 def wrong_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every launch of conv.cl is found to be wrong."""
 
-    def found(running: Running) -> Iterator[tuple[int, LaunchVerdict]]:
+    def found(running: SessionUnderTest) -> Iterator[tuple[int, LaunchVerdict]]:
         for number, finding in check_launches(running):
             is_wrong = "conv.cl" in finding.kernel
             yield number, replace(finding, verdict="wrong", text="1 is wrong") if is_wrong else finding
 
-    monkeypatch.setattr(proving, "check_launches", found)
+    monkeypatch.setattr(session_checks, "check_launches", found)
 
 
 def test_a_model(imgconv: Command, device: DeviceInfo) -> None:

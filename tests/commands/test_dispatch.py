@@ -18,10 +18,10 @@ from PIL import Image
 from imgconv.cl.device import DeviceInfo
 from imgconv.cli import parse
 from imgconv.commands.dispatch import dispatch
-from imgconv.commands.outcome import DeviceSummary, PrintableResult
+from imgconv.commands.picture_result import DeviceSummary, PrintableResult
+from imgconv.commands.picture_worker import sendable, without_interrupts
 from imgconv.commands.run import read_command_line
-from imgconv.commands.runner import Item, items_of
-from imgconv.commands.worker import sendable, without_interrupts
+from imgconv.commands.runner import PictureItem, items_of
 from imgconv.errors import DeviceError, InputError
 
 
@@ -99,17 +99,17 @@ def test_what_the_options_exclude(imgconv: Command) -> None:
 def test_frames_go_with_their_pixels() -> None:
     """A frame of a video is known to this process only; a file is read by the process that gets it."""
     picture = Image.new("RGB", (3, 2), "red")
-    frame = sendable(Item(1, "v.mkv#0", lambda: picture))
+    frame = sendable(PictureItem(1, "v.mkv#0", lambda: picture))
     assert frame.read and frame.read().getpixel((1, 1)) == (255, 0, 0)
 
     def broken() -> Any:
         raise InputError("no frame")
 
-    lost = sendable(Item(2, "v.mkv#1", broken))
+    lost = sendable(PictureItem(2, "v.mkv#1", broken))
     with pytest.raises(InputError, match="no frame"):
         assert lost.read
         lost.read()
-    named = Item(3, "a.png", partial(Image.open, "a.png"))
+    named = PictureItem(3, "a.png", partial(Image.open, "a.png"))
     assert sendable(named) is named
 
 

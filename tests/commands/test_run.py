@@ -24,8 +24,8 @@ from support import HANG_TIMEOUT
 import imgconv.loading.compiled as compiled_module
 from imgconv.cl.device import DeviceInfo
 from imgconv import cli
-from imgconv.commands.inputs import ASKED, read_cases, read_preparation
-from imgconv.commands.loader import in_order
+from imgconv.commands.command_line_inputs import ASKED, read_cases, read_preparation
+from imgconv.commands.picture_loader import in_order
 from imgconv.reports import counting
 from imgconv.reports.counting import Counting, summary
 from imgconv.tasks import HEADS

@@ -267,7 +267,7 @@ def test_what_became_of_each_driver(tmp_path: Path) -> None:
     (tmp_path / "b.icd").write_text("libc.so.6")
     code = """
 from imgconv.cl.device import list_devices
-from imgconv.commands.drivers import list_drivers
+from imgconv.commands.driver_list import list_drivers
 for driver in list_drivers({device.platform for device in list_devices()}):
     print(driver.library, "|", driver.named_by, "|", driver.problem)
 """
@@ -282,7 +282,7 @@ for driver in list_drivers({device.platform for device in list_devices()}):
 def test_the_driver_of_each_device_is_listed() -> None:
     code = """
 from imgconv.cl.device import list_devices
-from imgconv.commands.drivers import list_drivers
+from imgconv.commands.driver_list import list_drivers
 platforms = {device.platform for device in list_devices()}
 listed = list_drivers(platforms)
 assert {name for driver in listed for name in driver.platforms} >= platforms, listed

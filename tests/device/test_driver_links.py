@@ -63,7 +63,7 @@ def test_it_works_by_a_link(library: Path, tmp_path: Path, cache: str) -> None:
 
 def test_without_a_folder_for_the_link_the_error_says_what_helps(library: Path, tmp_path: Path) -> None:
     code = """
-from imgconv.commands.drivers import list_drivers
+from imgconv.commands.driver_list import list_drivers
 try:
     {}
 except imgconv.DeviceError as error:

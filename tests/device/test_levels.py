@@ -11,7 +11,7 @@ import pytest
 from running import run_graph, target
 from support import make_model, run_oracle
 
-from imgconv.checking.proving import Running, check_launches
+from imgconv.checking.session_checks import SessionUnderTest, check_launches
 from imgconv.cl.context import Context
 from imgconv.compiling import textures
 from imgconv.compiling.plan import Plan
@@ -116,7 +116,7 @@ def test_checks_of_launches_read_bytes_as_numbers(context: Context) -> None:
     model, feeds = layers("uint8", 153)
     graph, config = run_passes(import_onnx(model)), Config()
     session = Session(PreparedGraph(graph, config, with_images(context)).plan(), context)
-    findings = [finding for _, finding in check_launches(Running(session, graph, config))]
+    findings = [finding for _, finding in check_launches(SessionUnderTest(session, graph, config))]
     assert {finding.verdict for finding in findings} in ({"right"}, {"right", "not covered"}), findings
 
 

@@ -14,7 +14,7 @@ from operators.integers import NARROW, wrapping_model
 from support import assert_close, run_model, run_oracle
 
 import imgconv
-from imgconv.checking.proving import Running, check_launches
+from imgconv.checking.session_checks import SessionUnderTest, check_launches
 from imgconv.cl.device import DeviceInfo
 from imgconv.onnx_import import import_onnx
 
@@ -37,10 +37,10 @@ def test_narrow_integers_wrap_around(device: DeviceInfo) -> None:
         assert_close(run_model(model, feeds, device), expected, 0)
 
 
-def running(model: imgconv.Model) -> Running:
+def running(model: imgconv.Model) -> SessionUnderTest:
     """The plan of a model's last run."""
     compiled = model._last
-    return Running(compiled.session, compiled.graph, compiled.config)
+    return SessionUnderTest(compiled.session, compiled.graph, compiled.config)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -15,7 +15,7 @@ from onnx.helper import make_node, make_tensor, make_tensor_value_info
 
 import imgconv
 from imgconv.cl.device import DeviceInfo
-from imgconv.commands.outcome import Outcome, as_json, as_lines, save_arrays
+from imgconv.commands.picture_result import PictureResult, as_json, as_lines, save_arrays
 from imgconv.errors import ModelError, UnsupportedError
 from imgconv.reports.verify import _on_host
 from tests.support import assert_close, run_model, run_oracle
@@ -182,7 +182,7 @@ def test_strings_in_a_body_are_found_at_load(device: DeviceInfo) -> None:
 
 def test_they_are_shown_and_saved(tmp_path: Path) -> None:
     labels = numpy.array([*LABELS, "a", "b"], object)
-    outcome = Outcome("", outputs={"y": labels})
+    outcome = PictureResult("", outputs={"y": labels})
     shown = json.loads(json.dumps(as_json(outcome)))["outputs"]["y"]
     assert (shown["dtype"], shown["texts"], shown["shape"]) == ("string", labels.tolist(), [6])
     assert list(as_lines(outcome)) == [("  y string 6: cat, dög, fox, owl, a, ...", "")]

@@ -14,7 +14,7 @@ from graphs import Taking
 from problems.convolution import ConvolutionProblem, winograd_matrices
 from running import Wanted, run_tensors, session_of, target
 
-from imgconv.checking.proving import Running, check_launches
+from imgconv.checking.session_checks import SessionUnderTest, check_launches
 from imgconv.cl.context import Context
 from imgconv.compiling.compiler import PreparedGraph, prepare
 from imgconv.compiling.plan import Plan
@@ -160,7 +160,7 @@ def test_the_check_of_launches(context: Context, monkeypatch: pytest.MonkeyPatch
         factors = numpy.outer((1, 1, 1, wrong), (1, 1, 1, wrong)).reshape(-1)
         monkeypatch.setattr(winograd2d, "taps_of", lambda windows, factors=factors: taps_of(windows) * factors)
         session = session_of(PreparedGraph(graph, config, wanted.target, wanted.chooser).plan(), context)
-        verdicts.append({finding.verdict for _, finding in check_launches(Running(session, graph, config))})
+        verdicts.append({finding.verdict for _, finding in check_launches(SessionUnderTest(session, graph, config))})
     assert verdicts == [{"right"}, {"right", "wrong"}]
 
 

@@ -2,7 +2,7 @@
 
     python -m faulty_driver.outcomes '[{"model": "m.onnx", "numbers": "m.npz", "at_load": "adreno;late=3", ...}, ...]'
 
-It prints a line for each case as soon as it is over, see `Outcome`.
+It prints a line for each case as soon as it is over, see `PictureResult`.
 """
 
 from __future__ import annotations

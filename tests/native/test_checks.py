@@ -26,7 +26,7 @@ from test_operators_on_device import FAMILIES, first_cases
 import imgconv
 from imgconv import cli
 from imgconv.checking.alternatives import ALTERNATIVES
-from imgconv.checking.launch_checks import draw, with_checks
+from imgconv.checking.player_checks import random_content, with_checks
 from imgconv.cl.device import DeviceInfo
 from imgconv.config import Config
 from imgconv.dtype import FLOAT16, FLOAT32
@@ -173,12 +173,12 @@ def test_drawn_numbers(dtype: Any) -> None:
     """Two storages differ, positive and whole numbers are so, and what holds no element is zero, in tiles too."""
     tiling = choose_tiling(14, 5, ImageLimits(4, 8, 4), "x", (1, 6, 5, 7))
     texture = Texture("x", (1, 6, 5, 7), image_layout(4), dtype, tiling)
-    first, second = (draw(texture, number) for number in (1, 2))
+    first, second = (random_content(texture, number) for number in (1, 2))
     assert tiling.layers > 1 and first.dtype == dtype.dtype and (first != second).any()
     inside = texture.layout.unpack(tiling.gather(first), texture.shape)
     assert numpy.count_nonzero(first) == numpy.count_nonzero(inside) > 200 and -1 <= first.min() < -0.9
-    assert set(numpy.unique(draw(texture, 1, whole=True))) == {0, 1}
-    buffer = draw(HostBuffer("x", (50,), image_layout(1), dtype), 3, positive=True)
+    assert set(numpy.unique(random_content(texture, 1, whole=True))) == {0, 1}
+    buffer = random_content(HostBuffer("x", (50,), image_layout(1), dtype), 3, positive=True)
     assert buffer.min() > 0 and 0.9 < buffer.max() <= 1
 
 

@@ -11,7 +11,7 @@ import pytest
 from graphs import const
 from snapshots import DEVICES
 
-from imgconv.checking.launch_checks import with_checks
+from imgconv.checking.player_checks import with_checks
 from imgconv.compiling.compiler import prepare
 from imgconv.compiling.plan import Launch
 from imgconv.config import Config

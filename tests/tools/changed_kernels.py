@@ -149,7 +149,7 @@ class Model:
     def load(self, swapped: Mapping[str, str], check: bool) -> Any:
         """Loads the model with some kernels' texts in place of others, on a driver of which nothing is known."""
         import imgconv
-        from imgconv.checking import proving
+        from imgconv.checking import session_checks
         from imgconv.cl.building import crashes
         from imgconv.files.disk_cache import DiskCache
         from imgconv.kernels.source import program_text
@@ -158,8 +158,8 @@ class Model:
         self.number += 1
         crashes.CRASHES = DiskCache(str(self.folder / f"crashes{self.number}"), 2**20)
         crashes._seen.clear()
-        proving.PROVED = DiskCache(str(self.folder / f"proved{self.number}"), 2**20)
-        proving.SECONDS = inf
+        session_checks.PROVED = DiskCache(str(self.folder / f"proved{self.number}"), 2**20)
+        session_checks.SECONDS = inf
         programs.program_text = lambda common, texts: program_text(
             common, {swapped.get(text, text): number for text, number in texts.items()}
         )

@@ -24,7 +24,7 @@ from typing import Any
 import numpy
 
 from examples.player import loader_variables
-from imgconv.checking.launch_checks import with_checks
+from imgconv.checking.player_checks import with_checks
 from imgconv.config import Config
 from imgconv.loading.compiled import prepare_for
 from imgconv.loading.description import read_description

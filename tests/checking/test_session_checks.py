@@ -12,9 +12,9 @@ import numpy
 import pytest
 
 import imgconv
-from imgconv.checking import proving
+from imgconv.checking import session_checks
 from imgconv.checking.comparing import LaunchVerdict
-from imgconv.checking.proving import Running, check_launches
+from imgconv.checking.session_checks import SessionUnderTest, check_launches
 from imgconv.cl.building import crashes
 from imgconv.cl.building.program_source import BuiltKernel
 from imgconv.cl.device import DeviceInfo
@@ -34,9 +34,9 @@ def network() -> Graph:
 
 @pytest.fixture(autouse=True)
 def not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proving, "TESTED", ())
-    monkeypatch.setattr(proving, "PROVED", DiskCache(str(tmp_path / "proved"), 2**20))
-    monkeypatch.setattr(proving, "SECONDS", inf)  # a busy machine takes longer
+    monkeypatch.setattr(session_checks, "TESTED", ())
+    monkeypatch.setattr(session_checks, "PROVED", DiskCache(str(tmp_path / "proved"), 2**20))
+    monkeypatch.setattr(session_checks, "SECONDS", inf)  # a busy machine takes longer
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             seen.append(number)
             yield number, found
 
-    monkeypatch.setattr(proving, "check_launches", noting)
+    monkeypatch.setattr(session_checks, "check_launches", noting)
     return seen
 
 
@@ -67,8 +67,8 @@ def test_a_load_may_leave_it_out(device: DeviceInfo, checked: list[int]) -> None
 
 def test_the_next_load_goes_on(device: DeviceInfo, checked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Without time one launch is checked, and the next one by the next load."""
-    monkeypatch.setattr(proving, "SECONDS", 0.0)
-    monkeypatch.setattr(proving, "PART", 0.0)
+    monkeypatch.setattr(session_checks, "SECONDS", 0.0)
+    monkeypatch.setattr(session_checks, "PART", 0.0)
     count = len(imgconv.load(network(), device=device).plan.launches)
     for _ in range(count + 1):
         imgconv.load(network(), device=device)
@@ -100,7 +100,7 @@ def test_states(device: DeviceInfo, checked: list[int]) -> None:
 def wrong(text: str, again: bool = False) -> object:
     """A check of launches that finds the one that computes "y" wrong."""
 
-    def check(running: Running, *_: object) -> Iterator[tuple[int, LaunchVerdict]]:
+    def check(running: SessionUnderTest, *_: object) -> Iterator[tuple[int, LaunchVerdict]]:
         for number, found in check_launches(running):
             launch = running.plan.launches[number]
             is_wrong = launch.values[-1:] == ("y",) and text in f"{launch.source.path} {launch.specialisation}"
@@ -116,7 +116,7 @@ def test_a_wrong_kernel_is_replaced_and_remembered(device: DeviceInfo, monkeypat
     unchecked = imgconv.load(graph, device=device, check=False)
     expected = unchecked.run({"x": X})["y"]
     path = next(launch.source.path for launch in unchecked.plan.launches if launch.values[-1:] == ("y",))
-    monkeypatch.setattr(proving, "check_launches", wrong(path))
+    monkeypatch.setattr(session_checks, "check_launches", wrong(path))
     with pytest.warns(RuntimeWarning, match=f"fails at {path}, launch 'y.*its result is wrong: 1 is wrong"):
         model = imgconv.load(graph, device=device)
     assert not any(path in launch.source.path for launch in model.plan.launches)
@@ -135,12 +135,12 @@ def test_launches_of_one_wrong_kernel_are_replaced(device: DeviceInfo, monkeypat
     before = imgconv.load(graph, device=device, check=False)
     (text,) = {launch.source.text for launch in before.plan.launches if launch.multiply_adds}
 
-    def check(running: Running, *_: object) -> Iterator[tuple[int, LaunchVerdict]]:
+    def check(running: SessionUnderTest, *_: object) -> Iterator[tuple[int, LaunchVerdict]]:
         for number, found in check_launches(running):
             is_wrong = running.plan.launches[number].source.text == text
             yield number, replace(found, verdict="wrong", text="1 is wrong") if is_wrong else found
 
-    monkeypatch.setattr(proving, "check_launches", check)
+    monkeypatch.setattr(session_checks, "check_launches", check)
     with pytest.warns(RuntimeWarning, match="its result is wrong: 1 is wrong"):
         model = imgconv.load(graph, device=device)
     assert text not in {launch.source.text for launch in model.plan.launches}
@@ -149,8 +149,8 @@ def test_launches_of_one_wrong_kernel_are_replaced(device: DeviceInfo, monkeypat
 def test_a_driver_that_was_wrong_is_checked_whole(
     device: DeviceInfo, checked: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proving, "SECONDS", 0.0)
-    monkeypatch.setattr(proving, "PART", 0.0)
+    monkeypatch.setattr(session_checks, "SECONDS", 0.0)
+    monkeypatch.setattr(session_checks, "PART", 0.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         crashes.note_wrong(device, BuiltKernel("k0", "other", "conv.cl"), "1 is wrong")
@@ -160,7 +160,7 @@ def test_a_driver_that_was_wrong_is_checked_whole(
 
 def test_nothing_is_right(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error that names launch, kernel and driver, not a wrong answer."""
-    monkeypatch.setattr(proving, "check_launches", wrong(""))
+    monkeypatch.setattr(session_checks, "check_launches", wrong(""))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         with pytest.raises(imgconv.DeviceError) as error:
@@ -171,7 +171,7 @@ def test_nothing_is_right(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -
 
 def test_lost_launches(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     """No kernel is blamed for them."""
-    monkeypatch.setattr(proving, "check_launches", wrong("", again=True))
+    monkeypatch.setattr(session_checks, "check_launches", wrong("", again=True))
     with pytest.raises(imgconv.DeviceError, match="loses launches"):
         imgconv.load(network(), device=device)
     assert not crashes.refused_kernels(device)

@@ -8,7 +8,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.checking.comparing import LaunchVerdict
-from imgconv.checking.proving import ADVICE, PROVED, VERSION, is_tested
+from imgconv.checking.session_checks import ADVICE, PROVED, VERSION, is_tested
 from imgconv.cl.shutdown import shutdown_guard
 from imgconv.compiling.plan import Launch
 from imgconv.errors import DeviceError
@@ -24,7 +24,7 @@ TURNS = ((0, False), (90, True), (180, False), (270, True))  # degrees, and whet
 GAP = 5  # bytes after each row
 
 
-def prove_frames(session: Session, format: Format | None) -> None:
+def check_frames_once(session: Session, format: Format | None) -> None:
     """Checks the kernel that reads frames of a format, unless it is proved on this driver. Raises DeviceError."""
     info = session.context.info
     if format is None or not takes_frames(session.plan, format) or is_tested(info):
@@ -60,7 +60,7 @@ def check_frames(session: Session, format: Format) -> LaunchVerdict:
     with shutdown_guard, context.lock:
         context.recover()
         for rotation, mirror in TURNS:
-            frame = drawn_frame(format, size_of_array(format, value.shape), rotation, mirror)
+            frame = random_frame(format, size_of_array(format, value.shape), rotation, mirror)
             wanted = picture_of(frame, format)
             other = (wanted ^ 1).astype(place.dtype).reshape(place.shape)  # what a lost launch leaves
             uploading = memory.upload(place, numpy.ascontiguousarray(other))
@@ -79,7 +79,7 @@ def check_frames(session: Session, format: Format) -> LaunchVerdict:
     return LaunchVerdict(launch.name, FILE.name, "right", "", samples)
 
 
-def drawn_frame(format: Format, size: Size, rotation: int, mirror: bool) -> VideoFrame:
+def random_frame(format: Format, size: Size, rotation: int, mirror: bool) -> VideoFrame:
     """A frame of random bytes with gaps between rows, with a region of this picture's size.
 
     That of a mirrored one begins between pixels that share a color, so that colors are averaged.

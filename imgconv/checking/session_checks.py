@@ -12,8 +12,8 @@ from typing import NoReturn
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.checking.comparing import Contents, LaunchVerdict, compare
-from imgconv.checking.subjects import Subject, subjects_of
+from imgconv.checking.comparing import LaunchVerdict, StorageContents, compare
+from imgconv.checking.launched_nodes import LaunchedNodes, launched_nodes_of
 from imgconv.cl.building.crashes import note_wrong, refused_kernels
 from imgconv.cl.building.program_source import BuiltKernel
 from imgconv.cl.device_info import DeviceInfo
@@ -46,7 +46,7 @@ class WrongResultError(DeviceError):
 
 
 @dataclass(frozen=True)
-class Running:
+class SessionUnderTest:
     """A plan on a device, to be checked. graph: after the passes. states: see `lower`."""
 
     session: Session
@@ -72,12 +72,12 @@ def is_tested(info: DeviceInfo) -> bool:
     return info.kind == "cpu" and info.platform in TESTED
 
 
-def is_proved(session: Session) -> bool:
+def is_checked(session: Session) -> bool:
     """Returns whether nothing is left to check of a session's plan on its driver."""
-    return is_tested(session.context.info) or not _left(session)
+    return is_tested(session.context.info) or not _unchecked_launches(session)
 
 
-def _left(session: Session) -> Sequence[int]:
+def _unchecked_launches(session: Session) -> Sequence[int]:
     """The numbers of the launches that no load has checked yet."""
     kept = PROVED.read(_key(session))
     return range(len(session.plan.launches)) if kept is None else tuple(map(int, json.loads(kept)["left"]))
@@ -90,7 +90,7 @@ def _key(session: Session) -> str:
     return digest(json.dumps([VERSION, session.context.info.key, launches]).encode()).hex()
 
 
-def prove(running: Running, started: float) -> None:
+def check_once(running: SessionUnderTest, started: float) -> None:
     """Checks a plan that nobody has checked on this driver; its outcome is kept.
 
     started: the perf_counter() at which the load began. The check takes a second, or a fifth of the load's time if that
@@ -100,7 +100,7 @@ def prove(running: Running, started: float) -> None:
     """
     if is_tested(running.context.info):
         return
-    now, wanted = perf_counter(), _left(running.session)
+    now, wanted = perf_counter(), _unchecked_launches(running.session)
     if not wanted:
         return
     seconds = inf if refused_kernels(running.context.info) else max(SECONDS, (now - started) * PART)
@@ -116,13 +116,13 @@ def prove(running: Running, started: float) -> None:
                 break
         running.memory.clear_states()
     if wrong:
-        _replace(running, wrong)
+        _refuse_wrong_kernels(running, wrong)
     PROVED.write(_key(running.session), json.dumps({"left": left}).encode())
 
 
-def _replace(running: Running, wrong: Sequence[tuple[int, LaunchVerdict]]) -> NoReturn:
+def _refuse_wrong_kernels(running: SessionUnderTest, wrong: Sequence[tuple[int, LaunchVerdict]]) -> NoReturn:
     """Notes the kernels of wrong launches: other plans do without them. Raises WrongResultError, DeviceError."""
-    info, subjects = running.context.info, subjects_of(running.plan, running.graph, running.states)
+    info, subjects = running.context.info, launched_nodes_of(running.plan, running.graph, running.states)
     about, refused = f"{info.name}, driver {info.driver_version}", refused_kernels(info)
     noted: set[str] = set()  # several launches may have one kernel
     for number, found in wrong:
@@ -143,7 +143,7 @@ def _replace(running: Running, wrong: Sequence[tuple[int, LaunchVerdict]]) -> No
     raise WrongResultError(f"{about} computes {len(wrong)} launches wrongly")
 
 
-def check_session(running: Running) -> dict[int, LaunchVerdict]:
+def check_session(running: SessionUnderTest) -> dict[int, LaunchVerdict]:
     """The verdict on each launch that has a subject, by number. Raises DeviceError."""
     with shutdown_guard, running.context.lock:
         running.context.recover()
@@ -152,13 +152,15 @@ def check_session(running: Running) -> dict[int, LaunchVerdict]:
     return found
 
 
-def check_launches(running: Running, wanted: Sequence[int] | None = None) -> Iterator[tuple[int, LaunchVerdict]]:
+def check_launches(
+    running: SessionUnderTest, wanted: Sequence[int] | None = None
+) -> Iterator[tuple[int, LaunchVerdict]]:
     """Runs a plan launch by launch on drawn inputs; yields the number of each launch that has a subject, and a verdict.
 
     wanted: the numbers of those to check, by default all. A wrong launch is launched again: if it is right then, its
     verdict has `again`. Raises DeviceError.
     """
-    plan, subjects = running.plan, subjects_of(running.plan, running.graph, running.states)
+    plan, subjects = running.plan, launched_nodes_of(running.plan, running.graph, running.states)
     checked = subjects.keys() if wanted is None else subjects.keys() & set(wanted)
     arrays: dict[Storage, Array] = {}
     last = _last_readers({n: s for n, s in subjects.items() if n in checked})
@@ -166,7 +168,7 @@ def check_launches(running: Running, wanted: Sequence[int] | None = None) -> Ite
     memory.clear_states()
     for value in plan.inputs:
         place = plan.input_buffers[value.name]
-        arrays[place] = _drawn(value, place)
+        arrays[place] = _random_input(value, place)
         running.context.write(memory[place], arrays[place], place.name)
     arrays |= {texture: memory.content(texture) for texture in plan.states}
     written: set[Storage] = set()
@@ -183,12 +185,14 @@ def check_launches(running: Running, wanted: Sequence[int] | None = None) -> Ite
             del arrays[storage]
 
 
-def _checked(running: Running, number: int, subject: Subject, arrays: dict[Storage, Array]) -> LaunchVerdict:
+def _checked(
+    running: SessionUnderTest, number: int, subject: LaunchedNodes, arrays: dict[Storage, Array]
+) -> LaunchVerdict:
     """The verdict on the launch that has just run."""
     launch = running.plan.launches[number]
     reads = {s for n in (number, *subject.parts) for s in running.plan.launches[n].reads}
     half = any(s in running.plan.content and s.dtype == "float16" for s in reads)
-    contents = Contents(running.graph, running.config, arrays, half)
+    contents = StorageContents(running.graph, running.config, arrays, half)
     found = compare(launch, subject, contents, UNTOUCHED, number)
     if found.verdict != "wrong":
         return found
@@ -202,13 +206,13 @@ def _checked(running: Running, number: int, subject: Subject, arrays: dict[Stora
     return found
 
 
-def _launch(running: Running, number: int) -> None:
+def _launch(running: SessionUnderTest, number: int) -> None:
     """Launches one kernel, and waits for it; an error names the launch."""
     running.context.sequence([running.session.sequence.launches[number]]).enqueue()
     running.context.finish()
 
 
-def _last_readers(subjects: Mapping[int, Subject]) -> dict[Storage, int]:
+def _last_readers(subjects: Mapping[int, LaunchedNodes]) -> dict[Storage, int]:
     """The number of the last launch whose check reads each storage."""
     last: dict[Storage, int] = {}
     for number, subject in subjects.items():
@@ -217,7 +221,7 @@ def _last_readers(subjects: Mapping[int, Subject]) -> dict[Storage, int]:
     return last
 
 
-def _drawn(value: Value, place: Storage) -> Array:
+def _random_input(value: Value, place: Storage) -> Array:
     """An input of random numbers: 0 .. 1 in pictures, else -1 .. 1; zeros and ones for integers, valid as indices."""
     random = numpy.random.default_rng(len(value.name))
     if place.dtype.dtype == numpy.uint8:

@@ -20,10 +20,10 @@ import pytest
 
 from imgconv.cl.device import DeviceInfo
 from imgconv.cli import parse
-from imgconv.commands import loader
-from imgconv.commands.loader import Loader, worker_count
+from imgconv.commands import picture_loader
+from imgconv.commands.picture_loader import PictureLoader, worker_count
 from imgconv.commands.run import read_command_line
-from imgconv.commands.runner import Item, Runner, items_of
+from imgconv.commands.runner import PictureItem, PictureRunner, items_of
 from imgconv.errors import Error, InputError
 
 pytestmark = pytest.mark.skipif(
@@ -33,17 +33,17 @@ pytestmark = pytest.mark.skipif(
 TWO_WORKERS = """\
 import sys
 from imgconv import cli
-from imgconv.commands import dispatch, loader
+from imgconv.commands import dispatch, picture_loader
 
-loader.MANY, loader.MOST_WORKERS, begin = 3, 2, loader.Loader.begin
-dispatch.cores = lambda: 2 * loader.CORES
+picture_loader.MANY, picture_loader.MOST_WORKERS, begin = 3, 2, picture_loader.Loader.begin
+dispatch.cores = lambda: 2 * picture_loader.CORES
 
 def reported(self, *given):
     began = begin(self, *given)
     sys.stderr.write(f"workers {len(self._processes)}\\n")  # whole, beside another process
     return began
 
-loader.Loader.begin = reported
+picture_loader.Loader.begin = reported
 if __name__ == "__main__":
     sys.exit(cli.main(sys.argv[1:]))
 """
@@ -63,11 +63,11 @@ def red_of(result: dict[str, Any]) -> float:
 
 
 @contextmanager
-def workers(words: list[str], count: int = 2) -> Iterator[tuple[Loader, Iterator[Item]]]:
-    """A loader that has begun, and the pictures of the command line."""
-    with Loader(count) as made:
+def workers(words: list[str], count: int = 2) -> Iterator[tuple[PictureLoader, Iterator[PictureItem]]]:
+    """A picture_loader that has begun, and the pictures of the command line."""
+    with PictureLoader(count) as made:
         line = read_command_line(parse(["run", *words]))
-        assert made.begin(Runner.load(line, (9, 12), lambda *_: None), True)
+        assert made.begin(PictureRunner.load(line, (9, 12), lambda *_: None), True)
         yield made, items_of(line)
 
 
@@ -86,13 +86,13 @@ def test_workers_show_what_threads_show(imgconv: Command, monkeypatch: pytest.Mo
     Path(names[8]).write_text("no picture")
     write_picture(names[5], (5, 0, 0), (2100, 1400))
     began: list[bool] = []
-    begin = Loader.begin
+    begin = PictureLoader.begin
 
-    def noted(self: Loader, runner: Runner, with_lines: bool) -> bool:
+    def noted(self: PictureLoader, runner: PictureRunner, with_lines: bool) -> bool:
         began.append(begin(self, runner, with_lines))
         return began[-1]
 
-    monkeypatch.setattr(Loader, "begin", noted)
+    monkeypatch.setattr(PictureLoader, "begin", noted)
     for number in (0, 2):
         monkeypatch.setattr("imgconv.commands.run.worker_count", lambda *_, number=number: number)
         status, _, err = imgconv("run", "means.onnx", *names, "--jsonl", f"{number}.jsonl", "--output", f"{number}/")
@@ -119,7 +119,7 @@ def test_a_killed_worker_is_an_error(imgconv: Command) -> None:
                     next(iter(made._processes.values())).kill()
     assert found == names[: len(found)] and 0 < len(found) < 40
     named = re.findall(r"\d{3}\.png", str(error.value))
-    assert 0 < len(named) <= loader.PREFETCH and set(named).isdisjoint(found)
+    assert 0 < len(named) <= picture_loader.PREFETCH and set(named).isdisjoint(found)
 
 
 def test_a_worker_that_cannot_start_is_left_out(imgconv: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ def test_what_a_worker_is_sent_fits_into_a_pipe(imgconv: Command) -> None:
     write_classifier()
     names = [f"folder/{each:06}.png" for each in range(10_000)]
     line = read_command_line(parse(["run", "means.onnx", *names]))
-    pictures = Runner.load(line, (9, 12), lambda *_: None).for_workers()
+    pictures = PictureRunner.load(line, (9, 12), lambda *_: None).for_workers()
     assert len(pickle.dumps(pictures)) < 20_000 and len(pickle.dumps(line.sendable())) < 20_000
 
 
@@ -181,12 +181,12 @@ def test_what_threads_do_alone(imgconv: Command, monkeypatch: pytest.MonkeyPatch
     names = write_pictures(2)
     write_model("image.onnx", [make_node("Relu", ["x"], ["y"])], {"x": [1, 3, 8, 8]})
     write_model("some.onnx", [make_node("NonZero", ["x"], ["y"])], {"x": [1, 3, 8, 8]})
-    with Loader(1) as made:
+    with PictureLoader(1) as made:
         for words in (["image.onnx", "--task", "image"], ["means.onnx", "--tile", "4"], ["some.onnx"]):
             line = read_command_line(parse(["run", *words, *names]))
-            assert not made.begin(Runner.load(line, (9, 12), lambda *_: None), False), words
-        runner = Runner.load(read_command_line(parse(["run", "means.onnx", *names])), (9, 12), lambda *_: None)
-        monkeypatch.setattr(loader, "BYTES", 1000)
+            assert not made.begin(PictureRunner.load(line, (9, 12), lambda *_: None), False), words
+        runner = PictureRunner.load(read_command_line(parse(["run", "means.onnx", *names])), (9, 12), lambda *_: None)
+        monkeypatch.setattr(picture_loader, "BYTES", 1000)
         assert not made.begin(runner, False)
 
 

@@ -16,29 +16,31 @@ from typing import Union
 
 import numpy
 
-from imgconv.commands.outcome import PrintableResult
-from imgconv.commands.runner import Item, Pictures, Sample, raising
-from imgconv.commands.shared_samples import SampleLayout, mapped
+from imgconv.commands.picture_result import PrintableResult
+from imgconv.commands.runner import PictureItem, PictureProcessor, Sample, raise_error
+from imgconv.commands.shared_samples import SampleLayout, map_shared_memory
 from imgconv.errors import Error, InputError
 from imgconv.preprocessing.pixels import Pixels
 
 NICENESS = 5  # above that of the process that enqueues launches, for which all others wait
 
 # To a worker: the number of a sample, and a picture to prepare there, or None if its outputs are there.
-PictureRequest = tuple[int, Union[Item, None]]
+PictureRequest = tuple[int, Union[PictureItem, None]]
 # From a worker: a sample with the bytes of its packed picture (0: it is the model's input), or with its result.
 Reply = Union[tuple[int, Union[int, PrintableResult]], Error]
 
 
-def work(connection: Connection, pictures: Pictures, layout: SampleLayout, count: int, with_lines: bool) -> None:
+def work(
+    connection: Connection, pictures: PictureProcessor, layout: SampleLayout, count: int, with_lines: bool
+) -> None:
     """Answers requests until the other side ends. count: samples of all workers, whose memory is sent first."""
     os.nice(NICENESS)
     samples: dict[int, Sample] = {}
     with suppress(EOFError, OSError):  # the loader has ended
-        memory = mapped(recv_handle(connection), count * layout.bytes)
+        memory = map_shared_memory(recv_handle(connection), count * layout.bytes)
         buffers = [layout.buffers(memory, number) for number in range(count)]
 
-        def reply(number: int, item: Item | None) -> Reply:
+        def reply(number: int, item: PictureItem | None) -> Reply:
             if item is None:
                 outcome = pictures.finish(samples.pop(number), [buffers[number].outputs])
                 return number, PrintableResult.of(outcome, with_lines)
@@ -61,14 +63,14 @@ def work(connection: Connection, pictures: Pictures, layout: SampleLayout, count
                 connection.send(error)
 
 
-def sendable(item: Item) -> Item:
+def sendable(item: PictureItem) -> PictureItem:
     """The same picture: a file by its name, anything else, such as a frame of a video, with its pixels."""
     if item.read is None or isinstance(item.read, partial):
         return item
     try:
         return replace(item, read=item.read().copy)
     except InputError as error:
-        return replace(item, read=partial(raising, error))
+        return replace(item, read=partial(raise_error, error))
 
 
 @contextmanager

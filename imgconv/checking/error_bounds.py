@@ -36,24 +36,24 @@ IMPROBABLE = 5.0
 
 
 @dataclass(frozen=True)
-class Bounded:
+class BoundedValues:
     """Values, and how far off a device's may be. Both have one shape. An error of infinity: nothing is known."""
 
     value: Array
     error: Array
 
     @staticmethod
-    def exact(value: Array) -> Bounded:
+    def exact(value: Array) -> BoundedValues:
         """The values as they are."""
-        return Bounded(value, numpy.zeros(value.shape))
+        return BoundedValues(value, numpy.zeros(value.shape))
 
-    def broadcast(self, shape: tuple[int, ...]) -> Bounded:
+    def broadcast(self, shape: tuple[int, ...]) -> BoundedValues:
         """The values in another shape, as numpy broadcasts."""
-        return Bounded(numpy.broadcast_to(self.value, shape), numpy.broadcast_to(self.error, shape))
+        return BoundedValues(numpy.broadcast_to(self.value, shape), numpy.broadcast_to(self.error, shape))
 
 
 @dataclass(frozen=True)
-class Arithmetic:
+class ArithmeticErrors:
     """The errors of a kernel's arithmetic: of operations and of functions, relative and absolute; of sums.
 
     unit: the relative error of rounding once. native: of functions, beyond OpenCL's bounds, for 1 + |x|.
@@ -70,15 +70,17 @@ class Arithmetic:
     between: float = UNIT
 
 
-FLOAT = Arithmetic()
+FLOAT = ArithmeticErrors()
 
 
-def evaluate(expression: Expression, arguments: Sequence[Bounded], arithmetic: Arithmetic = FLOAT) -> Bounded:
+def evaluate(
+    expression: Expression, arguments: Sequence[BoundedValues], arithmetic: ArithmeticErrors = FLOAT
+) -> BoundedValues:
     """The expression's value. arguments: of one shape, or of shapes that broadcast."""
     whole = bool(arguments) and all(a.value.dtype.kind != "f" for a in arguments)
     return fold(
-        expression, lambda value: Bounded.exact(_literal(value, whole)), arguments,
-        lambda part, given: _applied(part.operation, given, arithmetic),
+        expression, lambda value: BoundedValues.exact(_literal(value, whole)), arguments,
+        lambda part, given: _apply_function(part.operation, given, arithmetic),
     )
 
 
@@ -90,16 +92,16 @@ def _literal(value: float, whole: bool) -> Array:
         return numpy.asarray(numpy.float64(numpy.float32(value)))
 
 
-def _applied(operation: str, arguments: Sequence[Bounded], arithmetic: Arithmetic) -> Bounded:
+def _apply_function(operation: str, arguments: Sequence[BoundedValues], arithmetic: ArithmeticErrors) -> BoundedValues:
     with numpy.errstate(all="ignore"):
         values = [_number(a.value) for a in arguments]
         value = numpy.asarray(FUNCTIONS[operation].numpy(*values))
-        carried = _carried(operation, value, arguments)
-        error = numpy.asarray(carried + _rounded(operation, value, values, carried, arithmetic))
+        carried = _propagated_error(operation, value, arguments)
+        error = numpy.asarray(carried + _rounding_error(operation, value, values, carried, arithmetic))
         # An infinity is right if no other number is possible.
         finite = numpy.isfinite(value.astype(numpy.float64))
         error = numpy.where(finite, numpy.where(numpy.isnan(error), numpy.inf, error), _unless_certain(arguments))
-    return Bounded(value, error)
+    return BoundedValues(value, error)
 
 
 def _number(value: Array) -> Array:
@@ -107,7 +109,7 @@ def _number(value: Array) -> Array:
     return value.astype(numpy.int64) if value.dtype == bool else value
 
 
-def _unless_certain(arguments: Sequence[Bounded]) -> Array | float:
+def _unless_certain(arguments: Sequence[BoundedValues]) -> Array | float:
     """Infinity where an argument is not exact, else 0."""
     total: Array | float = 0.0
     for argument in arguments:
@@ -115,7 +117,7 @@ def _unless_certain(arguments: Sequence[Bounded]) -> Array | float:
     return total
 
 
-def _carried(operation: str, value: Array, arguments: Sequence[Bounded]) -> Array | float:
+def _propagated_error(operation: str, value: Array, arguments: Sequence[BoundedValues]) -> Array | float:
     """Returns the distance by which the errors of the arguments move the value."""
     moving = [n for n, a in enumerate(arguments) if a.error.any()]
     if not moving:
@@ -139,8 +141,8 @@ def _carried(operation: str, value: Array, arguments: Sequence[Bounded]) -> Arra
     return most
 
 
-def _rounded(
-    operation: str, value: Array, values: Sequence[Array], carried: Array | float, arithmetic: Arithmetic
+def _rounding_error(
+    operation: str, value: Array, values: Sequence[Array], carried: Array | float, arithmetic: ArithmeticErrors
 ) -> Array | float:
     """The error of the operation itself. carried: of its arguments; with none, what a float holds is exact."""
     if operation in DIVIDING and value.dtype.kind != "f":
@@ -157,7 +159,9 @@ def _rounded(
     return (FUNCTION_UNITS * arithmetic.unit + native) * size + (native * HALF_UNIT + TINY)
 
 
-def total(terms: Bounded, axis: int, arithmetic: Arithmetic = FLOAT, like: Array | None = None) -> Bounded:
+def sum_with_bounds(
+    terms: BoundedValues, axis: int, arithmetic: ArithmeticErrors = FLOAT, like: Array | None = None
+) -> BoundedValues:
     """The sum of terms along an axis. like: what is added in their place, of the size of the largest of them."""
     value, count = terms.value, terms.value.shape[axis]
     made, added = value.sum(axis), (value if like is None else like).astype(numpy.float64)
@@ -168,13 +172,15 @@ def total(terms: Bounded, axis: int, arithmetic: Arithmetic = FLOAT, like: Array
     else:
         size = numpy.abs(added).sum(axis)
     error = arithmetic.transformed * _roundings(min(count, arithmetic.longest), count) * arithmetic.sum_unit * size
-    return Bounded(made, (0.0 if value.dtype.kind != "f" else error) + terms.error.sum(axis))
+    return BoundedValues(made, (0.0 if value.dtype.kind != "f" else error) + terms.error.sum(axis))
 
 
-def started(made: Bounded, start: Array, count: int, arithmetic: Arithmetic = FLOAT) -> Bounded:
+def sum_from_start(
+    made: BoundedValues, start: Array, count: int, arithmetic: ArithmeticErrors = FLOAT
+) -> BoundedValues:
     """A sum of `count` terms that may start with a number, such as a bias: each addition rounds at that one's size."""
     unit = UNIT if arithmetic.longest < numpy.inf else arithmetic.sum_unit  # runs are added to it in float
-    return Bounded(made.value, made.error + _roundings(count, count) * unit * numpy.abs(start))
+    return BoundedValues(made.value, made.error + _roundings(count, count) * unit * numpy.abs(start))
 
 
 def _roundings(count: float, most: float) -> float:

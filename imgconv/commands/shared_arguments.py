@@ -6,7 +6,7 @@ import argparse
 from collections import Counter
 from collections.abc import Sequence
 
-from imgconv.arrays import Declared, Shapes
+from imgconv.arrays import Shapes, TensorSpecs
 from imgconv.errors import InputError
 from imgconv.loading.description import known_devices
 from imgconv.preprocessing.preparation import FILTERS, ORDERS, RESIZES
@@ -111,7 +111,7 @@ def numbers(text: str) -> tuple[float, ...]:
     return tuple(number(part) for part in text.split(","))
 
 
-def read_shapes(pairs: Sequence[tuple[str, str]], declared: Declared) -> Shapes:
+def read_shapes(pairs: Sequence[tuple[str, str]], declared: TensorSpecs) -> Shapes:
     """The shapes of --shape: all sizes of an input, or one size of a symbolic dimension. Raises InputError."""
     shapes: dict[str, Sequence[int] | int] = {}
     for name, text in pairs:
@@ -126,7 +126,7 @@ def read_shapes(pairs: Sequence[tuple[str, str]], declared: Declared) -> Shapes:
     return shapes
 
 
-def read_sizes(pairs: Sequence[tuple[str, str]], declared: Declared) -> list[Shapes]:
+def read_sizes(pairs: Sequence[tuple[str, str]], declared: TensorSpecs) -> list[Shapes]:
     """The shapes of --shape for each size: names that are given several times have one shape for each of these.
 
         read_sizes([("h", "224"), ("h", "320"), ("w", "640")], declared)    # h 224 and w 640; h 320 and w 640
@@ -146,7 +146,7 @@ def read_sizes(pairs: Sequence[tuple[str, str]], declared: Declared) -> list[Sha
     return [read_shapes(each, declared) for each in chosen]
 
 
-def check_sizes(declared: Declared, shapes: Shapes) -> None:
+def check_sizes(declared: TensorSpecs, shapes: Shapes) -> None:
     """Raises InputError for the first size that neither the model nor `shapes` gives; an unknown batch is 1."""
     for name, (_, dimensions) in declared.items():
         unknown = dimensions is None or any(isinstance(d, str) and d not in shapes for d in dimensions[1:])

@@ -1,4 +1,4 @@
-"""The check of the kernel that reads frames: right as it is, wrong if a part of it is changed."""
+"""The check of the kernel that reads frame_checks: right as it is, wrong if a part of it is changed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from camera_frames import CHANGES
 
 import imgconv
-from imgconv.checking import frames, proving
+from imgconv.checking import frame_checks, session_checks
 from imgconv.checking.comparing import LaunchVerdict
 from imgconv.checking.forms import frame_form
-from imgconv.checking.frames import check_frames, prove_frames
+from imgconv.checking.frame_checks import check_frames, check_frames_once
 from imgconv.cl.device import DeviceInfo, open_device
 from imgconv.config import Config
 from imgconv.errors import DeviceError
@@ -58,8 +58,8 @@ def test_a_lost_launch_is_wrong(device: DeviceInfo, monkeypatch: pytest.MonkeyPa
 
 def test_a_load_proves_it_once(device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And refuses a driver that computes it wrongly."""
-    monkeypatch.setattr(proving, "TESTED", ())
-    for module in (proving, frames):
+    monkeypatch.setattr(session_checks, "TESTED", ())
+    for module in (session_checks, frame_checks):
         monkeypatch.setattr(module, "PROVED", DiskCache(str(tmp_path / "proved"), 2**20))
     seen: list[LaunchVerdict] = []
 
@@ -67,10 +67,10 @@ def test_a_load_proves_it_once(device: DeviceInfo, tmp_path: Path, monkeypatch: 
         seen.append(check_frames(session, format))
         return seen[-1]
 
-    monkeypatch.setattr(frames, "check_frames", noting)
+    monkeypatch.setattr(frame_checks, "check_frames", noting)
     graph = frame_form("rgb")
     for _ in range(2):
-        prove_frames(Session(prepare_for(device, graph, Config()).plan(), open_device(device)), "rgb")
+        check_frames_once(Session(prepare_for(device, graph, Config()).plan(), open_device(device)), "rgb")
     assert len(seen) == 1
     x = imgconv.tensor.Tensor.input("x", (1, 3, 8, 12))
     model = imgconv.load(imgconv.tensor.build_graph({"y": x * 1.0}, [x]), device)
@@ -78,5 +78,5 @@ def test_a_load_proves_it_once(device: DeviceInfo, tmp_path: Path, monkeypatch: 
     model.preprocess((8, 12), "nv12").run({"picture": numpy.zeros((12, 12), numpy.uint8)})
     assert len(seen) == 2
     changed(tmp_path, monkeypatch, "n[1] * x", "n[2] * x")
-    with pytest.raises(DeviceError, match="frames of nv12, kernel frame.cl: .* there is no other kernel"):
+    with pytest.raises(DeviceError, match="frame_checks of nv12, kernel frame.cl: .* there is no other kernel"):
         model.preprocess((8, 12), "nv12")

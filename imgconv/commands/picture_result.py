@@ -30,7 +30,7 @@ MANY, NEARLY, MOST_AT_ENDS = 16, 0.98, 0.8
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PictureResult:
     """One run: the outputs by name, their answers, the written files. picture: "" if there is none.
 
     position: the picture's number; task: "" if it is not known; error: why there is no result; frame: the drawing, if
@@ -48,7 +48,7 @@ class Outcome:
     frame: Image.Image | None = None
 
 
-def as_json(outcome: Outcome) -> dict[str, Any]:
+def as_json(outcome: PictureResult) -> dict[str, Any]:
     """Returns everything that `as_lines` shows, as plain data."""
     named = {"picture": outcome.picture, "size": outcome.size} if outcome.picture else {}
     if outcome.error:
@@ -109,7 +109,7 @@ class PrintableResult:
         return dict(json.loads(self.text))
 
     @staticmethod
-    def of(outcome: Outcome, with_lines: bool) -> PrintableResult:
+    def of(outcome: PictureResult, with_lines: bool) -> PrintableResult:
         """Returns the printable form of an outcome. with_lines: they cost time, and JSON needs none."""
         lines = tuple(as_lines(outcome)) if with_lines and not outcome.error else ()
         return PrintableResult(outcome.position, to_json(as_json(outcome)), lines, outcome.error)
@@ -136,7 +136,7 @@ class DeviceSummary:
         return DeviceSummary(model.device.key, model.device.name, seconds, size, possible_tasks, preparation)
 
 
-def as_lines(outcome: Outcome) -> Iterator[tuple[str, str]]:
+def as_lines(outcome: PictureResult) -> Iterator[tuple[str, str]]:
     """One run's results as text: lines, and the style of each."""
     if outcome.picture:
         yield f"{outcome.picture}: {outcome.size[0]}x{outcome.size[1]}", "bold"

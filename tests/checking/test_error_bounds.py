@@ -6,11 +6,13 @@ import numpy
 import pytest
 
 from imgconv.arrays import Array
-from imgconv.checking.bounded import EXACT, FLOAT, HALF_UNIT, Arithmetic, Bounded, evaluate, total
+from imgconv.checking.error_bounds import (
+    EXACT, FLOAT, HALF_UNIT, ArithmeticErrors, BoundedValues, evaluate, sum_with_bounds
+)
 from imgconv.graph.expression import FUNCTIONS, Argument, apply, arity
 
 RANDOM = numpy.random.default_rng(0)
-HALF = Arithmetic(HALF_UNIT, 0.0, HALF_UNIT)
+HALF = ArithmeticErrors(HALF_UNIT, 0.0, HALF_UNIT)
 # Operations whose arguments are in a range of their own.
 RANGES = {
     "log": (0.01, 5), "sqrt": (0, 5), "log1p": (-0.9, 5), "asin": (-1, 1), "acos": (-1, 1), "atanh": (-0.99, 0.99),
@@ -32,7 +34,7 @@ def test_operations(name: str) -> None:
         arguments, errors = [a.round() for a in arguments], [0 * e for e in errors]
     expression = apply(name, *map(Argument, range(len(arguments))))
     exact = [a.astype(numpy.float64) for a in arguments]
-    bounded = evaluate(expression, [Bounded(a, e) for a, e in zip(exact, errors, strict=True)])
+    bounded = evaluate(expression, [BoundedValues(a, e) for a, e in zip(exact, errors, strict=True)])
     moved = [a + RANDOM.uniform(-1, 1, a.size) * e for a, e in zip(exact, errors, strict=True)]
     with numpy.errstate(all="ignore"):
         made = numpy.asarray(FUNCTIONS[name].numpy(*moved)).astype(numpy.float64)
@@ -49,7 +51,7 @@ def test_sums(count: int, kind: type) -> None:
     """Added up one after another, the sum is within its bound; without its largest term it is not, in float."""
     a, b = (RANDOM.normal(size=(200, count)).astype(numpy.float16).astype(kind) for _ in range(2))
     terms = a.astype(numpy.float64) * b
-    bounded = total(Bounded.exact(terms), 1, HALF if kind is numpy.float16 else FLOAT)
+    bounded = sum_with_bounds(BoundedValues.exact(terms), 1, HALF if kind is numpy.float16 else FLOAT)
     made = numpy.zeros(len(terms), kind)
     for n in range(count):
         made = (made + (a[:, n] * b[:, n]).astype(kind)).astype(kind)
@@ -60,17 +62,17 @@ def test_sums(count: int, kind: type) -> None:
 
 
 def test_a_comparison_is_undecided_near_its_step() -> None:
-    x = Bounded(numpy.array([1.0, 1.0 + 1e-9, 2.0]), numpy.array([1e-6, 1e-6, 1e-6]))
-    one = Bounded.exact(numpy.full(3, 1.0))
+    x = BoundedValues(numpy.array([1.0, 1.0 + 1e-9, 2.0]), numpy.array([1e-6, 1e-6, 1e-6]))
+    one = BoundedValues.exact(numpy.full(3, 1.0))
     for name in ("less", "equal"):
         error = evaluate(apply(name, Argument(0), Argument(1)), [x, one]).error
         assert error.tolist() == [1.0, 1.0, 0.0], name
 
 
 def test_integers_are_exact() -> None:
-    a, b = (Bounded.exact(RANDOM.integers(1, 1000, 50)) for _ in range(2))
+    a, b = (BoundedValues.exact(RANDOM.integers(1, 1000, 50)) for _ in range(2))
     for name in ("add", "multiply", "divide", "modulo", "less"):
         made = evaluate(apply(name, Argument(0), Argument(1)), [a, b])
         assert not made.error.any(), name
-    nothing = Bounded.exact(numpy.zeros(50, numpy.int64))
+    nothing = BoundedValues.exact(numpy.zeros(50, numpy.int64))
     assert numpy.isinf(evaluate(apply("divide", Argument(0), Argument(1)), [a, nothing]).error).all()

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy
 
-from imgconv.arrays import Array, Arrays, Declared
-from imgconv.commands.arguments import shown
+from imgconv.arrays import Array, Arrays, TensorSpecs
+from imgconv.commands.shared_arguments import shown
 from imgconv.errors import InputError
 from imgconv.files.disk import check_regular
 
@@ -23,7 +23,7 @@ SIZE_INPUTS: Mapping[str, Callable[[int, int], tuple[int, int]]] = {
 }
 
 
-def sized_inputs(declared: Declared, arrays: Arrays) -> Declared:
+def sized_inputs(declared: TensorSpecs, arrays: Arrays) -> TensorSpecs:
     """The inputs of SIZE_INPUTS that have no array: two numbers for one picture."""
     return {
         name: (dtype, dimensions) for name, (dtype, dimensions) in declared.items()

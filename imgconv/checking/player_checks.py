@@ -15,12 +15,12 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.checking.alternatives import alternatives_of
-from imgconv.checking.bounded import HALF_UNIT, UNIT, Bounded
-from imgconv.checking.comparing import Contents, expected_of, largest, storing
+from imgconv.checking.error_bounds import HALF_UNIT, UNIT, BoundedValues
+from imgconv.checking.comparing import StorageContents, expected_of, largest_representable, storage_rounding
 from imgconv.checking.positions import addresses_at
-from imgconv.checking.replacements import Replacing
+from imgconv.checking.replacements import ReplacementMaker
 from imgconv.checking.sampled import NotCoveredError, Positions
-from imgconv.checking.subjects import Subject, subjects_of
+from imgconv.checking.launched_nodes import LaunchedNodes, launched_nodes_of
 from imgconv.compiling.plan import Plan, Storage
 from imgconv.config import Config
 from imgconv.graph.evaluate import evaluate_node
@@ -28,7 +28,7 @@ from imgconv.graph.nodes import Gather, Graph, indices_of
 from imgconv.graph.quantization import Quantization
 from imgconv.kernels.layout import Texture
 from imgconv.stored.compiled_file import DevicePlan
-from imgconv.stored.launch_checks import LaunchCheck, PlanChecks
+from imgconv.stored.plan_checks import LaunchCheck, PlanChecks
 from imgconv.stored.plan_table import storages_of
 
 SAMPLES = 48  # of a launch, at most: a file has 12 bytes for each
@@ -38,9 +38,9 @@ ROUNDINGS_OF_A_STEP = 8
 
 def with_checks(made: DevicePlan, graph: Graph, config: Config, states: Mapping[str, str]) -> DevicePlan:
     """The plan with checks of its launches. graph: after the passes. states: see `lower`."""
-    subjects = subjects_of(made.plan, graph, states)
-    checking = _Checking(made.plan, graph, config, _whole_storages(made.plan, graph))
-    replacing = Replacing(made.plan, graph, made.target)
+    subjects = launched_nodes_of(made.plan, graph, states)
+    checking = _CheckMaker(made.plan, graph, config, _integer_storages(made.plan, graph))
+    replacing = ReplacementMaker(made.plan, graph, made.target)
     others = alternatives_of(made.plan, graph, config, made.target, states)
     checks = tuple(
         replace(
@@ -52,7 +52,7 @@ def with_checks(made: DevicePlan, graph: Graph, config: Config, states: Mapping[
     return replace(made, checks=PlanChecks(checks, checking.whole, replacing.content))
 
 
-def draw(storage: Storage, number: int, whole: bool = False, positive: bool = False) -> Array:
+def random_content(storage: Storage, number: int, whole: bool = False, positive: bool = False) -> Array:
     """The content of a storage that both sides draw: see Check in model.fbs. number: of the storage in the file.
 
     Numbers have all digits of their dtype: fewer would hide that a copy or a maximum loses some.
@@ -96,7 +96,7 @@ def _in_bytes(quantization: Quantization, value: Array, bounds: Array) -> tuple[
     return quantization.encode(value), bounds, high - low <= 2 * bounds + 1
 
 
-def _whole_storages(plan: Plan, graph: Graph) -> frozenset[Storage]:
+def _integer_storages(plan: Plan, graph: Graph) -> frozenset[Storage]:
     """The storages of integers, and of numbers that choose elements: what a driver does with 0.5 is not known."""
     indices = {o.value for node in graph.nodes if isinstance(node.operation, Gather) for o in indices_of(node)}
     values = {v.name: v for v in plan.inputs} | graph.values
@@ -106,7 +106,7 @@ def _whole_storages(plan: Plan, graph: Graph) -> frozenset[Storage]:
 
 
 @dataclass(frozen=True)
-class _Checking:
+class _CheckMaker:
     plan: Plan
     graph: Graph
     config: Config
@@ -117,7 +117,7 @@ class _Checking:
         """The number of each storage in the file."""
         return {storage: number for number, storage in enumerate(storages_of(self.plan))}
 
-    def check(self, number: int, subject: Subject) -> LaunchCheck:
+    def check(self, number: int, subject: LaunchedNodes) -> LaunchCheck:
         """The check of a launch, on numbers of both signs, or on positive ones if they decide more."""
         made = self._on_numbers(number, subject, False)
         if made.elements.size and not made.reason:
@@ -125,14 +125,14 @@ class _Checking:
         other = self._on_numbers(number, subject, True)
         return other if other.elements.size > made.elements.size else made
 
-    def _on_numbers(self, number: int, subject: Subject, positive: bool) -> LaunchCheck:
+    def _on_numbers(self, number: int, subject: LaunchedNodes, positive: bool) -> LaunchCheck:
         """The check without samples if it is not covered."""
         launch, place, shape = self.plan.launches[number], subject.output, subject.value.shape
         drawn = {each.storage for each in subject.places.values()}
-        arrays = {s: _numbers(s, draw(s, self.numbers[s], s in self.whole, positive)) for s in drawn}
+        arrays = {s: _numbers(s, random_content(s, self.numbers[s], s in self.whole, positive)) for s in drawn}
         reads = {s for n in (number, *subject.parts) for s in self.plan.launches[n].reads}
         half = any(s in self.plan.content and s.dtype == "float16" for s in reads)
-        contents = Contents(self.graph, self.config, arrays, half)
+        contents = StorageContents(self.graph, self.config, arrays, half)
         if 0 in shape:
             return LaunchCheck(number, subject.parts, reason="it writes nothing")
         try:
@@ -141,8 +141,8 @@ class _Checking:
             return LaunchCheck(number, subject.parts, positive, reason=str(problem))
         value = made.value.astype(numpy.float64)
         with numpy.errstate(all="ignore"):
-            bounds = made.error + storing(place, value)
-            known = numpy.isfinite(bounds) & (numpy.abs(value) + bounds < largest(place))
+            bounds = made.error + storage_rounding(place, value)
+            known = numpy.isfinite(bounds) & (numpy.abs(value) + bounds < largest_representable(place))
         if isinstance(place.storage, Texture) and place.storage.quantization:
             value, bounds, is_byte = _in_bytes(place.storage.quantization, value, bounds)
             known = known & is_byte
@@ -157,13 +157,13 @@ class _Checking:
 class _RecurrentOutput:
     """The output of a recurrence, whose steps read each other: less exact with every step."""
 
-    subject: Subject
-    contents: Contents
+    subject: LaunchedNodes
+    contents: StorageContents
 
-    def __call__(self, at: Positions) -> Bounded:
+    def __call__(self, at: Positions) -> BoundedValues:
         value = self.states[tuple(at)].astype(numpy.float64)
         unit = HALF_UNIT if self.subject.output.storage.dtype == "float16" else UNIT
-        return Bounded(value, ROUNDINGS_OF_A_STEP * unit * (1 + self.states.shape[1]) * (1 + numpy.abs(value)))
+        return BoundedValues(value, ROUNDINGS_OF_A_STEP * unit * (1 + self.states.shape[1]) * (1 + numpy.abs(value)))
 
     @cached_property
     def states(self) -> Array:

@@ -27,11 +27,11 @@ from multiprocessing.reduction import send_handle
 from selectors import EVENT_READ, DefaultSelector
 from typing import TYPE_CHECKING, TypeVar
 
-from imgconv.commands import worker
-from imgconv.commands.outcome import DeviceSummary, Outcome, PrintableResult
-from imgconv.commands.runner import CommandLine, Item, Run, Runner
-from imgconv.commands.shared_samples import SampleLayout, allocate, mapped
-from imgconv.commands.worker import Reply, exit_reason, without_interrupts
+from imgconv.commands import picture_worker
+from imgconv.commands.picture_result import DeviceSummary, PictureResult, PrintableResult
+from imgconv.commands.runner import PictureItem, PictureRunner, Run, RunArguments
+from imgconv.commands.shared_samples import SampleLayout, allocate_shared_memory, map_shared_memory
+from imgconv.commands.picture_worker import Reply, exit_reason, without_interrupts
 from imgconv.errors import Error
 from imgconv.loading.compiled import DEPTH
 from imgconv.model import Model, pin_in_place
@@ -70,15 +70,15 @@ def worker_count(pictures: int | None, share: int) -> int:
 
 
 def results(
-    line: CommandLine, size: Size | None, items: Iterator[Item], workers: int, progress: ProgressCallback
+    line: RunArguments, size: Size | None, items: Iterator[PictureItem], workers: int, progress: ProgressCallback
 ) -> Generator[DeviceSummary | PrintableResult, None, None]:
     """Yields the DeviceSummary of the command line's device, and the result of each picture, in order.
 
     size: of the first picture. Raises what Runner.load, Runner.prepare, Model.submit and Loader.through raise.
     """
     with_lines = not line.options.json
-    with Loader(workers) as loader, video_of(line) as add:
-        runner = Runner.load(line, size, progress)
+    with PictureLoader(workers) as loader, video_of(line) as add:
+        runner = PictureRunner.load(line, size, progress)
         first, seconds = _first_outcomes(runner, items)
         if first:
             outputs = {name: (str(array.dtype), array.shape) for name, array in first[-1].outputs.items()}
@@ -93,7 +93,7 @@ def results(
 
 
 @contextmanager
-def video_of(line: CommandLine) -> Iterator[Callable[[Outcome], Outcome]]:
+def video_of(line: RunArguments) -> Iterator[Callable[[PictureResult], PictureResult]]:
     """Yields a function that adds an outcome's frame to the video of --output, if that is one. Raises InputError."""
     if not line.writes_video:
         yield lambda outcome: outcome
@@ -101,7 +101,7 @@ def video_of(line: CommandLine) -> Iterator[Callable[[Outcome], Outcome]]:
     path = line.options.output
     with VideoWriter(path, rate_of(line.paths[0] if line.paths else "") / line.options.every) as video:
 
-        def add(outcome: Outcome) -> Outcome:
+        def add(outcome: PictureResult) -> PictureResult:
             if outcome.frame:
                 video.add(outcome.frame)
             return replace(outcome, frame=None)
@@ -109,7 +109,7 @@ def video_of(line: CommandLine) -> Iterator[Callable[[Outcome], Outcome]]:
         yield add
 
 
-def _first_outcomes(runner: Runner, items: Iterator[Item]) -> tuple[list[Outcome], float]:
+def _first_outcomes(runner: PictureRunner, items: Iterator[PictureItem]) -> tuple[list[PictureResult], float]:
     """Returns the outcomes up to the first picture that can be read, and the seconds of its run on the warm device.
 
     No other thread runs meanwhile: threads of Python take turns, and a run of 0.3 ms would be one of 3 ms.
@@ -141,7 +141,7 @@ def _seconds(model: Model, run: Run) -> float:
     return min(taken)
 
 
-def outcomes_of(runner: Runner, items: Iterable[Item]) -> Iterator[Outcome]:
+def outcomes_of(runner: PictureRunner, items: Iterable[PictureItem]) -> Iterator[PictureResult]:
     """Yields the outcome of each picture, in order. Raises what the runner and Model.submit raise."""
     workers, waiter = ThreadPoolExecutor(THREADS, "imgconv pictures"), ThreadPoolExecutor(1, "imgconv results")
     try:
@@ -165,7 +165,7 @@ def in_order(pool: ThreadPoolExecutor, work: Callable[[A], B], items: Iterable[A
         yield waiting.popleft().result()
 
 
-class Loader:
+class PictureLoader:
     """Worker processes, the memory that they share with this one, and the device's frames in flight. count: at most.
 
         with Loader(worker_count(1000, cores())) as loader:
@@ -180,11 +180,11 @@ class Loader:
         self.count = count
         self._processes: dict[Connection, BaseProcess] = {}
         if count:
-            multiprocessing.set_forkserver_preload([worker.__name__])
+            multiprocessing.set_forkserver_preload([picture_worker.__name__])
             with without_interrupts(), suppress(OSError):
                 forkserver.ensure_running()
 
-    def __enter__(self) -> Loader:
+    def __enter__(self) -> PictureLoader:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -194,7 +194,7 @@ class Loader:
             process.join()
             connection.close()
 
-    def begin(self, runner: Runner, with_lines: bool) -> bool:
+    def begin(self, runner: PictureRunner, with_lines: bool) -> bool:
         """Starts the workers; returns whether they can run the pictures. Those in tiles are for threads."""
         pictures, target = runner.for_workers() if self.count else None, runner.line.given.target
         if pictures is None or target is None:
@@ -206,15 +206,15 @@ class Loader:
         count = most * PREFETCH
         context = multiprocessing.get_context("forkserver")
         with suppress(EOFError, OSError):  # the server was ended, or the system has no memory: there are fewer workers
-            file = allocate(count * layout.bytes)
-            memory = pin_in_place(self._model, mapped(os.dup(file), count * layout.bytes))
+            file = allocate_shared_memory(count * layout.bytes)
+            memory = pin_in_place(self._model, map_shared_memory(os.dup(file), count * layout.bytes))
             self._buffers = [layout.buffers(memory, number) for number in range(count)]
             try:
                 for _ in range(most):
                     ours, theirs = context.Pipe()
                     with theirs:
                         given = theirs, pictures, layout, count, with_lines
-                        process = context.Process(target=worker.work, args=given, daemon=True)
+                        process = context.Process(target=picture_worker.work, args=given, daemon=True)
                         process.start()
                     self._processes[ours] = process
                     send_handle(ours, file, process.pid)
@@ -222,7 +222,7 @@ class Loader:
                 os.close(file)
         return bool(self._processes)
 
-    def through(self, items: Iterator[Item]) -> Iterator[PrintableResult]:
+    def through(self, items: Iterator[PictureItem]) -> Iterator[PrintableResult]:
         """Yields the result of each picture, in order.
 
         Raises what Model.submit raises, a worker's Error, and Error if a worker is killed.
@@ -232,7 +232,7 @@ class Loader:
         self._frames: deque[tuple[int, Frame]] = deque()
         self._order: deque[int] = deque()  # positions that are not yielded
         self._done: dict[int, PrintableResult] = {}
-        self._given: dict[int, Item] = {}  # by the number of the sample
+        self._given: dict[int, PictureItem] = {}  # by the number of the sample
         with DefaultSelector() as self._selector:
             for connection in self._connections:
                 self._selector.register(connection, EVENT_READ, connection)
@@ -249,9 +249,9 @@ class Loader:
         if item:
             self._order.append(item.position)
             self._given[number] = item
-            self._send(number, worker.sendable(item))
+            self._send(number, picture_worker.sendable(item))
 
-    def _send(self, number: int, item: Item | None) -> None:
+    def _send(self, number: int, item: PictureItem | None) -> None:
         with suppress(OSError):  # it ended, which its connection says
             self._connections[number // PREFETCH].send((number, item))
 

@@ -13,7 +13,7 @@ from imgconv.kernels.layout import Placement
 
 
 @dataclass(frozen=True)
-class Subject:
+class LaunchedNodes:
     """The nodes that a launch computes; the output of the last one is stored.
 
     output: the place of that output. places: of the stored values that the nodes read. parts: the numbers of earlier
@@ -31,13 +31,13 @@ class Subject:
         return self.nodes[-1].output
 
 
-def subjects_of(plan: Plan, graph: Graph, states: Mapping[str, str]) -> dict[int, Subject]:
+def launched_nodes_of(plan: Plan, graph: Graph, states: Mapping[str, str]) -> dict[int, LaunchedNodes]:
     """The subject of each launch, by number. Launches without one do parts of the work of later ones.
 
     graph: after the passes. states: see `lower`.
     """
     copied = dict(_copied_parts(plan, graph))
-    found: dict[int, Subject] = {}
+    found: dict[int, LaunchedNodes] = {}
     parts: dict[Storage, tuple[int, ...]] = {}
     for number, launch in enumerate(plan.launches):
         before = tuple(n for storage in launch.reads for n in parts.get(storage, ()))
@@ -51,7 +51,7 @@ def subjects_of(plan: Plan, graph: Graph, states: Mapping[str, str]) -> dict[int
 
 def _subject(
     launch: Launch, plan: Plan, graph: Graph, states: Mapping[str, str], parts: tuple[int, ...]
-) -> Subject | None:
+) -> LaunchedNodes | None:
     values = {value.name: value for value in graph.inputs}
     if launch.values:
         nodes = tuple(graph.producers[name] for name in launch.values if name in graph.producers)
@@ -59,22 +59,22 @@ def _subject(
     if launch.kind == "pack" and launch.name in values:
         given = plan.input_buffers[launch.name]
         node = Node(values[launch.name], Load(), (whole_operand(values[launch.name]),))
-        return Subject((node,), plan.placements[launch.name], {launch.name: Placement(given, given.shape)})
+        return LaunchedNodes((node,), plan.placements[launch.name], {launch.name: Placement(given, given.shape)})
     if launch.kind == "unpack":
         value = graph.values[launch.name]
         node = Node(value, Load(), (whole_operand(value),))
         output = Placement(plan.output_buffers[launch.name], value.shape)
-        return Subject((node,), output, {launch.name: plan.placements[launch.name]})
+        return LaunchedNodes((node,), output, {launch.name: plan.placements[launch.name]})
     kept = [output for output, target in states.items() if target == launch.name and launch.writes in plan.states]
     if kept:
         node = Node(graph.values[launch.name], Load(), (whole_operand(graph.values[kept[0]]),))
-        return Subject((node,), plan.placements[launch.name], {kept[0]: plan.placements[kept[0]]})
+        return LaunchedNodes((node,), plan.placements[launch.name], {kept[0]: plan.placements[kept[0]]})
     return None
 
 
 def _placed(
     nodes: tuple[Node, ...], launch: Launch, plan: Plan, graph: Graph, parts: tuple[int, ...]
-) -> Subject | None:
+) -> LaunchedNodes | None:
     """The subject of nodes of the graph; None if a value that they read is not stored."""
     made = {node.output.name for node in nodes}
     read = {o.value for node in nodes for o in node.all_operands} - made - graph.constants.keys()
@@ -82,10 +82,10 @@ def _placed(
         return None
     output = plan.placements[nodes[-1].output.name]
     places = {name: plan.placements[name] for name in read}
-    return Subject(nodes, output, places, parts) if output.storage == launch.writes else None
+    return LaunchedNodes(nodes, output, places, parts) if output.storage == launch.writes else None
 
 
-def _copied_parts(plan: Plan, graph: Graph) -> Iterator[tuple[str, Subject]]:
+def _copied_parts(plan: Plan, graph: Graph) -> Iterator[tuple[str, LaunchedNodes]]:
     """The subjects of launches that copy a part of a concatenation, by the launch's name."""
     for node in graph.nodes:
         whole = plan.placements.get(node.output.name)
@@ -97,7 +97,9 @@ def _copied_parts(plan: Plan, graph: Graph) -> Iterator[tuple[str, Subject]]:
             copy = Node(Value(name, shape, node.output.dtype), Load(), (operand,), origin=node.origin)
             places = _places_of(operand, plan, graph)
             if places is not None:
-                yield name, Subject((copy,), Placement(whole.storage, shape, whole.channel_offset + offset), places)
+                yield name, LaunchedNodes(
+                    (copy,), Placement(whole.storage, shape, whole.channel_offset + offset), places
+                )
             offset += shape[node.operation.axis]
 
 

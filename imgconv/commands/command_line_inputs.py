@@ -10,9 +10,9 @@ from typing import Any
 import numpy
 from PIL import Image
 
-from imgconv.arrays import Array, Arrays, Declared, Shapes
-from imgconv.commands.arguments import check_sizes, read_shapes, shown
-from imgconv.commands.given_arrays import SIZE_INPUTS, read_case, read_value, sized_inputs
+from imgconv.arrays import Array, Arrays, Shapes, TensorSpecs
+from imgconv.commands.shared_arguments import check_sizes, read_shapes, shown
+from imgconv.commands.array_arguments import SIZE_INPUTS, read_case, read_value, sized_inputs
 from imgconv.errors import InputError
 from imgconv.files.container import is_container
 from imgconv.graph.nodes import Graph, Value
@@ -33,7 +33,7 @@ from imgconv.tasks.maps import are_images
 ASKED = ("resize", "crop", "filter", "order", "scale", "mean", "std", "pad")  # options that are fields of a Preparation
 
 @dataclass(frozen=True)
-class GivenInputs:
+class CommandLineInputs:
     """The inputs of the command line, checked as far as possible without compiling the model.
 
     target: the input that takes the pictures; preparation: that of the description and the command line; arrays and
@@ -46,10 +46,10 @@ class GivenInputs:
     preparation: Preparation
     arrays: Arrays
     shapes: Shapes
-    missing: Declared
+    missing: TensorSpecs
     description: Description
     frame: Size | None = None
-    sized: Declared = field(default_factory=dict)
+    sized: TensorSpecs = field(default_factory=dict)
 
     def sizes_of(self, model: Size) -> dict[str, Array]:
         """The arrays of `sized`, for pictures that become this width and height."""
@@ -69,7 +69,7 @@ class GivenInputs:
         return arrays, shapes
 
 
-def declared_of(model: str) -> Declared:
+def declared_of(model: str) -> TensorSpecs:
     """dtype and dimensions of every input of an ONNX file or a compiled one. Raises ModelError."""
     if is_container(model):
         return SavedModel.open(model).inputs
@@ -95,7 +95,7 @@ def load_model(options: argparse.Namespace, shapes: Shapes, progress: ProgressCa
     )
 
 
-def parse_inputs(options: argparse.Namespace) -> GivenInputs:
+def parse_inputs(options: argparse.Namespace) -> CommandLineInputs:
     """Reads --input and --shape, and finds the input for options.pictures. Raises ModelError, InputError."""
     declared = declared_of(options.model)
     unknown = [name for name, _ in options.input if name not in declared]
@@ -115,11 +115,11 @@ def parse_inputs(options: argparse.Namespace) -> GivenInputs:
     given = {*arrays, *sized, *([target.name] if target and options.pictures else [])}
     missing = {name: declaration for name, declaration in declared.items() if name not in given}
     preparation = read_preparation(options, target, description.preparation)
-    return GivenInputs(target, preparation, arrays, shapes, missing, description, frame, sized)
+    return CommandLineInputs(target, preparation, arrays, shapes, missing, description, frame, sized)
 
 
 def find_picture(
-    options: argparse.Namespace, declared: Declared, shapes: Shapes, arrays: Arrays, description: Description
+    options: argparse.Namespace, declared: TensorSpecs, shapes: Shapes, arrays: Arrays, description: Description
 ) -> tuple[PictureInput | None, Description]:
     """The input that takes the pictures, None without any, and the description with what an ONNX file tells itself.
 
@@ -173,7 +173,7 @@ def read_cases(options: argparse.Namespace, case: str | None = None) -> tuple[li
     return cases, shapes
 
 
-def prepared_as_run(options: argparse.Namespace, given: GivenInputs, size: Size) -> GivenInputs:
+def prepared_as_run(options: argparse.Namespace, given: CommandLineInputs, size: Size) -> CommandLineInputs:
     """Returns the inputs with the preparation that `imgconv run` finds for pictures of an ONNX file.
 
     size: of the first picture.
@@ -201,7 +201,7 @@ def found_preparation(
     return task, with_guessed_pixels(options, described.preparation, graph, value, task)
 
 
-def check_complete(options: argparse.Namespace, given: GivenInputs) -> None:
+def check_complete(options: argparse.Namespace, given: CommandLineInputs) -> None:
     """Raises InputError with all inputs that have no value."""
     if not given.missing:
         return
@@ -217,7 +217,7 @@ def value_for(dimensions: Sequence[int | str] | None) -> str:
     return "NUMBER" if dimensions is not None and all(d == 1 for d in dimensions) else "FILE.npy"
 
 
-def find_target(declared: Declared, shapes: Shapes, arrays: Arrays) -> PictureInput:
+def find_target(declared: TensorSpecs, shapes: Shapes, arrays: Arrays) -> PictureInput:
     """The one input that takes a picture of one or three channels. Raises InputError for none, or several."""
     found = [target for target in picture_inputs(declared, shapes) if target.name not in arrays]
     if len(found) > 1:
