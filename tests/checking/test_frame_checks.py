@@ -78,5 +78,5 @@ def test_a_load_proves_it_once(device: DeviceInfo, tmp_path: Path, monkeypatch: 
     model.preprocess((8, 12), "nv12").run({"picture": numpy.zeros((12, 12), numpy.uint8)})
     assert len(seen) == 2
     changed(tmp_path, monkeypatch, "n[1] * x", "n[2] * x")
-    with pytest.raises(DeviceError, match="frame_checks of nv12, kernel frame.cl: .* there is no other kernel"):
+    with pytest.raises(DeviceError, match="frames of nv12, kernel frame.cl: .* there is no other kernel"):
         model.preprocess((8, 12), "nv12")

@@ -35,7 +35,7 @@ import sys
 from imgconv import cli
 from imgconv.commands import dispatch, picture_loader
 
-picture_loader.MANY, picture_loader.MOST_WORKERS, begin = 3, 2, picture_loader.Loader.begin
+picture_loader.MANY, picture_loader.MOST_WORKERS, begin = 3, 2, picture_loader.PictureLoader.begin
 dispatch.cores = lambda: 2 * picture_loader.CORES
 
 def reported(self, *given):
@@ -43,7 +43,7 @@ def reported(self, *given):
     sys.stderr.write(f"workers {len(self._processes)}\\n")  # whole, beside another process
     return began
 
-picture_loader.Loader.begin = reported
+picture_loader.PictureLoader.begin = reported
 if __name__ == "__main__":
     sys.exit(cli.main(sys.argv[1:]))
 """

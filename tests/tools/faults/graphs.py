@@ -150,16 +150,16 @@ FAULTS = (
     Fault(
         "host/padded_rows.py", "the first rows are taken, though others exist",
         "or (ends < 0).any() or not space.is_prefix", "or (ends < 0).any()",
-        ("host/test_rows.py",),
+        ("host/test_padded_rows.py",),
     ),
     Fault(
         "host/padded_rows.py", "a column of numbers lies next to the rows that exist",
         "return (other.space, other.places_in) == (first.space, first.places_in)", "return True",
-        ("host/test_rows.py",),
+        ("host/test_padded_rows.py",),
     ),
     Fault(
         "host/offload.py", "boxes that one mask picks twice are taken to be different rows",
         "self.places[node.inputs[0]] = made", "pass",
-        ("device/test_bounded_rows.py",),
+        ("device/test_offload.py",),
     ),
 )

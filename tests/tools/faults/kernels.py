@@ -142,13 +142,13 @@ FAULTS = (
         "a quotient that is the overlap when it is rounded counts as larger: boxes that share 9 of 20",
         "> HALF_STEP * all;",
         "> 0.0f;",
-        ("device/test_bounded_rows.py -k rounded",),
+        ("device/test_offload.py -k rounded",),
     ),
     Fault(
         "kernels/suppression/template.py", "no box stays behind the first",
         '"SIZE": problem.size, "MOST": problem.most',
         '"SIZE": problem.size, "MOST": 1',
-        ("device/test_bounded_rows.py -k batched",),
+        ("device/test_offload.py -k batched",),
     ),
     Fault(
         "kernels/order/order.cl", "equal elements past the 65,536th have positions of two digits",
