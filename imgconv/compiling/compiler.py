@@ -38,10 +38,11 @@ class PreparedGraph:
     """Further ones: see KernelSource.has_form and cl/bad_compilers.py."""
 
     def plan(self, config: Config | None = None, states: Mapping[str, str] | None = None) -> Plan:
-        """The plan with the given settings, by default self.config. states: see `lower`. Raises what `lower` raises.
+        """Returns the plan with the given settings, by default self.config. states: see `lower`. Raises what `lower`
+        raises.
 
-        In place of a refused kernel comes another specialisation, then the plainest form: a plain sum, see
-        `with_plain_sums`, and exact functions.
+        If a kernel is rejected, the plan uses another specialisation of it. If none is left, it uses the plainest
+        variant: a plain sum (see `with_plain_sums`), and exact functions.
         """
         excluded, plain = frozenset[tuple[Problem, Specialisation]](), frozenset[str]()
         while True:

@@ -67,10 +67,10 @@ class ConstantContent(Mapping[Storage, Array]):
 
 @dataclass
 class LaunchEmitter:
-    """Makes the launches of steps. Templates see it as imgconv.kernels.step.Emitting.
+    """Converts steps to launches. For templates it is an imgconv.kernels.step.Emitting.
 
-    exact: values whose kernels use no native functions. folded: the textures whose tiling changed after placing, and
-    the same textures with their new tiling.
+    exact: values whose kernels use no native functions. folded: the textures whose tiling changed after placing; each
+    is mapped to the same texture with its new tiling.
     """
 
     placed: PlacedGraph

@@ -21,7 +21,7 @@ def lower(
     graph: Graph, config: Config, target: Target, states: Mapping[str, str] | None = None,
     chooser: Chooser = CostModelChooser(), exact: frozenset[str] = frozenset(),
 ) -> Plan:
-    """The Plan of a graph after the passes. Raises UnsupportedError or ResourceError.
+    """Returns the Plan of a graph after the passes. Raises UnsupportedError or ResourceError.
 
     states: outputs that stay on the device and become inputs of the next run. ``{"h_out": "h_in"}`` feeds output h_out
     to input h_in. exact: values whose kernels use no native functions.

@@ -58,17 +58,17 @@ def most_alive(launches: Sequence[Launch], lasting: frozenset[Texture] = frozens
 def assign_slots(
     launches: Sequence[Launch], lasting: frozenset[Texture], limits: ImageLimits, in_place: frozenset[str] = frozenset()
 ) -> dict[Texture, tuple[int, Tiling]]:
-    """The number of each texture's image, and its tiling there. lasting: textures to leave out.
+    """Returns the number of each texture's image, and the texture's tiling there.
 
-    in_place: the names of float textures that another plan has in half. Tilings are those of that plan, so that kernels
-    are too.
+    lasting: textures to leave out. in_place: the names of fp32 textures that are fp16 in another plan. They get the
+    tilings of that plan, so both plans have the same kernels.
 
     Textures can share an image if they have the same layers and element type, and if one is last read before the other
     is first written. A bordered texture shares only with textures of equal size.
 
     The assignment is greedy: each texture goes to the image that grows least, whole or folded. No order of textures is
-    best for every network, so several are tried. The fewest bytes win, then the fewest folded bytes, because folded
-    textures are slower to read.
+    best for every network, so several are tried. The assignment with the fewest bytes wins, then the one with the
+    fewest folded bytes, because folded textures are slower to read.
     """
     alive = lifetimes(launches, lasting)
     ways = {t: list(_foldings(t, limits)) for t in alive}
@@ -178,12 +178,11 @@ def _foldings(texture: Texture, limits: ImageLimits) -> Iterator[Tiling]:
 def assign_regions(
     launches: Sequence[Launch], lasting: frozenset[Texture], alignment: Alignment
 ) -> dict[Texture, WorkspaceRegion]:
-    """The region of the workspace of each texture that is a single image. Textures alive together do not overlap.
-
-    Empty if the workspace would exceed the largest buffer.
+    """Returns, for each texture that is a single image, its region of the workspace. Textures that are alive at the
+    same time do not overlap. Returns nothing if the workspace would exceed the largest buffer.
 
     Each texture goes into the lowest gap that is large enough. This is "greedy by size" of Pisarchyk and Lee,
-    arXiv:2001.03288, also tried in other orders. The smallest workspace wins.
+    arXiv:2001.03288, also tried with other orders. The smallest workspace wins.
     """
     alive = {t: life for t, life in lifetimes(launches, lasting).items() if t.tiling.layers == 1}
 

@@ -28,11 +28,11 @@ TemplateOffer = tuple[AnyTemplate, tuple[Node, ...]]  # a template and nodes tha
 
 @dataclass(frozen=True)
 class PlacedGraph:
-    """The result of `place`: the steps in order, and what they need.
+    """The result of `place`: the steps in order, and the storages that they use.
 
-    placements: of each stored value. input_buffers, output_buffers: by name. known: the arrays of textures that hold
-    constants. constant_outputs: the arrays of outputs that depend on no input. states: textures that keep their content
-    from run to run. kept_in_float: float values that would be halves but for the settings' precision.
+    placements: where each stored value is. input_buffers, output_buffers: by name. known: the arrays of textures that
+    hold constants. constant_outputs: the arrays of outputs that depend on no input. states: textures that keep their
+    content from run to run. kept_in_float: values that are fp32 only because the settings' precision says so.
     """
 
     steps: tuple[AnyStep, ...]

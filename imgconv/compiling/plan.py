@@ -26,11 +26,12 @@ Storage = Texture | HostBuffer
 class Launch:
     """One kernel launch. kind: 'pack' (host buffer to texture), 'unpack', 'copy' or 'compute'.
 
-    description: the operation and what is fused into it. origin: the ONNX nodes that it came from.
-    reason: why a launch is needed that only moves elements. operation: the kind of work: 'depthwise convolution'.
-    moved_bytes: of every value that it reads, counted once and whole, and of the value that it writes.
+    description: the operation with its fused work. origin: the ONNX nodes from which the launch was made. reason: for a
+    launch that only moves elements, why it is needed. operation: the kind of work: 'depthwise convolution'.
+    moved_bytes: the sizes of all values that it reads, each counted once and whole, and of the value that it writes.
     values: the graph's values that it computes; it writes the last one. choice: the chosen specialisation; None in a
-    plan that an older version stored. rejected: the choice of another launch in its place that is not profitable.
+    plan that an older version stored. rejected: the choice of another launch that could replace it but is not
+    profitable.
     """
 
     name: str

@@ -36,10 +36,11 @@ LEAST_ALONG = 8  # elements of a last axis that are worth a layout of their own
 
 @dataclass(frozen=True)
 class WantedLayout:
-    """The layout that an operation's kernels want. layout: of the result, by its rank; None if they take any.
+    """The layout that an operation's kernels need. layout: maps the rank of the result to its layout; None if any
+    layout will do.
 
-    operands: the number of operands that should have it too, where they are read whole; the kernels of an operation
-    that asks this of none write no other layout. weak: others decide about an operand first.
+    operands: the number of operands that should have this layout too, if they are read whole. The kernels of an
+    operation with operands=0 write no other layout. weak: other operations decide first about an operand.
     """
 
     layout: Callable[[int], Layout] | None = None
@@ -71,11 +72,11 @@ def widened(layout: Layout, shape: tuple[int, ...]) -> Layout:
 
 
 def choose_layouts(graph: Graph) -> dict[str, Layout]:
-    """The layout of each value, by name.
+    """Returns the layout of each value, by name.
 
-    The node that computes a value decides, if it is a convolution, a concatenation or a product. Else such a node that
-    reads the value decides, else a product or a reduction along its last axis, else the rank. Narrow textures that only
-    generated kernels write and read are widened: these kernels take any layout.
+    If a convolution, a concatenation or a product computes the value, it decides. Otherwise such a node decides if it
+    reads the value; otherwise a product, or a reduction along its last axis; otherwise the rank. Narrow textures that
+    only generated kernels write and read are widened, since these kernels accept any layout.
     """
     layouts: dict[str, Layout] = {}
     for weak in (False, True):
@@ -130,11 +131,12 @@ def values_behind_indices(graph: Graph) -> frozenset[str]:
 def concatenations_in_place(
     graph: Graph, layouts: dict[str, Layout], apart: frozenset[str] = frozenset()
 ) -> dict[str, tuple[str, int]]:
-    """The values that are written directly into a concatenation's texture: its name, and the offset in channels.
+    """Returns the values that are written directly into a concatenation's texture: its name, and the offset in
+    channels.
 
-    apart: values that need a texture of their own. A kernel cannot read and write the same image. So a part conflicts
-    with another part that is read by the kernel that writes it. The part with the most conflicts (the smallest, if
-    several have as many) is copied instead, until there are no conflicts.
+    apart: values that need their own texture. A kernel cannot read and write the same image. So if the kernel that
+    writes one part reads another part, the two parts conflict. The part with the most conflicts (the smallest of
+    several) is copied instead, until there are no conflicts.
     """
     inside: dict[str, tuple[str, int]] = {}
     for node in graph.nodes:
@@ -186,11 +188,11 @@ def _drop_conflicts(graph: Graph, node: Node, parts: dict[str, int], inside: dic
 
 
 class Textures:
-    """The textures and buffers of a graph's values and constants, made on first use.
+    """The textures and buffers of a graph's values and constants, created on first use.
 
-    graph: after the passes. placements: of the values placed so far. known: the arrays of textures that hold constants.
-    alike: the graph's values, by the names of all values whose element types are chosen as theirs.
-    output_buffers: of outputs that a kernel writes directly to the host's buffer. states: see `lower`.
+    graph: after the passes. placements: where the values placed so far are. known: the arrays of textures that hold
+    constants. alike: for the name of each value, all values that have the same element type as it. output_buffers:
+    buffers of outputs that a kernel writes directly to the host. states: see `lower`.
     """
 
     def __init__(self, graph: Graph, config: Config, target: Target, states: Mapping[str, str]) -> None:
@@ -299,9 +301,9 @@ class Textures:
     # Constants
 
     def weights_dtype(self, array: Array, readers: Sequence[Node]) -> DType:
-        """The element type of weights. Half only for large float arrays.
+        """Returns the element type of weights: fp16 only for large float arrays.
 
-        Rounding errors of weights are the same at every position, so they add up. Weights stay float if the result of a
+        Rounding errors of weights are the same at every position, so they add up. Weights stay fp32 if the result of a
         node that reads them does.
         """
         if self.config.storage == FLOAT32 or array.dtype.kind != "f" or array.size <= SMALL_WEIGHTS:
@@ -348,10 +350,10 @@ class Textures:
 
 
 def known_float(graph: Graph) -> dict[str, str]:
-    """Why values stay float whatever a measurement says of them, by their names.
+    """Returns, by name, the values that stay fp32 whatever a measurement shows, with the reasons.
 
-    Of inputs that are larger than the measured ones, squares and sums of many numbers pass 65504, or vanish as the
-    reciprocals of squares do, where all other values are far from it.
+    On inputs that are larger than the measured ones, squares and sums of many elements may exceed 65504, or their
+    reciprocals may vanish, although all other values are far from these limits.
     """
     reasons = {}
     for name, growth in growth_of(graph, HALF_MAX).items():
@@ -386,10 +388,11 @@ def why_float(graph: Graph, value: Value, precision: Precision, known: Mapping[s
 
 
 def takes_logarithm(node: Node) -> bool:
-    """Returns whether a node takes the logarithm of a number that is no exponential's, as the power of a sound.
+    """Returns whether a node computes the logarithm of a value that is not an exponential, such as the power of a
+    sound.
 
-    Half has few digits below 6e-5 and none below 6e-8, and a logarithm tells 1e-8 from 1e-10. log(1 + exp(x)) and the
-    logarithm of a sum of exponentials do not.
+    fp16 has few digits below 6e-5 and none below 6e-8, but a logarithm distinguishes 1e-8 from 1e-10. log(1 + exp(x))
+    and the logarithm of a sum of exponentials are not affected.
     """
     body = operations(node.operation.body) if isinstance(node.operation, Reduction) else ()
     arguments = [

@@ -150,8 +150,8 @@ class Tiling:
 
     Tile t is in tile column t // tile_rows and tile row t % tile_rows. A layer holds `per_layer` tiles, stacked along y
     (for wide grids) or along x (for tall ones). bordered: whether the image ends at the last tile, so that reads past
-    the grid give zero. If not, a kernel that needs zeros there tests its position. linear: whether there is no image:
-    the one tile's rows lie one after another in a buffer, and kernels compute addresses.
+    the grid return zero. If not, a kernel that needs zeros there checks its position. linear: whether there is no
+    image: the rows of the one tile are stored one after another in a buffer, and kernels compute addresses.
     """
 
     width: int
@@ -331,10 +331,10 @@ class Texture:
 
 
 def byte_texture(name: str, shape: Shape, limits: ImageLimits | None) -> Texture | None:
-    """The texture that holds a row-major array of bytes unchanged, four to a texel. None if there is none.
+    """Returns the texture that holds a row-major array of bytes unchanged, four to a texel; None if there is none.
 
-    Its shape is (rows, bytes of a row). A row is the fewest last axes of the array that give whole texels and an image
-    without tiles.
+    Its shape is (rows, bytes of a row). A row consists of the fewest last axes of the array for which a row has whole
+    texels and the image needs no tiles.
     """
     size = prod(shape)
     for axis in reversed(range(len(shape) if size else 0)):

@@ -18,9 +18,9 @@ KERNELS_IN_A_PROGRAM = 16  # at most
 
 @dataclass(frozen=True)
 class KernelSource:
-    """A kernel's OpenCL text, in which `NAME` is the placeholder of its name. Equal texts are one kernel.
+    """A kernel's OpenCL source, in which `NAME` is the placeholder of its name. Equal sources are one kernel.
 
-    path: the template of the text, for error messages. arguments: in the kernel's order. global_size, local_size: in
+    path: the template of the source, for error messages. arguments: in the kernel's order. global_size, local_size: in
     work items. If local_size is None, the driver chooses it.
     """
 
@@ -57,10 +57,10 @@ def round_up(value: int, multiple: int) -> int:
 
 
 def programs_of(texts: Sequence[str], builds: int = 1) -> list[Sequence[str]]:
-    """The kernel texts of each program. Several make one, because every build costs a driver some time.
+    """Returns the kernel sources of each program. A program has several kernels, because every build has a fixed cost.
 
-    builds: that are made at once; they get equally many programs, if there are as many texts. With the number of
-    programs as `builds`, the same texts make the same programs again.
+    builds: the number of builds at the same time; each gets the same number of programs, if there are enough sources.
+    The result does not change if its number of programs is passed as `builds`.
 
         programs_of(["a", "b", "c"], 2)   gives [["a"], ["b", "c"]]
     """

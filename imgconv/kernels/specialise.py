@@ -65,11 +65,12 @@ def _own_names(file: str) -> tuple[list[str], list[str]]:
 
 
 def specialise(file: str, constants: Mapping[str, str | int], functions: str = "") -> str:
-    """The text of a kernel: helper functions, a #define for each constant, the template, and an #undef for each name.
+    """Returns the source of a kernel: helper functions, a #define for each constant, the template, and an #undef for
+    each name.
 
-    constants: a text or an integer for each name. A macro's name has its parameters: ``READ_INPUT(x, y)``.
-    functions: the helper functions. A function of the template, ``inline float4 f(...)``, is renamed to f_ and a hash.
-    Raises ValueError for a name that the template does not have, and for a name that is missing.
+    constants: a text or an integer for each name. A macro's name has its parameters: ``READ_INPUT(x, y)``. functions:
+    the helper functions. A function of the template, ``inline float4 f(...)``, is renamed to f_ and a hash. Raises
+    ValueError for a name that the template does not have, and for a name that is missing.
     """
     given = {re.match(r"\w+", name)[0]: f"{name} {value}" for name, value in constants.items()}  # type: ignore[index]
     wanted, text = template_names(file), template_text(file)

@@ -54,9 +54,9 @@ Kind = TypeVar("Kind", bound=Operation)
 class Choice:
     """The specialisation chosen for a launch.
 
-    predicted: the time of the launch, by the device model. baseline: that of the launches that it and the launches
-    before it replace, NEVER if there are none. profitable: whether it is expected to be faster than these. seconds: the
-    measured time, None if it was not measured.
+    predicted: the time of the launch, from the device model. baseline: the time of the launches that it and the
+    launches before it replace, NEVER if there are none. profitable: whether it is expected to be faster than these.
+    seconds: the measured time, None if it was not measured.
     """
 
     template: str
@@ -78,12 +78,11 @@ class Step(Generic[P, D]):
     """The work of one launch.
 
     nodes: the nodes that it computes, in order. places: where their operands are stored, as the kernel reads them.
-    output: where the last node's result is written; the results of the others have no texture. details: what else the
-    template's `place` found for its `kernel`.
-    kind, description, reason, operation: see plan.Launch. values: the graph's values that it computes.
-    before: steps whose results only this step reads; they run if it does. fallback: steps that compute the same, if
-    this one is not profitable.
-    multiply_adds: as in the model; None if they are the problem's.
+    output: where the last node's result is written; the results of the other nodes have no texture. details: further
+    results of the template's `place` that its `kernel` needs. kind, description, reason, operation: see plan.Launch.
+    values: the graph's values that it computes. before: steps whose results only this step reads; they run if it does.
+    fallback: steps that compute the same, if this step is not profitable. multiply_adds: as in the model; None if they
+    are the problem's.
     """
 
     nodes: tuple[Node, ...]
@@ -228,15 +227,15 @@ def _nothing(problem: Problem, target: Target) -> TimeRange:
 class Template(Generic[P, S, D]):
     """A kind of kernel.
 
-    name: the key of stored measurements, so it must not change. file: the .cl file, or "generated".
-    problem, specialisation: frozen dataclasses. candidates: the specialisations worth measuring for a problem, none if
-    the template is not for that device. allowed: whether a stored specialisation is valid for a problem.
-    work: counts of what a launch does; the device model converts them to seconds. baseline: the predicted time of the
-    launches that it and the steps before it replace.
+    name: the key of stored measurements, so it must not change. file: the .cl file, or "generated". problem,
+    specialisation: frozen dataclasses. candidates: the specialisations worth measuring for a problem; none if the
+    template is not for this device. allowed: whether a stored specialisation is valid for a problem. work: counts the
+    work of a launch, which the device model converts to seconds. baseline: predicts the time of the launches that it
+    and the steps before it replace.
 
-    nodes: the groups of nodes of a graph that one launch can compute; it writes the last one's result.
-    place: the Step of such a group, None if there is none. kernel: the text of a Step with a specialisation.
-    measured: whether `imgconv tune` measures copies of a launch's nodes side by side, each with another specialisation.
+    nodes: the groups of nodes of a graph that one launch can compute; it writes the last node's result. place: the Step
+    of such a group, None if there is none. kernel: the source of a Step with a specialisation. measured: whether
+    `imgconv tune` measures copies of a launch's nodes, each with another specialisation.
     """
 
     name: str

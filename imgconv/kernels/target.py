@@ -19,16 +19,16 @@ LARGE_GPU = 16
 class Target:
     """The properties of a device that the compiler needs.
 
-    half_images: whether there are RGBA half images. half_arithmetic: whether kernels may compute in half.
-    byte_images: whether images may hold signed bytes. local_memory_bytes: of a work group. max_work_group: the most
-    work items of a work group. images_in_buffers: the alignment of images in a buffer; None if the device has none.
-    linear: the alignment of linear textures in a buffer, if textures are linear; None if they are images. CPU drivers
-    emulate image reads by calls of functions, which take several times as long as reads of memory. loop_rounds:
-    the driver ends a work item's loops after this many rounds in all; None if it does not. vector_floats: in a
-    register of a CPU; plans of other CPUs run too, but their sums may not fit into its registers. native_functions:
-    whether native_exp and native_recip, measured on the device, are exact enough for FLOAT16
-    (loading/native_functions.py); False for a device that is not present. dot_product: the instruction by
-    which kernels may sum products of bytes, as tried on the device (cl/dot_products.py); "" if it has none.
+    half_images: whether there are RGBA fp16 images. half_arithmetic: whether kernels may compute in fp16. byte_images:
+    whether images may hold signed bytes. local_memory_bytes: for a work group. max_work_group: the maximum number of
+    work items in a work group. images_in_buffers: the alignment of images in a buffer; None if the device does not
+    support them. linear: the alignment of linear textures in a buffer; None if textures are images. (CPU drivers
+    emulate an image read with a function call, which takes several times as long as a memory read.) loop_rounds: the
+    number of iterations after which the driver ends a work item's loops; None if it does not. vector_floats: floats in
+    a register of a CPU; plans for other CPUs also run, but their sums may not fit into its registers. native_functions:
+    whether native_exp and native_recip, measured on the device, are accurate enough for FLOAT16
+    (loading/native_functions.py); False for a device that is not present. dot_product: the instruction with which
+    kernels may sum products of bytes, as tested on the device (cl/dot_products.py); "" if it has none.
     """
 
     limits: ImageLimits

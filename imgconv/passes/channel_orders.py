@@ -33,10 +33,10 @@ class ConcatenationPart:
 
 @dataclass
 class Chain:
-    """Concatenations of channels. Each takes some channels of the one before, and further parts.
+    """Concatenations of channels. Each uses some channels of the previous one, and further parts.
 
-    sources: for each channel of a concatenation, by name, its number among the channels of all parts.
-    readers: the convolutions that read the concatenations, and the number of each channel that they read.
+    sources: for each channel of a concatenation, by name, its number among the channels of all parts. readers: the
+    convolutions that read the concatenations, and the number of each channel that they read.
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -50,11 +50,12 @@ class Chain:
 
 
 def order_channels(graph: Graph) -> Graph:
-    """Give parts of concatenations the order of channels in which convolutions read them, four to a texel.
+    """Store the parts of concatenations in the order of channels in which convolutions read them, four to a texel.
 
     ShuffleNet's units concatenate, shuffle and split channels. If each unit only appends to one texture, the next
-    convolutions read some of its texels, and nothing is copied. A part's channels are sorted by their readers, each
-    group in whole texels; the weights of the convolutions that make it and that read it are sorted the same way.
+    convolutions read some of its texels, and nothing is copied. A part's channels are sorted by the convolutions that
+    read them, each group in whole texels. The weights of the convolutions that compute and read the part are sorted in
+    the same way.
 
     Given:   y = concatenation axis 1(a, b);  c = convolution(y[0, (i1%2)*8 + i1/2 + 4, i2, i3], v)
              z = concatenation axis 1(y[0, (i1%2)*8 + i1/2, i2, i3], d)

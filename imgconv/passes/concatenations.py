@@ -16,9 +16,9 @@ MOST_OPERANDS = 12
 def place_concatenations(graph: Graph) -> Graph:
     """Group the parts of a channel concatenation so that each group starts at a texel boundary.
 
-    The parts of such a concatenation are written in place by their own kernels. The parts within one group, and of a
-    concatenation along another axis, become one load: their sum, each read through a view that is zero outside of
-    its own position.
+    Kernels write the parts of such a concatenation in place. The parts within one group become one load: their sum,
+    each read through a view that is zero outside its own position. So do the parts of a concatenation along another
+    axis.
 
     Given:   y = concatenation axis 1(a: [1, 8, 4, 4], b: [1, 3, 4, 4], c: [1, 5, 4, 4])
     Result:  s = load(b[0, i1, ..] where i1 < 3) then add($0, $1), $1=c[0, i1 - 3, ..] where 3 <= i1

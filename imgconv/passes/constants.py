@@ -16,9 +16,7 @@ SMALL = 1 << 16
 def fold_constants(graph: Graph) -> Graph:
     """Replace each node that reads only constants by its value, unless the value is much larger than those constants.
 
-    What takes the host too long to compute stays a node too.
-
-    A value without elements is a constant too.
+    A node that the host would take too long to compute is not replaced. A value without elements is also a constant.
 
     Given:   constant w: [8];  s = load(w) then sqrt($0);  y = load(x) then multiply($0, $1), $1=s
     Result:  constant s: [8];  y = load(x) then multiply($0, $1), $1=s

@@ -22,10 +22,10 @@ CHEAP = {"add", "subtract", "multiply", "maximum", "minimum", "negative", "absol
 def merge_elementwise(graph: Graph) -> Graph:
     """Merge a load with an epilogue into the loads and reductions that read it, if recomputing it costs less.
 
-    Keeping it costs its operands' reads, its operations and a write at each of its positions, a read at each position
-    of its readers, and a launch. Recomputing it costs its reads and operations at each position of its readers.
-    A load that can be the epilogue of the kernel before it is left to that epilogue, unless its one reader reads it
-    at the same positions. If a reader's view is zero outside of bounds, the merge needs f(0, ..., 0) = 0.
+    Keeping the load costs its operands' reads, its operations and a write at each of its positions, a read at each
+    position of its readers, and a launch. Recomputing it costs its reads and operations at each position of its
+    readers. If a load can be the epilogue of the kernel before it, it is not merged, unless its one reader reads it at
+    the same positions. If a reader's view is zero outside of bounds, the merge needs f(0, ..., 0) = 0.
 
     Given:   e = load(x) then exp($0);  s = sum(e[i0, i2]);  y = load(e) then divide($0, $1), $1=s[i0, 0]
     Result:  s = sum of exp($0)(x[i0, i2]);  y = load(x) then divide(exp($0), $1), $1=s[i0, 0]

@@ -12,10 +12,10 @@ from imgconv.passes.literals import compact
 
 
 def fuse_epilogues(graph: Graph) -> Graph:
-    """Make elementwise work the epilogue of a convolution, product or reduction whose only reader it is.
+    """Make elementwise work the epilogue of the convolution, product or reduction whose result only it reads.
 
-    It must read the whole result. If it reads several such results, as a residual addition does, it joins the one
-    computed last, since the others exist by then.
+    The work must read the whole result. If it reads several such results, as a residual addition does, it is fused into
+    the one that is computed last, because the others exist by then.
 
     Given:   c = convolution(x, w);  y = load(c) then maximum(add($0, $1), 0), $1=bias[i1, 0, 0]
     Result:  y = convolution(x, w) then maximum(add($0, $1), 0), $1=bias[i1, 0, 0]

@@ -30,11 +30,12 @@ _SILENT = frozenset(
 
 
 def guard_integers(graph: Graph) -> Graph:
-    """Replace each element of a 32- or 64-bit integer result that reaches 2**24 by NaN, which later nodes pass on.
+    """Replace each element of a 32- or 64-bit integer result that reaches 2**24 by NaN, which later nodes propagate.
 
-    Reading an integer output then detects the NaN. Inputs of these types are at most 2**24, which is checked when they
-    are given. A node is unchanged if interval arithmetic shows that its results are at most 2**24, or if it only
-    selects among exact numbers. Raises UnsupportedError for arithmetic with constants that a float does not hold.
+    The NaN is detected when an integer output is read. Inputs of these types are at most 2**24, which is checked when
+    they are passed. A node is unchanged if interval arithmetic shows that its results are at most 2**24, or if it only
+    selects among exact numbers. Raises UnsupportedError for arithmetic with constants that fp32 does not represent
+    exactly.
 
     Given:   p = load(x) then multiply($0, $1), $1=y;  c = load(p) then less($0, 5)
     Result:  p = load(x) then where(less(absolute(multiply($0, $1)), 2**24), multiply($0, $1), nan), $1=y;

@@ -14,8 +14,8 @@ from imgconv.passes.materialise import is_moved
 def multiply_inputs(graph: Graph) -> Graph:
     """Move the product of a tensor and a computed factor per channel into the 1x1 convolutions that read it.
 
-    This is squeeze-and-excite's last step. In a 1x1 convolution a work item reads each texel of its input once, so
-    the product costs one more read for each four input channels, and saves a launch and a texture.
+    This is the last step of squeeze-and-excitation. In a 1x1 convolution a work item reads each texel of its input
+    once. So the product costs one more read for each four input channels, and saves a launch and a texture.
 
     Given:   m = load(x) then multiply($0, $1), $1=s[i0, i1];  y = convolution(m, w)
     Result:  y = convolution(x, w, s[i0, i1])

@@ -13,9 +13,9 @@ from imgconv.passes.views import read_through
 
 
 def join_gathers(graph: Graph) -> Graph:
-    """Let a reduction choose its elements itself, instead of reading what a gather has chosen and written.
+    """Let a reduction gather its elements itself, instead of reading elements that a gather has written.
 
-    It must read each of them once, as the sum over the taps of an interpolation does (GridSample, RoiAlign).
+    The reduction must read each element once, as the weighted sum of an interpolation does (GridSample, RoiAlign).
 
     Given:   g: [1, 8, 6, 6, 2] = gather(x[0, i1, i5, 0], at[..]);  y: [1, 8, 6, 6] = sum of multiply($0, $1)(g, w)
     Result:  y: [1, 8, 6, 6] = gather, sum of multiply($0, $1)(x[0, i1, i5, 0], at[..], w)

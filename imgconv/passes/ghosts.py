@@ -19,10 +19,11 @@ MOST_TAPS = 9  # of the window: each adds a zero weight for the tensor's own cha
 
 
 def join_ghosts(graph: Graph) -> Graph:
-    """Let the depthwise convolution of a tensor write the tensor itself too, if they are concatenated.
+    """Let the depthwise convolution of a tensor also write the tensor itself, if the two are concatenated.
 
-    This is GhostNet's module. A kernel cannot read and write the same image, so the tensor would be copied into the
-    result. The convolution reads the tensor's channels twice; its epilogue gives the first half as it was.
+    This is GhostNet's module. A kernel cannot read and write the same image, so otherwise the tensor would be copied
+    into the result. The new convolution reads the tensor's channels twice; its epilogue returns the first half
+    unchanged.
 
     Given:   d = convolution groups 8(x, w);  y = concatenation axis 1(x, d)
     Result:  d.joined = convolution groups 16(x[0, i1%8, i2, i3], d.weights)

@@ -9,7 +9,8 @@ from imgconv.graph.view import Bound, View, axis_variables
 
 
 def fold_padding(graph: Graph) -> Graph:
-    """Let a convolution of a zero-padded tensor, or of some channels of it, read the tensor itself and do the padding.
+    """Let a convolution of a zero-padded tensor, or of some channels of one, read the tensor itself and apply the
+    padding.
 
     Given:   y = convolution(x[0, i1, i2 - 1, i3 - 1 where 1 <= i2 < 9 and 1 <= i3 < 9], w)
     Result:  y = convolution pads 1x1(x, w)

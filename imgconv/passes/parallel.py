@@ -34,11 +34,12 @@ class Branch:
 
 
 def join_parallel(graph: Graph) -> Graph:
-    """Add up the weights of convolutions whose results are added; the tensor itself is a convolution by ones too.
+    """Replace convolutions whose results are added by one with the sum of their weights. If the tensor itself is added
+    too, this is a convolution by ones.
 
-    RepVGG and MobileOne are trained with such branches, each with a normalisation. They read one tensor with the same
-    strides and groups. The weights of smaller windows are added to those of the largest, so that no multiply-add is
-    made that was not made before. Weights are added in float64 and rounded once.
+    RepVGG and MobileOne are trained with such branches, each with a normalisation. The branches read one tensor with
+    the same strides and groups. The weights of smaller windows are added to those of the largest, so there are no
+    additional multiply-adds. Weights are added in float64 and rounded once.
 
     Given:   a = convolution(x, v);  b = convolution pads 1x1(x, w);  y = load(a) then add(add($0, $1), $2), $1=b, $2=x
     Result:  y.sum = convolution pads 1x1(x, y.weights);  y = load(y.sum)

@@ -12,10 +12,10 @@ from imgconv.passes.views import read_through
 
 
 def split_elementwise(graph: Graph) -> Graph:
-    """Move elementwise work on a concatenation of channels to its parts, if that takes no kernel of its own.
+    """Move elementwise work on a concatenation of channels to its parts, if no part then needs an additional kernel.
 
-    The work joins the epilogue of a kernel that makes a part, or a part's copy. MixNet's and InceptionNeXt's layers
-    normalise what several convolutions make.
+    The work becomes part of the epilogue of a kernel that computes a part, or of a part's copy. For example, MixNet's
+    and InceptionNeXt's layers normalise the results of several convolutions.
 
     Given:   y = concatenation axis 1(a: [1, 8, 4, 4], b: [1, 4, 4, 4]);  z = load(y) then add($0, $1), $1=x
     Result:  z.part0 = load(a) then add($0, $1), $1=x[0, i1, i2, i3]

@@ -16,7 +16,7 @@ from imgconv.graph.view import Bound, View, axis_variables, merged_bounds, windo
 
 
 def reduce_dynamic_weights(graph: Graph) -> Graph:
-    """Write a convolution with computed weights as a sum of products, since conv.cl takes only packed constants.
+    """Replace a convolution with computed weights by a sum of products, because conv.cl only accepts packed constants.
 
     Given:   y = convolution(x, w)                                 w an input or computed
     Result:  y = sum of multiply($0, $1)(x[i0, i4, i2 + i5, i3 + i6], w[i1, i4, i5, i6])

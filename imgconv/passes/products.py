@@ -13,10 +13,10 @@ LARGEST_FACTOR = 1024.0
 
 
 def sink_product_scales(graph: Graph) -> Graph:
-    """Move a number that an operand is multiplied or divided by from before a product to after it.
+    """Multiply or divide the result of a product by a number, instead of one of its operands.
 
-    In attention this is the root of the width, by which both operands of the first product are divided. Behind the
-    product it joins the epilogue, and saves a launch and a texture for each operand.
+    In attention both operands of the first product are divided by the square root of the width. After the product, the
+    division becomes part of the epilogue, which saves a launch and a texture for each operand.
 
     Given:   s = load(x) then multiply($0, 0.25);  y = product(s[i1, i0], z)
     Result:  y = product(x[i1, i0], z) then multiply($0, 0.25)

@@ -15,9 +15,10 @@ MOST_OUTPUTS = 1 << 10
 
 
 def split_reductions(graph: Graph) -> Graph:
-    """Split a reduction over LONG positions or more: first all window axes but the longest, then the longest.
+    """Split a reduction over LONG positions or more in two: first all window axes but the longest, then the longest.
 
-    The mean and the variance of a normalisation stay: kernels/codegen/moments.py has two launches for all of it.
+    The mean and the variance of a normalisation are not split, because kernels/codegen/moments.py computes the whole
+    normalisation in two launches.
 
     Given:   s: [1, 8, 1, 1] = sum of multiply($0, $0)(x[0, i1, i4, i5])        window 720x720
     Result:  s.rows: [1, 8, 1, 1, 720] = sum of multiply($0, $0)(x[0, i1, i4, i5])

@@ -11,7 +11,7 @@ MOST_TERMS = 64
 
 
 def push_views(graph: Graph) -> Graph:
-    """Let each reader of a movement read the movement's source through the composed view.
+    """Let each reader of a moved tensor read the original tensor through the composed view.
 
     Given:   t = load(x[0, i1, i3, i2]);  y = load(t) then exp($0)
     Result:  t = load(x[0, i1, i3, i2]);  y = load(x[0, i1, i3, i2]) then exp($0)       (t is dead)

@@ -11,10 +11,10 @@ from imgconv.graph.view import View, reshape
 
 
 def split_window_axes(graph: Graph) -> Graph:
-    """Split a window axis in two where a division of its position then cancels.
+    """Split a window axis in two, if divisions of its position then cancel.
 
-    A group of channels that was reshaped to one axis becomes channels, rows and columns again: kernels then read four
-    channels at a time, and no position is divided.
+    For example, a group of channels that was reshaped to one axis becomes channels, rows and columns again. Kernels
+    then read four channels at a time, and no position is divided.
 
     Given:   s: [1, 4] = sum(x[0, i2/1600 + i1*8, (i2/40)%40, i2%40])          window 12800
     Result:  s: [1, 4] = sum(x[0, i2 + i1*8, i3, i4])                          window 8x40x40

@@ -39,8 +39,8 @@ OF_LEVELS = "in a quantised network, whose quantised values fp16 could change"
 class PrecisionChoice:
     """The values that stay wider, and the largest relative error of the outputs on the inputs.
 
-    half_error: the error with everything in half storage that is not near 65504; NaN if that was not measured.
-    largest: the largest magnitude of every measured value. session: the chosen plan on the device.
+    half_error: the error if all values are fp16 except those near 65504; NaN if it was not measured. largest: the
+    largest magnitude of every measured value. session: the chosen plan on the device.
     """
 
     precision: Precision
@@ -54,10 +54,11 @@ def choose_precision(
     prepared: PreparedGraph, context: Device, progress: ProgressCallback | None = None, inputs: Sequence[Arrays] = (),
     bound: float = BOUND, runs: int | None = None, started: float | None = None,
 ) -> PrecisionChoice:
-    """The PrecisionChoice by which the settings' float16 changes the outputs by at most `bound` on the inputs.
+    """Returns the PrecisionChoice with which the settings' float16 changes the outputs by at most `bound` on the
+    inputs.
 
-    inputs: arrays by input name (default: synthetic pictures). runs: the most runs of each search. started: the
-    perf_counter() at which a load began that must not take long. Raises what Session raises.
+    inputs: arrays by input name (default: synthetic pictures). runs: the maximum number of runs of each search.
+    started: the perf_counter() at the start of a load that must not take long. Raises what Session raises.
     """
     graph, nothing = prepared.graph, frozenset(prepared.graph.values)
     if not inputs and is_quantised(graph):

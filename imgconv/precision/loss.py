@@ -136,10 +136,10 @@ def least_scales(graph: Graph) -> dict[str, float]:
 
 
 def scales_of(outputs: Sequence[Arrays], least: Mapping[str, float]) -> dict[str, float]:
-    """The scale of each output: its largest finite magnitude on one of the inputs, but at least `least`.
+    """Returns the scale of each output: its largest finite magnitude on one of the inputs, but at least `least`.
 
-    It is the median of the inputs' magnitudes, of two the larger: one synthetic input may give an output twice what
-    pictures give it, and errors would look half as large in parts of that.
+    It is the median over the inputs (the larger of two). One synthetic input may produce an output twice as large as
+    pictures do, and errors relative to it would look half as large.
     """
     found = {}
     for name, smallest in least.items():

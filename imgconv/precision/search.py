@@ -58,11 +58,11 @@ def search(
     sizes: Mapping[str, int], cost: Callable[[frozenset[str]], float], allowed: Callable[[frozenset[str]], bool],
     most: Sequence[float], budget: TrialBudget,
 ) -> Found:
-    """The items that may be narrow together. sizes: of all items, in their order.
+    """Returns the items that may be narrow together. sizes: the sizes of all items, in their order.
 
-    cost: the error if only these are narrow; allowed: whether the outputs are within the bound if all of these are.
-    most: what the narrow items may cost by the rule of squares, from the boldest trial to the most cautious.
-    Both functions count their runs in the budget.
+    cost: the error if only these items are narrow; allowed: whether the outputs are within the bound if all of these
+    items are narrow. most: the cost that narrow items may have by the rule of squares, from the boldest trial to the
+    most cautious. Both functions count their runs in the budget.
     """
     every = frozenset(sizes)
     if not every or allowed(every):

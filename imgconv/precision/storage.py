@@ -60,12 +60,12 @@ SENSITIVE = "too sensitive to rounding"
 
 
 class StorageSearch:
-    """The search for the values that are stored in half.
+    """The search for the values that are stored as fp16.
 
-    reference: the plan with all values in float on the device, since `ready`; build: the seconds of its kernels.
-    exact: its outputs for the inputs; largest: the largest magnitude of each value; probes: overflow probes.
-    near: the Precision of the values that half could not hold; half: the plan with all others in half.
-    precision, errors, session: the last choice that was accepted, its errors on the inputs, and its plan on the device.
+    reference: the plan with all values in fp32 on the device, since `ready`; build: the seconds for building its
+    kernels. exact: its outputs for the inputs; largest: the largest magnitude of each value; probes: overflow probes.
+    near: the Precision of the values that fp16 could not hold; half: the plan with all other values in fp16. precision,
+    errors, session: the last choice that was accepted, its errors on the inputs, and its plan on the device.
     """
 
     def __init__(

@@ -139,10 +139,10 @@ class Sums:
 def choose_sums(
     sums: Sums, only_chunks: bool, runs: int | None = None, seconds: float | None = None
 ) -> tuple[Precision, float, Session]:
-    """The Precision whose sums are as narrow as the bound allows, its error on the inputs, and its plan.
+    """Returns the Precision whose sums are as narrow as the bound allows, its error on the inputs, and its plan.
 
-    only_chunks: whether no layer sums in half from end to end. runs: the most trials of each search; seconds: their
-    time, by that of the first ones.
+    only_chunks: whether no layer sums entirely in fp16. runs: the maximum number of trials of each search; seconds: the
+    time for them, measured on the first trials.
     """
     every, in_float, in_chunks, undecided = frozenset(sums.sizes), NONE, NONE, NONE
     if only_chunks or not sums.allowed(NONE, NONE):

@@ -38,10 +38,11 @@ class LaunchSequence(Protocol):
 
 
 class Device(Protocol):
-    """An opened device with one in-order queue.
+    """The interface to an opened device with one in-order queue.
 
-    profile: whether it records when each launch and copy starts and ends. lock: the thread that enqueues a run holds
-    it. tensor: a name for errors. Methods raise DeviceError if the device refuses, ResourceError if it lacks memory.
+    profile: whether it records when each launch and copy starts and ends. lock: held by the thread that enqueues a run.
+    tensor: a name for errors. Methods raise DeviceError if the device reports an error, ResourceError if it lacks
+    memory.
     """
 
     info: DeviceInfo

@@ -36,9 +36,9 @@ class DeviceMemory:
     """
 
     def __init__(self, plan: Plan, context: Device, share_with: Sequence[DeviceMemory] = ()) -> None:
-        """Allocates everything and uploads the constants. Raises ResourceError, DeviceError.
+        """Allocates all memory and uploads the constants. Raises ResourceError, DeviceError.
 
-        share_with: memory of the same device. Equal constants are shared, and memory of activations too, because the
+        share_with: memory of the same device. Equal constants are shared. So is the memory of activations, because the
         runs of a device take turns.
         """
         self.plan, self.context = plan, context

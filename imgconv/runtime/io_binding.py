@@ -86,10 +86,11 @@ class IOBinding:
         return made
 
     def results(self) -> dict[str, Any]:
-        """Every output by name, once the downloads are over: the caller's own memory or array, if given.
+        """Returns every output by name, once the downloads are complete: the caller's own memory or array, if it was
+        passed.
 
-        They are typed Any, so that a caller who gave no memory need not test for it. Raises RangeError for an output of
-        integers that is not exact.
+        The values are typed Any, so that callers who passed no memory need not check for it. Raises RangeError for an
+        integer output that is not exact.
         """
         found: dict[str, Any] = {}
         for value in self.plan.outputs:

@@ -12,14 +12,14 @@ from imgconv.runtime.session import Session
 
 
 class Mapped:
-    """The memory of a run's inputs and outputs, which the caller fills and reads in place; Model.mapped makes it.
+    """The memory of a run's inputs and outputs, which the caller fills and reads in place. Model.mapped creates it.
 
         mapped = model.mapped()
         mapped.inputs["x"][...] = picture       # float32 (1, 3, 32, 32)
         y = mapped.run()["y"]                   # valid until the next run
 
-    A device that shares the host's memory copies nothing; others copy from and to pinned memory. The arrays have the
-    dtypes that the plan stores, those of plan.input_buffers and plan.output_buffers.
+    If the device shares the host's memory, nothing is copied; otherwise data is copied from and to pinned memory. The
+    arrays have the dtypes that the plan stores: those of plan.input_buffers and plan.output_buffers.
     """
 
     def __init__(self, session: Session, fallback: HostFallback | None = None) -> None:

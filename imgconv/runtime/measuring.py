@@ -47,10 +47,10 @@ class Timeline:
 
 
 class BusyWork:
-    """Work for a GPU that takes longer than a host needs to enqueue launches.
+    """Keeps a GPU busy for longer than the host needs to enqueue launches.
 
-    NVIDIA's driver (580, H200) counts the setup of a launch as part of it: some 4 us, which vary with the host's pace.
-    If other work runs before, the setup is done before the launch starts.
+    NVIDIA's driver (580, H200) counts the setup of a launch as part of its time: about 4 us, which vary with the speed
+    of the host. If other work runs before, the setup is complete before the launch starts.
     """
 
     def __init__(self, device: Device) -> None:

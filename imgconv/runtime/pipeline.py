@@ -45,9 +45,9 @@ SMALL_FRAME = 1 << 18
 # If a wait for a frame takes this many seconds, the device is behind the host: its queue holds launches beside which
 # copies can run.
 BEHIND = 5e-5
-# Seconds between two looks at a frame, and from the last call of submit() until the pipeline's thread looks. As long as
-# frames are submitted, submit() finishes them: a second thread, in the driver or in Python, takes turns with the one
-# that enqueues (5 % of the throughput of many short launches on an H200).
+# Seconds between two checks of a frame, and from the last call of submit() until the pipeline's thread checks frames.
+# While frames are submitted, submit() itself finishes them, because a second thread, in the driver or in Python, would
+# slow down the thread that enqueues (by 5 % for many short launches on an H200).
 LOOK, SETTLED = 1e-3, 1e-2
 # Seconds after which a thread that waits for another one looks by itself: an interrupted thread may not have woken it.
 UNNOTICED = 0.1
@@ -63,16 +63,17 @@ class _Condition(Condition):
 
 
 class Frame(Future[dict[str, Array]]):
-    """The Future of one submitted frame's outputs: Model.submit returns it. It runs at once and cannot be cancelled.
+    """The Future of one submitted frame's outputs, which Model.submit returns. It runs at once and cannot be cancelled.
 
-    If the device takes over 600 s for it (Limits.run_seconds), the device is abandoned and it fails with a DeviceError.
-    What a signal handler raises, as for Ctrl-C, ends the wait and not the frame: result() can be called again.
+    If the frame takes over 600 s (Limits.run_seconds), the device is abandoned, and the frame fails with a DeviceError.
+    An exception that a signal handler raises, as for Ctrl-C, ends the wait but not the frame: result() can be called
+    again.
 
         frame = model.submit({"x": array})
-        frame.result()["y"]                     # waits; raises what failed on the device
+        frame.result()["y"]                     # waits; raises errors of the device
 
-    tag: what submit was given for it. ticks: start and end of its 'upload', 'compute' and 'download', in nanoseconds of
-    the device's clock, once it is done; empty unless the context was opened with profile=True.
+    tag: the argument of submit. ticks: start and end of its 'upload', 'compute' and 'download', in nanoseconds of the
+    device's clock, once it is done; empty unless the context was opened with profile=True.
     """
 
     def __init__(
@@ -142,11 +143,12 @@ class Frame(Future[dict[str, Array]]):
 
 
 class Pipeline:
-    """A session's frames, each in memory of its own for inputs and outputs; textures and kernels are shared.
+    """A session's frames in flight. Each frame has its own memory for inputs and outputs; textures and kernels are
+    shared.
 
-    If frames are large and the device, which has its own memory, is slower than the host, uploads, launches and
-    downloads get a queue each; otherwise they share one. A frame takes plan.buffer_bytes on the device, and as many
-    bytes of the host's pinned memory if the device has its own memory.
+    Uploads, launches and downloads have separate queues if frames are large, the device has its own memory, and it is
+    slower than the host; otherwise they share one. A frame takes plan.buffer_bytes on the device, and the same number
+    of bytes of the host's pinned memory if the device has its own memory.
     """
 
     def __init__(self, session: Session, fallback: HostFallback | None = None) -> None:

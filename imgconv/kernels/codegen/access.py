@@ -48,10 +48,10 @@ def image_type(texture: Texture, written: bool = False) -> str:
 
 
 def index_text(index: Index, helpers: list[str]) -> str:
-    """The text of an index. Adds the tables that it uses to `helpers`.
+    """Returns the OpenCL source of an index. Adds the tables that it uses to `helpers`.
 
-    A position outside a table reads the nearest entry, as in `Index.evaluate`. Such an entry is not used: the position
-    is past the last channel, or a bound of the view does not hold.
+    A position outside a table reads the nearest entry, as in `Index.evaluate`. The result is not used, because such a
+    position is past the last channel, or a bound of the view does not hold.
     """
 
     def look_up(lookup: Lookup, position: str) -> str:
@@ -96,11 +96,12 @@ def coordinates(tiling: Tiling) -> str:
 def read_function(
     texture: Texture, inside: bool = False, dtype: DType = FLOAT32, zeros: bool = True
 ) -> tuple[str, str]:
-    """The name and the definition of the function that reads a texel of a tiled or linear grid, zero outside of it.
+    """Returns the name and the definition of the function that reads a texel of a tiled or linear grid; zero outside
+    the grid.
 
-    dtype: the result's; of a grid that is not linear float, or uint for the integers of its image.
-    For linear grids only: inside: every read is inside the grid. zeros: reads outside must give
-    zero. If not, they give the nearest texel, because CPU compilers make faster code of reads without branches.
+    dtype: the type of the result; if the grid is not linear, float, or uint for images of integers. For linear grids
+    only: inside: every read is inside the grid. zeros: reads outside must return zero. If not, they return the nearest
+    texel, because CPU compilers generate faster code for reads without branches.
     """
     tiling, kind, zero = texture.tiling, f"{dtype.scalar}4", "0" if dtype == UINT32 else "0.0f"
     if tiling.linear:
@@ -206,12 +207,13 @@ def read_text(
     image: str, texture: Texture, helpers: list[str], inside: bool = False, dtype: DType = FLOAT32,
     centre: bool = False, past: tuple[bool, bool] = (True, True), before: bool = True,
 ) -> str:
-    """The text that reads texel (x, y) of a texture's grid. Adds a helper function that it calls to `helpers`.
+    """Returns the source that reads texel (x, y) of a texture's grid. Adds a helper function that it calls to
+    `helpers`.
 
-    inside: every read is inside the grid, so that none needs the sampler's border. dtype: the result's; uint gives the
-    integers that an image of integers has.
-    centre: x and y are floats, the texel's centre; the texture must be an image of one tile. past: for x and for y,
-    whether a read past the end of the grid must give zero. before: whether one before its start must, or has x < 0.
+    inside: every read is inside the grid, so none needs the sampler's border. dtype: the type of the result; uint
+    returns the integers of an image of integers. centre: x and y are floats, the texel's centre; the texture must be an
+    image of one tile. past: for x and for y, whether a read past the end of the grid must return zero. before: whether
+    a read before its start must, or has x < 0.
     """
     tiling = texture.tiling
     if tiling.is_one_image:
@@ -255,10 +257,10 @@ def write_text(
 
 
 def coordinate(index: Index, text: str) -> str:
-    """The text of a texel's coordinate.
+    """Returns the source of a texel's coordinate.
 
-    If it is a constant minus a variable, NVIDIA's compiler (580) makes it an offset of the read and reads zero. The max
-    prevents this.
+    If the coordinate is a constant minus a variable, NVIDIA's compiler (580) makes it an offset of the read, and the
+    read returns zero. The max prevents this.
     """
     return f"max({text}, -1)" if any(factor < 0 for _, factor in index.terms) else text
 
@@ -279,8 +281,8 @@ def accuracy_of(math_mode: MathMode, storage: Texture | HostBuffer) -> Accuracy:
 class Emitter:
     """The statements of one function body, with its helper functions, tables and arguments.
 
-    math_mode: of the functions. prefix: of the names of variables and arguments. accuracy: of the results.
-    lines: the statements. largest: the largest magnitude of an index.
+    math_mode: of the functions. prefix: of the names of variables and arguments. accuracy: of the results. lines: the
+    statements. largest: the largest magnitude of an index.
     """
 
     math_mode: MathMode
@@ -386,10 +388,11 @@ class Emitter:
         self, operand: Operand, placement: Placement, axes: Mapping[Variable, Index], indices: Mapping[Variable, str],
         uniform: bool,
     ) -> str:
-        """The name of a float4 with the operand at each lane's own indices. Fill if an index is out of range.
+        """Returns the name of a float4 with the operand at each lane's own indices, or the fill value if an index is
+        out of range.
 
         axes: the view's other variables. indices: for each index variable, the float4 with its value in each lane.
-        uniform: whether the lanes have equal indices, so that one texel may hold what all four choose.
+        uniform: whether the lanes have equal indices, so that one texel may hold all four elements.
         """
         if uniform:
             at, tests = self._chosen(indices, 0)

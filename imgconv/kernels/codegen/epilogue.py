@@ -25,11 +25,11 @@ from imgconv.kernels.layout import LANES, Placement
 
 @dataclass(frozen=True)
 class Epilogue:
-    """An epilogue for a template: function definitions, the call, the text of the parameters, and the arguments.
+    """An epilogue for a template: function definitions, the call, the source of the parameters, and the arguments.
 
     loads: statements to run once for each `quad`, before the calls. start: the initial value of a sum. start_loads:
-    statements to run before `start`. dtype: of the four numbers that the function takes and returns. levels: whether
-    they are levels that are not rounded yet.
+    statements to run before `start`. dtype: the type of the four numbers that the function accepts and returns. levels:
+    whether they are quantised values that are not rounded yet.
     """
 
     functions: str
@@ -52,11 +52,11 @@ def build_epilogue(
     node: Node, output: Placement, placements: Mapping[str, Placement], math_mode: MathMode, prefix: str = "",
     starts: bool = False, dtype: DType = FLOAT32, written: bool = False,
 ) -> Epilogue:
-    """The epilogue of a node whose kernel defines EPILOGUE(sum, column, row, quad).
+    """Returns the epilogue of a node whose kernel defines EPILOGUE(sum, column, row, quad).
 
     prefix: of the arguments' names, if a kernel has two epilogues. starts: whether a sum may start with the bias.
-    dtype: of the sums, and of the epilogue too if this gives the same. written: whether its result is stored by
-    `output_constants`, which then rounds levels.
+    dtype: the type of the sums, and of the epilogue if it returns the same type. written: whether `output_constants`
+    stores its result, and then rounds quantised values.
     """
     found = unrounded(node.epilogue, output) if written else None
     node = node if found is None else replace(node, epilogue=found)

@@ -105,10 +105,10 @@ TEMPLATE = fixed_template("generated", "generated", nodes_of(Load, Reduction, Ga
 def generate(
     node: Node, output: Placement, placements: Mapping[str, Placement], math_mode: MathMode, target: Target
 ) -> KernelSource:
-    """The kernel of a node with a Load, a Reduction or a Gather.
+    """Returns the kernel of a node with a Load, a Reduction or a Gather.
 
-    output: where the result is written. placements: of each operand, by name. math_mode: of its functions.
-    On a CPU the driver chooses the local size.
+    output: where the result is written. placements: where each operand is, by name. math_mode: of its functions. On a
+    CPU the driver chooses the local size.
     """
     gpu = target.kind == "gpu"
     emitter = Emitter.storing(math_mode, output.storage)
@@ -196,10 +196,11 @@ def window_of(node: Node) -> Shape:
 
 
 def group_for(grid: Shape, steps: Sequence[int], target: Target) -> WorkGroup | None:
-    """Returns how work groups share the windows of output texels; None if one item a texel keeps the device busy.
+    """Returns how work groups share the windows of output texels; None if one work item per texel keeps the device
+    busy.
 
-    grid: output texels along x and y. steps: of a window along its axes. Each work item has at least two steps. It has
-    up to MOST_STEPS if possible: more work items would only wait for each other.
+    grid: output texels along x and y. steps: steps of a window along its axes. Each work item has at least two steps,
+    and up to MOST_STEPS if possible: more work items would only wait for each other.
     """
     (width, height), total, compute_units = grid, prod(steps), target.compute_units
     fewest, enough = PARTS_OF_CPU, compute_units
@@ -317,10 +318,11 @@ def _keep(kind: ReductionKind, best: str, at: str, value: str, position: str) ->
 def _walk(
     emitter: Emitter, steps: Sequence[int], group: WorkGroup | None, kind: ReductionKind
 ) -> tuple[list[Index], str, str]:
-    """Opens a loop for each window axis, with own steps for each item of a group.
+    """Opens a loop for each window axis, with separate steps for each item of a group.
 
-    Returns the loop variables, the name of what a step's value joins, and the text that closes the loops. A long sum is
-    made of sums of blocks, for example 64 blocks of 64 terms: its rounding error grows with the root of its length.
+    Returns the loop variables, the name of the variable that a step's value is combined with, and the source that
+    closes the loops. A long sum is computed as a sum of block sums, for example 64 blocks of 64 terms: its rounding
+    error then grows with the square root of its length.
     """
     parts = group.parts if group else (1,) * len(steps)
     first = unflatten(variable("item", prod(parts)), parts)
@@ -351,10 +353,10 @@ def _walk(
 
 
 def _block(walk: Sequence[int]) -> tuple[int | None, int]:
-    """The window axis along which a sum is cut into blocks, and the steps of a block along it.
+    """Returns the window axis along which a sum is divided into blocks, and the steps of a block along it.
 
-    None and 0 if the sum is short. walk: steps of a work item along the window's axes. A block has all
-    steps of the axes after that one.
+    Returns None and 0 if the sum is short. walk: steps of a work item along the window's axes. A block has all steps of
+    the axes after that one.
     """
     total, inner = prod(walk), 1
     if total <= 2 * BLOCK:

@@ -67,8 +67,8 @@ class MomentsMatch:
 class Parts:
     """The division of rows among work groups: `count` rows, or quads of rows, of `steps` texels each, in `parts` parts.
 
-    lanes: see PlacedRows. items: work items that share a part. beside: rows of a work group. name: of the value that
-    holds the parts. apply: whether the launch applies the moments; else it writes those of the parts.
+    lanes: see PlacedRows. items: work items that share a part. beside: rows per work group. name: of the value that
+    holds the parts. apply: whether the launch applies the moments; otherwise it writes the moments of the parts.
     """
 
     moments: MomentsMatch

@@ -45,7 +45,7 @@ class PlacedRows:
     """Rows whose operands are in texels that a kernel can read.
 
     lanes: the variable that runs along a texel's lanes. output: where the last node's result is written. places: where
-    each operand is that no node of the rows makes.
+    each operand is that is not computed by a node of the rows.
     """
 
     rows: Rows
@@ -65,8 +65,8 @@ class PlacedRows:
 def place_rows(placing: Placing, given: tuple[Node, ...]) -> PlacedRows | None:
     """Places the operands and the result of rows.
 
-    None if a kernel would read what it writes, or if a texel holds neither four rows side by side nor four positions
-    of one row.
+    Returns None if a kernel would read its own result, or if a texel holds neither four rows nor four positions of one
+    row.
     """
     rows = rows_of(given)
     if rows is None:
@@ -125,10 +125,11 @@ def lanes_of(rows: Rows, layouts: Mapping[str, Layout]) -> Variable | None:
 
 
 def _group_size(steps: int, rows: int, target: Target) -> int:
-    """Work items that share a row: one if rows are short, and on CPUs, because a barrier costs a loop there.
+    """Returns how many work items share a row: one if rows are short, and on CPUs, because a barrier costs a loop
+    there.
 
-    On a large GPU the items of a wave read neighbours in a row. On a small GPU as many items share a row as keep the
-    device busy.
+    On a desktop GPU the items of a wave read neighbouring elements of a row. On a phone's GPU as many items share a row
+    as keep the device busy.
     """
     steps_of_an_item = MOST_KEPT[target.kind] // 2
     if target.kind == "cpu" or steps <= steps_of_an_item:

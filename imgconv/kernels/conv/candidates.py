@@ -25,10 +25,10 @@ AVX512, AVX2 = 16, 8  # floats in a register; NEON has 4 in each of 32
 
 @dataclass(frozen=True)
 class Registers:
-    """The most vector registers that sums may take in a work item: with more, compilers keep sums in memory.
+    """The maximum number of vector registers for the sums of a work item: with more, compilers keep sums in memory.
 
-    sums: those of a convolution, beside the weights and texels of a step. depthwise: those of a depthwise one, or in
-    half.
+    sums: for a convolution, in addition to the weights and texels of a step. depthwise: for a depthwise one, or in
+    fp16.
     """
 
     sums: int
@@ -37,9 +37,9 @@ class Registers:
 
 # Of 32 registers, and of the 16 that AVX2 has: with those of 32, an EPYC with AVX2 took 24 ms for SqueezeNet, now 7.
 OF_32, OF_16 = Registers(21, 64), Registers(8, 8)
-# By the kind of device: the most columns of a window, and of the texels that a work item keeps of a row, over which a
-# loop is unrolled. For a window of 320 that moves by 160 Intel's compiler (2026.22) took 13 s; for a depthwise one of
-# 256 it took 3 s, and NVIDIA's (580) 7 s.
+# For each kind of device, the maximum number of window columns, and of texels of a row that a work item keeps, over
+# which a loop is unrolled. With a window of 320 and a stride of 160, Intel's compiler (2026.22) took 13 s. With a
+# depthwise window of 256 it took 3 s, and NVIDIA's (580) 7 s.
 MOST_UNROLLED = {"cpu": (128, 256), "gpu": (64, 64)}
 # Blocks for GPUs: columns, rows and output quads.
 BLOCKS_ON_GPU = (
@@ -68,10 +68,10 @@ def candidates(
     problem: Problem, kind: TargetKind, compute_units: int = LARGE_GPU, vector_floats: int = AVX512,
     max_work_group: int = WAVE, dot_products: bool = False,
 ) -> list[Specialisation]:
-    """The specialisations worth measuring for a problem. kind: 'cpu' or 'gpu'.
+    """Returns the specialisations worth measuring for a problem. kind: 'cpu' or 'gpu'.
 
-    compute_units: of a GPU. vector_floats: in a register of a CPU. max_work_group: work items. dot_products: whether
-    sums of integers are worth measuring.
+    compute_units: of a GPU. vector_floats: floats in a register of a CPU. max_work_group: work items. dot_products:
+    whether sums of integers are worth measuring.
     """
     made = _on_cpu(problem, vector_floats) if kind == "cpu" else _on_gpu(problem)
     if kind == "gpu" and compute_units < LARGE_GPU:
@@ -228,10 +228,11 @@ def _work_group(
 
 @lru_cache(1024)
 def least_idle(blocks: tuple[int, int, int], parts: int, items: int, tallest: int) -> tuple[int, int, int]:
-    """The work group of so many items with the fewest idle ones. Its y, at most `tallest`, does not include `parts`.
+    """Returns the work group with this number of items that has the fewest idle items. Its y, at most `tallest`, does
+    not include `parts`.
 
-    Among equals, one of about eight quad blocks, which read the same texels, and of the longest rows. (An A630 reaches
-    468 GFLOPS in float with waves of 128, and 346 with smaller ones; tinygrad#16229.)
+    Among equals, it prefers a work group with about eight quad blocks, which read the same texels, and with long rows.
+    (An A630 reaches 468 GFLOPS in float with waves of 128, and 346 with smaller ones; tinygrad#16229.)
     """
 
     def rank(group: tuple[int, int, int]) -> tuple[int, int, int]:

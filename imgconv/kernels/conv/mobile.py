@@ -16,10 +16,10 @@ from imgconv.kernels.device_model.mobile_gpu import MOBILE_GPU
 from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.layout import LANES
 
-# What Mesa's compiler for Adreno does, counted in 240 kernels. UNROLLED: multiply-adds and reads of all rounds of a
-# loop over a window's columns, above which it does not unroll it; UNROLLED_DEPTHWISE: of one over a depthwise window's
-# rows. UNROLLED_ROWS: of other loops over rows, multiply-adds of texels, and reads. AHEAD, AHEAD_IN_HALF: registers for
-# each texel of such a window, its weights and sums.
+# The behaviour of Mesa's compiler for Adreno, counted in 240 kernels. It does not unroll a loop with more multiply-adds
+# and reads, in all iterations, than UNROLLED (a loop over a window's columns) or UNROLLED_DEPTHWISE (over a depthwise
+# window's rows). UNROLLED_ROWS: for other loops over rows, multiply-adds of texels, and reads. AHEAD, AHEAD_IN_HALF:
+# registers for each texel of such a window, its weights and sums.
 UNROLLED, UNROLLED_DEPTHWISE = 1080, 800
 UNROLLED_ROWS, AHEAD, AHEAD_IN_HALF = 340, 0.58, 0.46
 # Registers in float: for each further quad of a block if the loop over a window's columns is unrolled, and those that
@@ -102,11 +102,12 @@ def _kept(problem: Problem, chosen: Specialisation) -> Keep:
 
 
 def _registers(problem: Problem, chosen: Specialisation) -> float:
-    """Registers of four floats for sums, input and weights that a work item holds at once. Two texels in half take one.
+    """Returns the registers of four floats that a work item needs at once for sums, input and weights. Two fp16 texels
+    need one.
 
-    The compiler moves reads ahead: in half the weights of all columns of an unrolled loop, in float those of the next
-    column (`_reads_ahead`), and every read of a small window, whose rows it unrolls too. Only as many registers as are
-    of four floats can be of four halves, too.
+    The compiler moves reads to an earlier position. In fp16 it prefetches the weights of all columns of an unrolled
+    loop, in fp32 those of the next column (`_reads_ahead`). It also prefetches every read of a small window whose rows
+    it unrolls. The number of registers of four halves is at most that of registers of four floats.
     """
     sums, texels = sums_of(chosen), prod(tile_size(problem, replace(chosen, keep=_kept(problem, chosen))))
     weights, taps = 0 if problem.depthwise else weights_of_step(problem, chosen), prod(problem.window)

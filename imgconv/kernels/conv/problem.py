@@ -15,15 +15,15 @@ from imgconv.kernels.source import round_up
 
 @dataclass(frozen=True)
 class Problem:
-    """A convolution as conv.cl sees it.
+    """A convolution as conv.cl computes it.
 
     Sizes are those of one image of the batch. If the convolution is transposed, the window is that of one phase.
 
-    groups: merged so that each begins at a whole quad; the last one may have fewer channels, but no fewer input quads.
-    phases: the stride of a transposed convolution, else 1. sums: how products are summed. integers: whether the weights
-    or the input are integers, whose sums stay exact.
-    gated: whether the input's channels are multiplied by factors. float_sums: why no kernel may sum levels of the input
-    in an int; "" if one may. Both are left out of repr, because measurements are filed under that text.
+    groups: merged so that each begins at a whole quad; the last group may have fewer channels, but not fewer input
+    quads. phases: the stride of a transposed convolution, otherwise 1. sums: how products are summed. integers: whether
+    the weights or the input are integers, whose sums stay exact. gated: whether the input's channels are multiplied by
+    factors. float_sums: the reason why no kernel may sum quantised values of the input in an int; "" if a kernel may.
+    Both are left out of repr, because measurements are stored under this text.
     """
 
     batch: int
@@ -115,14 +115,14 @@ MOST_SHARED = 256
 
 @dataclass(frozen=True)
 class Specialisation:
-    """The constants of conv.cl and depthwise.cl that can be chosen freely.
+    """The free constants of conv.cl and depthwise.cl.
 
-    block_columns, block_rows, block_quads: the outputs of a work item; passes: how many such blocks it makes along the
-    quads. keep: how long an input texel is kept. weights: where they are read from.
-    local_size: the work group; None leaves it to the driver. vector_quads: output quads in one vector. parts: work
-    items that share a sum. half_quads: input quads of a run, if sums are made of runs in half.
-    float_coordinates: if a read may be outside of the image, its coordinates are computed in float. winograd: outputs
-    in a tile of Winograd's minimal filtering along a row, 2; 0 without it. integers: levels are summed in int.
+    block_columns, block_rows, block_quads: the outputs of a work item; passes: how many such blocks it computes along
+    the quads. keep: how long an input texel is kept. weights: where they are read from. local_size: the work group;
+    None leaves it to the driver. vector_quads: output quads in one vector. parts: work items that share a sum.
+    half_quads: input quads in a chunk, if sums consist of fp16 chunks. float_coordinates: if a read may be outside the
+    image, its coordinates are computed in float. winograd: outputs in a tile of Winograd along rows, 2; 0 without it.
+    integers: quantised values are summed in int.
     """
 
     block_columns: int = 4

@@ -48,9 +48,9 @@ def convolution_kernel(
     node: Node, problem: Problem, chosen: Specialisation, output: Placement, placements: Mapping[str, Placement],
     weights: Texture | HostBuffer, math_mode: MathMode, dot_product: DotProduct = "",
 ) -> KernelSource:
-    """The kernel of a convolution: conv.cl, or depthwise.cl or conv_tiled.cl if these are for it.
+    """Returns the kernel of a convolution, from conv.cl, depthwise.cl or conv_tiled.cl.
 
-    output, placements: where the node's output and operands lie. weights: packed for the chosen block. math_mode: of
+    output, placements: where the node's output and operands are. weights: packed for the chosen block. math_mode: of
     the epilogue, which is `scaled` if weights are bytes of an image. dot_product: see Target.
     """
     x = placements[node.operands[0].value]

@@ -52,9 +52,9 @@ def tiled_group(problem: Problem, chosen: Specialisation, items: int = 128) -> t
     def waste(group: tuple[int, int, int]) -> tuple[int, ...]:
         texels = local_texels_of(group, problem, chosen)
         if chosen.keep == "texel":
-            # Local memory serves items that read the same address at once. In a wave two items wide, these are reads
-            # of texels and of weights. Weights come from a buffer, faster than texels. A tenth more items, or half a
-            # texel more for each item, matter less.
+            # Items that read the same address of local memory are served at the same time. In a wave two items wide,
+            # this is true of texels and of weights. Weights are read from a buffer, which is faster than texels. A
+            # tenth more items, or half a texel more per item, matter less.
             return 10 * started(group) // fewest, texels // 64, abs(group[0] - 2), -group[1]
         # In narrower groups, several rows read the same bank of local memory.
         return started(group), group[0] < 4, texels // 8, abs(group[0] - 8)

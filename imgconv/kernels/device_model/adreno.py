@@ -41,10 +41,10 @@ BOUNDS = ("arithmetic", "texture", "memory", "launch")
 class Gpu:
     """The rates of a GPU, with all of its units busy.
 
-    half_slots, float_slots: issue slots of lanes in a second, in half and in any other type, if waves are full.
-    narrow_slots: the same of any type with waves of 64 lanes. reads: texture reads in a second. bandwidth: bytes in a
-    second. launch, most_launch: seconds that any launch costs, at least and at most. compute_units: what the driver
-    reports, CL_DEVICE_MAX_COMPUTE_UNITS. registers: of four floats, the most of a work item in a full wave; with more,
+    half_slots, float_slots: issue slots of lanes per second, in fp16 and in any other type, if waves are full.
+    narrow_slots: the same for any type with waves of 64 lanes. reads: texture reads per second. bandwidth: bytes per
+    second. launch, most_launch: the minimum and maximum cost of a launch in seconds. compute_units: the value of
+    CL_DEVICE_MAX_COMPUTE_UNITS. registers: the maximum per work item in a full wave, of four floats each; with more,
     waves are narrow. local_bytes: local memory of a compute unit.
     """
 
@@ -68,12 +68,12 @@ class Gpu:
 
 @dataclass(frozen=True)
 class MachineWork:
-    """The work of a launch as its machine code does it.
+    """The work of a launch in its machine code.
 
-    half_slots, float_slots: issue slots of a work item, in half and in any other type. reads, local: texture reads and
-    accesses to local memory, of all work items. moved_bytes: those that miss all caches and those written. wave_size:
-    lanes of a wave. group_waves, group_bytes: waves and bytes of local memory of a work group. registers: of four
-    floats, of a work item; 0 if they are few.
+    half_slots, float_slots: issue slots of a work item, in fp16 and in any other type. reads, local: texture reads and
+    accesses to local memory, of all work items. moved_bytes: the bytes that miss all caches or are written. wave_size:
+    lanes of a wave. group_waves, group_bytes: waves and bytes of local memory of a work group. registers: of a work
+    item, of four floats each; 0 if they are few.
     """
 
     half_slots: float
@@ -177,9 +177,9 @@ def _scaled(number: int, cores: int, clock: float, bandwidth: float, registers: 
     )
 
 
-# Cores and registers: Mesa's freedreno_devices.py. Clocks and memory: Qualcomm's data of the Snapdragon 865 (64 bits of
-# LPDDR5-5500), of the Snapdragon 888 (64 bits of LPDDR5-6400) and of the Snapdragon 8 Gen 2 (64 bits of LPDDR5X-8400).
-# All else is scaled from the Adreno 630.
+# Cores and registers are from Mesa's freedreno_devices.py. Clocks and memory are from Qualcomm's data sheets of the
+# Snapdragon 865 (64 bits of LPDDR5-5500), 888 (64 bits of LPDDR5-6400) and 8 Gen 2 (64 bits of LPDDR5X-8400). All other
+# rates are scaled from the Adreno 630.
 GPUS = MappingProxyType({
     630: A630,
     650: _scaled(650, cores=3, clock=0.587, bandwidth=44e9, registers=32),

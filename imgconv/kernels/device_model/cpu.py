@@ -14,12 +14,12 @@ TEXEL_BYTES = 16
 
 @dataclass(frozen=True)
 class CpuModel:
-    """The numbers of the model, in nanoseconds. A core runs one work group after another:
+    """The parameters of the model, in nanoseconds. A core runs its work groups one after another:
 
         group = item + read * reads + write * writes + max(step * steps + multiply * multiply_adds / vector, bytes)
 
-    Those that are not said to be estimated are fitted to benchmarks/measured/cpu.csv by benchmarks.fit: Intel's runtime
-    on one core of a Xeon with AVX-512.
+    Parameters that are not marked as estimated are fitted to benchmarks/measured/cpu.csv by benchmarks.fit: Intel's
+    runtime on one core of a Xeon with AVX-512.
     """
 
     item: float = 28.0  # a work item

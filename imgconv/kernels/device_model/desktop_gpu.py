@@ -17,7 +17,7 @@ WORK_GROUPS, WORK_ITEMS, LOCAL_BYTES = 32, 2048, 200 << 10  # resident at once
 
 @dataclass(frozen=True)
 class DesktopGpuModel:
-    """The numbers of the model, in cycles of a compute unit, of which each takes one work group after another:
+    """The parameters of the model, in cycles of a compute unit. A compute unit runs its work groups one after another:
 
         busy = max(multiply_adds * items / MULTIPLY_ADDS,
                    fetch * fetched + items * (read * reads + transaction * scattered + local_access * local))

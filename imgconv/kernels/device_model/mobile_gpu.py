@@ -18,12 +18,12 @@ REGISTERS, TEXEL_BYTES = 48, 8
 
 @dataclass(frozen=True)
 class MobileGpuModel:
-    """The numbers of the model, in issue slots of a work item, if not said otherwise:
+    """The parameters of the model, in issue slots of a work item unless stated otherwise:
 
         slots = multiply_adds + item + read * reads + write * writes + step * steps + local_access * local
                 + barrier * barriers
 
-    Fitted to benchmarks/measured/a630.csv, which are counts of Mesa's code for an Adreno 630.
+    Fitted to benchmarks/measured/a630.csv, which has counts from Mesa's code for an Adreno 630.
     """
 
     item: float = 22.8  # a work item

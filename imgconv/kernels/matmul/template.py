@@ -47,8 +47,9 @@ FEWEST_ROWS = 8
 class Problem:
     """The sizes of `batch` products of (rows x inner) by (inner x columns).
 
-    transposed: a texel of the right operand holds four of k, as one of the left does. Only tiles can be made of it.
-    `transposed` is left out of repr, because measurements are filed under that text; `allowed` tells the two apart.
+    transposed: a texel of the right operand holds four of k, as a texel of the left operand does; such an operand can
+    only be read through tiles. `transposed` is left out of repr, because measurements are stored under this text;
+    `allowed` distinguishes the two cases.
     """
 
     batch: int
@@ -70,8 +71,8 @@ class Problem:
 class Specialisation:
     """The free constants of matmul.cl: the block of a work item, and how many work items share a sum (parts).
 
-    group_columns, group_rows: work items of a group along the output's quads and rows, for each part.
-    tile_depth: quads of k in the tiles of local memory that each part copies at once; 0 if items read the images.
+    group_columns, group_rows: work items of a group along the output's quads and rows, for each part. tile_depth: quads
+    of k that each part copies to local memory at a time; 0 if items read the images.
     """
 
     block_rows: int = 1

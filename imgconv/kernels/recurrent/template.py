@@ -32,10 +32,10 @@ LOCALS = "__local const float4 *states, __local const float4 *sums"
 
 @dataclass(frozen=True)
 class Problem:
-    """The sizes of a Recurrence: steps, elements of the batch, directions, gates, and numbers of each state.
+    """The sizes of a Recurrence: steps, elements of the batch, directions, gates, and elements of each state.
 
-    states, inner: how many states there are, and whether the last gate multiplies another one. They are left out of
-    repr, because measurements are filed under that text, and change the time little.
+    states, inner: the number of states, and whether the last gate multiplies another one. They are left out of repr,
+    because measurements are stored under this text, and hardly change the time.
     """
 
     steps: int

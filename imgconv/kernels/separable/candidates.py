@@ -25,10 +25,10 @@ PARTS = (1, 2, 4, 8, 12, 16, 24, 32)
 def candidates(
     problem: Problem, kind: TargetKind, local_memory_bytes: int, max_work_group: int = 256
 ) -> list[Specialisation]:
-    """The specialisations worth measuring for a problem, with work groups of 96 to 256 work items.
+    """Returns the specialisations worth measuring for a problem, with work groups of 96 to 256 work items.
 
-    kind: 'cpu' or 'gpu'. None for a CPU, which has no local memory of its own, and none for a window that compilers
-    would unroll for seconds.
+    kind: 'cpu' or 'gpu'. There are none for a CPU, which has no separate local memory, and none for a window that
+    compilers would take seconds to unroll.
     """
     if kind == "cpu" or prod(problem.depthwise.window) > MOST_UNROLLED[kind][0]:
         return []

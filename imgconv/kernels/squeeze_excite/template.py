@@ -48,8 +48,8 @@ GROUP = 128  # work items of a group of a pooling in a launch of its own
 class Problem:
     """The sizes of squeeze-and-excitation.
 
-    batch: images. channels: of the input. map_size: rows and columns that are pooled; (1, 1) if a launch before this
-    one pools. hidden, filters: numbers that the two products make for each image.
+    batch: images. channels: of the input. map_size: rows and columns that are pooled; (1, 1) if an earlier launch
+    pools. hidden, filters: the number of results of the first and the second product, for each image.
     """
 
     batch: int

@@ -135,10 +135,10 @@ def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
 
 
 def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, None] | None:
-    """The Step of the last launch, after those of the first two.
+    """Returns the Step of the last launch; the Steps of the first two are in its `before`.
 
-    None if the convolution adds runs of sums, if taps of the weights do not fit in half, on other devices, if conv.cl
-    would need a copy of its input, or if the taps do not fit in an image.
+    Returns None if the convolution adds sums of chunks, if transformed weights do not fit in fp16, on other devices, if
+    conv.cl would need a copy of its input, or if the transformed input does not fit in an image.
     """
     (node,) = given
     if placing.config.storage != FLOAT16 or not placing.target.is_mobile:
