@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Any
 
 import numpy
 
@@ -15,8 +16,8 @@ from imgconv.checking.error_bounds import (
 from imgconv.graph.evaluate import evaluate_node
 from imgconv.graph.expression import Argument, Expression, users
 from imgconv.graph.nodes import (
-    IDENTITY, Concatenation, Convolution, Gather, Load, Node, Operand, Product, Recurrence, Reduction,
-    Suppression, array_value, indices_of, neutral, whole_operand,
+    IDENTITY, Concatenation, Convolution, Gather, Load, Node, Operand, Operation, Order, Product, Recurrence,
+    Reduction, Suppression, array_value, indices_of, neutral, whole_operand,
 )
 from imgconv.graph.view import Shape
 
@@ -49,7 +50,8 @@ class SampledEvaluator:
     def node(self, node: Node, position: Positions, count: int) -> BoundedValues:
         """The node's output at `count` positions, before it is stored. Raises NotCoveredError."""
         with numpy.errstate(all="ignore"):
-            result = self._operate(node, [numpy.asarray(p) for p in position], count)
+            sample = SAMPLED[type(node.operation)]
+            result = sample(self, node, node.operation, [numpy.asarray(p) for p in position], count)
             others = [self._load(o, position, (count,)) for o in node.epilogue_operands]
             if isinstance(node.operation, Convolution):
                 x, w = (operand.view.shape for operand in node.operands[:2])
@@ -98,23 +100,8 @@ class SampledEvaluator:
         error = made.error + self.arithmetic.between * numpy.abs(made.value)
         return BoundedValues(made.value[places], error[places])
 
-    def _operate(self, node: Node, position: list[Array], count: int) -> BoundedValues:
-        operation = node.operation
-        if isinstance(operation, Load):
-            return self._load(node.operands[0], position, (count,))
-        if isinstance(operation, Reduction):
-            return self._reduction(node, operation, position, count)
-        if isinstance(operation, Convolution):
-            return self._convolution(node, operation, position, count)
-        if isinstance(operation, Product):
-            return self._product(node, position, count)
-        if isinstance(operation, Concatenation):
-            return self._concatenation(node, operation, position, count)
-        if isinstance(operation, Gather):
-            return self._gather(node, operation, position, count)
-        if isinstance(operation, Recurrence):
-            return self._recurrence(node, operation, position, count)
-        return self._whole(node, position, count)
+    def _loaded(self, node: Node, operation: Load, position: list[Array], count: int) -> BoundedValues:
+        return self._load(node.operands[0], position, (count,))
 
     def _reduction(self, node: Node, reduction: Reduction, position: list[Array], count: int) -> BoundedValues:
         shape = node.operands[0].view.shape if node.operands else ()
@@ -181,7 +168,7 @@ class SampledEvaluator:
             like = size * weights.value
         return self._sum_of_products(given, weights, like)
 
-    def _product(self, node: Node, position: list[Array], count: int) -> BoundedValues:
+    def _product(self, node: Node, operation: Product, position: list[Array], count: int) -> BoundedValues:
         a, b = node.operands
         *lead, row, column = (p.reshape(-1, 1) for p in position)
         inner = numpy.arange(a.view.shape[-1]).reshape(1, -1)
@@ -291,7 +278,7 @@ class SampledEvaluator:
         value, error = (numpy.stack([getattr(m, n)[:, 0] for m in made], 1) for n in ("value", "error"))
         return BoundedValues(*(numpy.take_along_axis(each, state, 1)[:, 0] for each in (value, error)))
 
-    def _whole(self, node: Node, position: list[Array], count: int) -> BoundedValues:
+    def _whole(self, node: Node, operation: Operation, position: list[Array], count: int) -> BoundedValues:
         """An order or a suppression, evaluated at all positions."""
         loaded: dict[str, Array] = {}
         for number, operand in enumerate(node.operands):
@@ -301,14 +288,28 @@ class SampledEvaluator:
                 raise NotCoveredError("its result depends on rounding")
             loaded[f"operand {number}"] = made.value
         nodes = [_plain_node(node, loaded)]
-        if isinstance(node.operation, Suppression):
-            limits = (node.operation.overlap * (1 - NEARLY), node.operation.overlap * (1 + NEARLY))
+        if isinstance(operation, Suppression):
+            limits = (operation.overlap * (1 - NEARLY), operation.overlap * (1 + NEARLY))
             nodes += [replace(nodes[0], operation=Suppression(limit)) for limit in limits]
         made_all = [evaluate_node(each, loaded) for each in nodes]
         if any(not numpy.array_equal(made_all[0], other) for other in made_all[1:]):
             raise NotCoveredError("its result depends on rounding")
         value = made_all[0][tuple(position)] if position else made_all[0].reshape(-1)
         return BoundedValues.exact(numpy.broadcast_to(value, (count,)))
+
+
+# Of each operation, its result at some positions, before the epilogue.
+SAMPLED: dict[type[Operation], Callable[[SampledEvaluator, Node, Any, list[Array], int], BoundedValues]] = {
+    Load: SampledEvaluator._loaded,
+    Reduction: SampledEvaluator._reduction,
+    Convolution: SampledEvaluator._convolution,
+    Product: SampledEvaluator._product,
+    Concatenation: SampledEvaluator._concatenation,
+    Gather: SampledEvaluator._gather,
+    Recurrence: SampledEvaluator._recurrence,
+    Order: SampledEvaluator._whole,
+    Suppression: SampledEvaluator._whole,
+}
 
 
 def _plain_node(node: Node, loaded: Mapping[str, Array]) -> Node:

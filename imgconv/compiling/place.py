@@ -146,17 +146,18 @@ class _Placer(Textures):
         if isinstance(node.operation, Concatenation):
             self._concatenate(node)
         else:
-            self._place_offered(self.offers[node.output.name])
+            self._place_offered(node, self.offers.get(node.output.name, []))
 
-    def _place_offered(self, offers: Sequence[TemplateOffer]) -> None:
-        """Adds the step of the first template that takes its nodes; those of the others are its fallback."""
+    def _place_offered(self, node: Node, offers: Sequence[TemplateOffer]) -> None:
+        """Adds the step of the first template that accepts its nodes; those of the others are its fallback."""
+        assert offers, f"no template accepts the node of {node.output.name!r}: {node.operation}"
         (template, nodes), *others = offers
 
         def fallback() -> None:
             if others[0][1] != nodes:
                 for each in nodes[:-1]:
                     self._place_node(each)
-            self._place_offered(others)
+            self._place_offered(node, others)
 
         step = template.place(self, nodes)
         if step is None:

@@ -1,7 +1,7 @@
 """The Graph: what a model computes, as frozen values. Nothing in this folder depends on devices, textures or launches.
 
 nodes.py          Node and Graph: the same structure for every operation; values.py: Value, Operand
-operations/       the nine operations, one per file: fields, check of shapes, semantics in numpy, bounds
+operations/       the operations, one per file: fields, check of shapes, semantics in numpy, bounds
 view.py           which elements a node reads: reshape, transpose, slice, pad and their compositions
 index.py          integer expressions for indices and addresses, and their OpenCL source
 expression.py     elementwise expressions, and the table of scalar functions: numpy, OpenCL C, ONNX

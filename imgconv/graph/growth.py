@@ -12,11 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy
 
 from imgconv.graph.expression import Apply, Argument, Expression, Literal, argument_numbers, fold, substitute
-from imgconv.graph.nodes import Concatenation, Gather, Graph, Load, Node, Operand, Reduction
+from imgconv.graph.nodes import (
+    Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Operation, Order, Product, Recurrence, Reduction,
+    Suppression,
+)
 from imgconv.graph.value_ranges import ValueRanges
 
 _KEPT = ("negative", "absolute", "floor", "ceil", "round", "truncate")
@@ -40,6 +44,7 @@ class Growth:
 
 
 BASE, BOUNDED = Growth(), Growth(0.0)
+GrowthOfOperand = Callable[[Operand], Growth]
 
 
 def growth_of(graph: Graph, most: float) -> dict[str, Growth]:
@@ -56,9 +61,8 @@ def growth_of(graph: Graph, most: float) -> dict[str, Growth]:
     for node in graph.nodes:
         result = node.operands[0] if isinstance(node.operation, Load) else None
         read = [result, *node.epilogue_operands]
-        made = _growth_of_expression(
-            node.epilogue, [_growth_of_operation(node, of), *map(of, node.epilogue_operands)], read
-        )
+        before = GROWTHS[type(node.operation)](node, node.operation, of)
+        made = _growth_of_expression(node.epilogue, [before, *map(of, node.epilogue_operands)], read)
         found[node.output.name] = Growth(made.power, max(made.terms, 1.0))
         bounds.known[node.output.name] = bounds.of_node(node)
         low, high = bounds.known[node.output.name]
@@ -67,18 +71,26 @@ def growth_of(graph: Graph, most: float) -> dict[str, Growth]:
     return found
 
 
-def _growth_of_operation(node: Node, of: Callable[[Operand], Growth]) -> Growth:
-    """The growth of the operation's result, before the epilogue."""
-    operation = node.operation
-    if isinstance(operation, Load) or isinstance(operation, Gather) and operation.reduction is None:
-        return of(node.operands[0])
-    if isinstance(operation, Concatenation):
-        return _largest([of(operand) for operand in node.operands])
-    if not isinstance(operation, Reduction) or operation.kind == "argmax":
+def _growth_of_reduction(node: Node, operation: Reduction, of: GrowthOfOperand) -> Growth:
+    if operation.kind == "argmax":
         return BASE
     body = _growth_of_expression(operation.body, [of(operand) for operand in node.operands], node.operands)
     count = prod(node.operands[0].view.shape[len(node.output.shape) :])
     return Growth(body.power, body.terms * count) if operation.kind == "sum" else body
+
+
+def _growth_of_gather(node: Node, operation: Gather, of: GrowthOfOperand) -> Growth:
+    return BASE if operation.reduction else of(node.operands[0])
+
+
+# Of each operation, the growth of its result, before the epilogue.
+GROWTHS: dict[type[Operation], Callable[[Node, Any, GrowthOfOperand], Growth]] = {
+    Load: lambda node, operation, of: of(node.operands[0]),
+    Concatenation: lambda node, operation, of: _largest([of(operand) for operand in node.operands]),
+    Reduction: _growth_of_reduction,
+    Gather: _growth_of_gather,
+    **dict.fromkeys((Convolution, Product, Recurrence, Order, Suppression), lambda node, operation, of: BASE),
+}
 
 
 def _growth_of_expression(

@@ -1,4 +1,4 @@
-"""The nine operations of a node, one per file: fields, check of shapes, semantics in numpy, bounds.
+"""The operations of nodes, one per file: fields, check of shapes, semantics in numpy, bounds.
 
 A node's operation is one of OPERATIONS. Other layers have tables with an entry for each class: `EXPORTS` in
 onnx_export/nodes.py, `LAYOUTS` in compiling/textures.py. stored/ stores the fields that model.fbs defines.
