@@ -15,6 +15,10 @@ public final class Camera {
   private static final List<String> NAMES = Arrays.asList("boxes", "scores", "classes", "count");
 
   public static void main(String[] given) throws IOException {
+    if (given.length < 5) {
+      System.err.println("Camera MODEL FRAMES WIDTH HEIGHT ROW_STRIDE [DEVICE]");
+      System.exit(1);
+    }
     int width = Integer.parseInt(given[2]), height = Integer.parseInt(given[3]), stride = Integer.parseInt(given[4]);
     int luma = stride * height, bytes = luma * 3 / 2;
     try (Model model = new Model(given[0], given.length > 5 ? given[5] : null, null, 0);

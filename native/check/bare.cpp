@@ -31,7 +31,8 @@ struct Arrays {
 };
 
 // Only what OpenCL needs, with a frame's buffers and kernels.
-void run_bare(const imgconv::Context &context, const imgconv::Plan &plan, imgconv::Frame &frame, Arrays &inputs, Arrays &outputs) {
+void run_bare(const imgconv::Context &context, const imgconv::Plan &plan, imgconv::Frame &frame, Arrays &inputs,
+              Arrays &outputs) {
   frame.upload(inputs.arrays.data(), false);
   for (const imgconv::BoundLaunch &each : frame.launches()) {
     check(context.cl->clEnqueueNDRangeKernel(context.queue.get(), each.kernel.get(), each.dimensions(), nullptr,

@@ -159,9 +159,9 @@ typedef enum imgconv_phase {
 
 /* Reports that `done` of `total` steps of a phase are complete. Called about ten times a second while a model is
  * opened, by the thread that opens it. To cancel the opening, return a number other than 0: the opening call returns
- * IMGCONV_ERROR_CANCELLED. It has written nothing to options.cache_folder. If the driver is compiling, which OpenCL cannot
- * interrupt, the call does not wait: a thread of the library waits for the driver, and then releases everything. A normal
- * end of the process waits for this thread, at most until options.timeout_ms are over; _exit does not.
+ * IMGCONV_ERROR_CANCELLED. It has written nothing to options.cache_folder. If the driver is compiling, which OpenCL
+ * cannot interrupt, the call does not wait: a thread of the library waits for the driver, and then releases everything.
+ * A normal end of the process waits for this thread, at most until options.timeout_ms are over; _exit does not.
  * The callback must not throw a C++ exception or call a function of this library. data: options.progress_data. */
 typedef int (*imgconv_progress)(void *data, imgconv_phase phase, size_t done, size_t total);
 
@@ -271,8 +271,8 @@ IMGCONV_API imgconv_status imgconv_run(
 IMGCONV_API imgconv_status imgconv_submit(
     imgconv_model *model, const imgconv_array *inputs, size_t input_count, uint64_t *frame, imgconv_error *error);
 
-/* Waits for a frame and fetches its outputs. After this call, even with an error, the frame is no longer in flight.
- * outputs: as in imgconv_run. */
+/* Waits for a frame and fetches its outputs. After this call the frame is no longer in flight, even after an error,
+ * unless output_count was wrong. outputs: as in imgconv_run. */
 IMGCONV_API imgconv_status imgconv_wait(
     imgconv_model *model, uint64_t frame, const imgconv_array *outputs, size_t output_count, imgconv_error *error);
 
@@ -304,8 +304,9 @@ IMGCONV_API imgconv_status imgconv_profile(
 /* Checks each launch on its own inputs, even with IMGCONV_CHECK_OFF. Afterwards the model's states are zero, as after
  * imgconv_reset.
  * report: JSON with the device and, for each launch, its name, nodes, kernel, verdict ("right", "wrong" or "not
- * covered") and form ("own", "another specialisation", "plain" or "without optimisation"). Valid until the next call of
- * this function or imgconv_close.
+ * covered") and form ("own", "another specialisation", "plain" or "without optimisation"). If the model takes camera
+ * frames, the last entry, "frames of nv12" or another format, is the kernel that reads them. Valid until the next call
+ * of this function or imgconv_close.
  * wrong: receives the number of wrong launches; may be NULL. */
 IMGCONV_API imgconv_status imgconv_check(
     imgconv_model *model, const char **report, size_t *wrong, imgconv_error *error);

@@ -32,7 +32,8 @@ jbyteArray text_of(JNIEnv *java, const char *text) {
 // A text of Java, whose pointer is NULL for null.
 class Text {
  public:
-  Text(JNIEnv *java, jbyteArray text) : is_null_(!text), content_(text ? static_cast<size_t>(java->GetArrayLength(text)) : 0, 0) {
+  Text(JNIEnv *java, jbyteArray text)
+      : is_null_(!text), content_(text ? static_cast<size_t>(java->GetArrayLength(text)) : 0, 0) {
     if (text) java->GetByteArrayRegion(text, 0, java->GetArrayLength(text), reinterpret_cast<jbyte *>(&content_[0]));
   }
   const char *get() const { return is_null_ ? nullptr : content_.c_str(); }
@@ -60,7 +61,8 @@ std::vector<imgconv_array> arrays_of(JNIEnv *java, jobjectArray buffers, imgconv
   for (size_t i = 0; i < arrays.size(); ++i) {
     const jobject buffer = java->GetObjectArrayElement(buffers, static_cast<jsize>(i));
     if (!buffer) continue;
-    arrays[i] = {java->GetDirectBufferAddress(buffer), static_cast<size_t>(java->GetDirectBufferCapacity(buffer)), nullptr, nullptr};
+    const auto bytes = static_cast<size_t>(java->GetDirectBufferCapacity(buffer));
+    arrays[i] = {java->GetDirectBufferAddress(buffer), bytes, nullptr, nullptr};
     if (!arrays[i].data) error = NOT_DIRECT;
     java->DeleteLocalRef(buffer);
   }
@@ -152,7 +154,9 @@ int tell(void *data, imgconv_phase phase, size_t done, size_t total) {
 
 // A Model.Tensor. Null if an exception is pending.
 jobject tensor_of(JNIEnv *java, jclass kind, jmethodID make, const imgconv_tensor &tensor) {
-  if (tensor.bytes > INT_MAX) check(java, {IMGCONV_ERROR_UNSUPPORTED, "an array is over 2 GB, which no ByteBuffer holds"});
+  if (tensor.bytes > INT_MAX) {
+    check(java, {IMGCONV_ERROR_UNSUPPORTED, "an array is over 2 GB, which no ByteBuffer holds"});
+  }
   if (java->ExceptionCheck()) return nullptr;
   const std::vector<jlong> sizes(tensor.shape, tensor.shape + tensor.rank);
   const jsize rank = static_cast<jsize>(tensor.rank);
@@ -184,7 +188,8 @@ JNIEXPORT jbyteArray JNICALL Java_imgconv_Model_devicesJson(JNIEnv *java, jclass
 JNIEXPORT jlong JNICALL Java_imgconv_Model_open(
     JNIEnv *java, jclass self, jbyteArray path, jobject file, jbyteArray device, jbyteArray cache_folder,
     jbyteArray shapes, jintArray numbers, jobject progress) {
-  const Text path_text(java, path), device_text(java, device), cache_text(java, cache_folder), shapes_text(java, shapes);
+  const Text path_text(java, path), device_text(java, device), cache_text(java, cache_folder);
+  const Text shapes_text(java, shapes);
   jint given[5];
   java->GetIntArrayRegion(numbers, 0, 5, given);
   Listener listener{java, self, java->GetStaticMethodID(self, "goesOn", "(Limgconv/Model$Progress;IJJ)Z"), progress};
@@ -243,7 +248,8 @@ JNIEXPORT jobject JNICALL Java_imgconv_Model_map(JNIEnv *java, jobject self, jin
   return data ? java->NewDirectByteBuffer(data, bytes) : nullptr;
 }
 
-JNIEXPORT void JNICALL Java_imgconv_Model_runBuffers(JNIEnv *java, jobject self, jobjectArray inputs, jobjectArray outputs) {
+JNIEXPORT void JNICALL Java_imgconv_Model_runBuffers(
+    JNIEnv *java, jobject self, jobjectArray inputs, jobjectArray outputs) {
   imgconv_error error{};
   imgconv_model *model = model_of(java, self, error);
   const auto given = arrays_of(java, inputs, error), wanted = arrays_of(java, outputs, error);
@@ -289,7 +295,8 @@ JNIEXPORT void JNICALL Java_imgconv_Model_runFrame(
 }
 
 JNIEXPORT jlong JNICALL Java_imgconv_Model_submitFrame(
-    JNIEnv *java, jobject self, jobjectArray planes, jlongArray memories, jintArray numbers, jboolean tagged, jlong tag) {
+    JNIEnv *java, jobject self, jobjectArray planes, jlongArray memories, jintArray numbers, jboolean tagged,
+    jlong tag) {
   imgconv_error error{};
   imgconv_model *model = model_of(java, self, error);
   const imgconv_video_frame read = frame_of(java, planes, memories, numbers, error);

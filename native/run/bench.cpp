@@ -55,7 +55,8 @@ Frames measure(
 std::string figures(const Frames &frames, const std::string &replay, bool as_json) {
   std::vector<double> sorted = frames.taken;
   std::sort(sorted.begin(), sorted.end());
-  const auto at = [&](double part) { return 1e3 * sorted[static_cast<size_t>(part * static_cast<double>(sorted.size() - 1))]; };
+  const double last = static_cast<double>(sorted.size() - 1);
+  const auto at = [&](double part) { return 1e3 * sorted[static_cast<size_t>(part * last)]; };
   const double total = frames.ended.back();
   const auto rate = [&](double from, double to) {  // parts of the time
     const auto within = [&](double end) { return from * total < end && end <= to * total; };

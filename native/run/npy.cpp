@@ -34,7 +34,8 @@ std::vector<char> read_array(const std::string &path, const imgconv_tensor &tens
     if (length > content.size() - begin) throw std::runtime_error(path + " is cut off");
     const std::string header = content.substr(begin, length), wanted = header_of(tensor);
     if (header.compare(0, wanted.size(), wanted)) {
-      throw std::runtime_error(path + " has " + header.substr(0, header.find('\n')) + "; " + tensor.name + " is " + wanted);
+      const std::string line = header.substr(0, header.find('\n'));
+      throw std::runtime_error(path + " has " + line + "; " + tensor.name + " is " + wanted);
     }
     content.erase(0, begin + length);
   }

@@ -23,29 +23,30 @@
 namespace {
 
 const char *const USAGE =
-    "imgconv-run MODEL [--input NAME=FILE] [--reference NAME=FILE [--tolerance T]] [--output NAME=FILE]\n"
-    "    [--bench [--seconds N] [--frames-in-flight K] [--json]] [--profile] [--device DEVICE] [--cache FOLDER]\n"
-    "    [--timeout S] [--unchecked] [--shape NAME=SIZES] [--tune MS] [--priority high|normal|low]\n"
-    "    [--frame NAME=FILE --size WxH --plane OFFSET,ROW_STRIDE[,PIXEL_STRIDE]... [--rotate DEGREES] [--mirror]\n"
-    "    [--region LEFT,TOP,WIDTH,HEIGHT]]\n"
-    "imgconv-run MODEL --check [--device DEVICE] [--cache FOLDER]\n"
-    "imgconv-run --devices\n"
-    "imgconv-run --help\n\n"
-    "FILE: .npy, or the raw content, row-major. Inputs that are not given are zeros. MODEL alone: opens the model, runs it\n"
-    "once, and prints its inputs and outputs. Of a detector with answers, class, score, left, top, right and bottom of\n"
-    "each box are printed. --reference: compares an output;\n"
-    "exit status 1 if its bits differ, or, with --tolerance, if a number differs by more than T times the largest of\n"
-    "the reference. --bench: runs for N seconds (default 3), after a tenth of them. --profile: the time of each launch.\n"
-    "--device: an index, or a part of the name. --cache: a folder for compiled programs. --timeout: gives up if opening,\n"
-    "or a run, takes more than S seconds (default 600). --shape: which size of\n"
-    "a file that was compiled for several, as x=1,3,480,640. --check: opens the model\n"
-    "unchecked, and prints JSON of which launches are right; exit status 1 if one is wrong. --unchecked: opening checks\n"
-    "nothing. --tune: opening spends so many milliseconds to find faster kernels, once for each --cache; the forms\n"
-    "in the report of --check show what it chose. --priority: next to other programs, if the driver takes it.\n"
-    "--frame: a camera's frame as it is in memory, for an input of imgconv compile --picture; FILE is raw. --plane:\n"
-    "where in FILE each plane begins, and its strides in bytes; a stride of 0: without gaps. The frame, or a region of it,\n"
-    "is rotated clockwise and then mirrored. --devices: prints a JSON description of all devices, for `imgconv compile --target`.\n"
-    "Exit status 2: an argument, a file, the driver or a call failed.\n";
+    R"(imgconv-run MODEL [--input NAME=FILE] [--reference NAME=FILE [--tolerance T]] [--output NAME=FILE]
+    [--bench [--seconds N] [--frames-in-flight K] [--json]] [--profile] [--device DEVICE] [--cache FOLDER]
+    [--timeout S] [--unchecked] [--shape NAME=SIZES] [--tune MS] [--priority high|normal|low]
+    [--frame NAME=FILE --size WxH --plane OFFSET,ROW_STRIDE[,PIXEL_STRIDE]... [--rotate DEGREES] [--mirror]
+    [--region LEFT,TOP,WIDTH,HEIGHT]]
+imgconv-run MODEL --check [--device DEVICE] [--cache FOLDER]
+imgconv-run --devices
+imgconv-run --help
+
+FILE: .npy, or the raw content, row-major. Inputs that are not given are zeros. MODEL alone: opens the model, runs it
+once, and prints its inputs and outputs. Of a detector with answers, class, score, left, top, right and bottom of each
+box are printed. --reference: compares an output; exit status 1 if its bits differ, or, with --tolerance, if a number
+differs by more than T times the largest of the reference. --bench: runs for N seconds (default 3), after a tenth of
+them. --profile: the time of each launch. --device: an index, or a part of the name. --cache: a folder for compiled
+programs. --timeout: gives up if opening, or a run, takes more than S seconds (default 600). --shape: which size of a
+file that was compiled for several, as x=1,3,480,640. --check: opens the model unchecked, and prints JSON of which
+launches are right; exit status 1 if one is wrong. --unchecked: opening checks nothing. --tune: opening spends so many
+milliseconds to find faster kernels, once for each --cache; the forms in the report of --check show what it chose.
+--priority: next to other programs, if the driver takes it. --frame: a camera's frame as it is in memory, for an input
+of imgconv compile --picture; FILE is raw. --plane: where in FILE each plane begins, and its strides in bytes; a
+stride of 0: without gaps. The frame, or a region of it, is rotated clockwise and then mirrored. --devices: prints a
+JSON description of all devices, for `imgconv compile --target`.
+Exit status 2: an argument, a file, the driver or a call failed.
+)";
 
 using Files = std::map<std::string, std::string>;
 
@@ -115,7 +116,7 @@ Arguments read_arguments(const std::vector<std::string> &given) {
     else if (name == "--tune") made.tune = number_of(name, value());
     else if (name == "--priority") made.priority = priority_of(value());
     else if (name == "--seconds") made.seconds = number_of(name, value());
-    else if (name == "--frames-in-flight") made.frames = std::max<size_t>(1, static_cast<size_t>(number_of(name, value())));
+    else if (name == "--frames-in-flight") made.frames = static_cast<size_t>(std::max(1.0, number_of(name, value())));
     else if (name[0] == '-' || !made.model.empty()) throw std::runtime_error("'" + name + "' is unknown\n" + USAGE);
     else made.model = name;
   }
@@ -186,7 +187,8 @@ void check_files(const Arguments &arguments) {
 
 // Whether only a model was named, and perhaps where it runs.
 bool is_only_named(const Arguments &given) {
-  return given.inputs.empty() && !given.camera.is_given() && given.references.empty() && given.outputs.empty() && !given.bench && !given.profile;
+  const bool has_files = !given.inputs.empty() || !given.references.empty() || !given.outputs.empty();
+  return !has_files && !given.camera.is_given() && !given.bench && !given.profile;
 }
 
 // "input   x: float32 1x3x8x8" for each.
@@ -250,7 +252,8 @@ class ProgressLine {
     if (is_shown_) std::fputs(CLEAR, stderr);
   }
   void show(imgconv_phase phase, size_t done, size_t total) {
-    constexpr const char *NAMES[] = {"opening", "compiling kernels", "checking launches", "tuning launches", "first run"};
+    constexpr const char *NAMES[] = {
+        "opening", "compiling kernels", "checking launches", "tuning launches", "first run"};
     if (!isatty(STDERR_FILENO) || seconds_since(begun_) < 1) return;
     is_shown_ = true;
     std::fprintf(stderr, "%simgconv: %s", CLEAR, NAMES[std::min(phase, IMGCONV_PHASE_RUN)]);

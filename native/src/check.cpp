@@ -8,8 +8,6 @@
 namespace imgconv {
 namespace {
 
-// What outputs hold before a launch: 65 in images, 12.1 in buffers of float32, 2.63 in those of float16.
-constexpr uint8_t OVERWRITTEN = 0x41;
 constexpr size_t LANES = 4;
 constexpr int AGAIN = 2;  // times that a wrong launch is tried again
 constexpr const char *TESTED[] = {"Intel(R) OpenCL", "Portable Computing Language", "rusticl"};
@@ -176,8 +174,8 @@ std::vector<Finding> check_launches(const Shared &shared, Frame &frame, const Ac
 
 std::string describe(const Plan &plan, const Finding &finding) {
   const Launch &launch = launch_of(plan, finding.check);
-  return join("launch '", launch.name, "' of nodes '", launch.origin, "', kernel ", plan.kernels[launch.kernel].path, ": ",
-              finding.text);
+  const std::string &path = plan.kernels[launch.kernel].path;
+  return join("launch '", launch.name, "' of nodes '", launch.origin, "', kernel ", path, ": ", finding.text);
 }
 
 std::string report(
@@ -192,12 +190,13 @@ std::string report(
   for (const Launch &launch : plan.launches) {
     const auto covers = [&](const Finding &each) { return plan.checks[each.check].covers(launch.number); };
     const auto found = std::find_if(findings.begin(), findings.end(), covers);
-    const Finding each = found == findings.end() ? Finding{0, Verdict::not_covered, "the file has no check of it", false} : *found;
+    const Finding none{0, Verdict::not_covered, "the file has no check of it", false};
+    const Finding &each = found == findings.end() ? none : *found;
     add(launch.name, launch.origin, plan.kernels[launch.kernel].path, each.verdict, form_of(plan, each), each.text);
   }
   if (plan.frame) {
-    const std::string name = "frames of " + plan.frame->format;
-    add(name, "", plan.frame->kernel.path, frames.empty() ? Verdict::right : Verdict::wrong, "own", frames);
+    const Verdict verdict = frames.empty() ? Verdict::right : Verdict::wrong;
+    add(frame_launch_name(*plan.frame), "", plan.frame->kernel.path, verdict, "own", frames);
   }
   return join("{\"device\": ", quoted(context.info.key()), ", \"launches\": [\n  ", made, "]}\n");
 }

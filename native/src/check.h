@@ -11,8 +11,8 @@ namespace imgconv {
 
 enum class Verdict { right, wrong, not_covered };
 
-// check: a number of Plan.checks. text: what is wrong, or why it is not covered. again: it was right when it was launched
-// again, so that the driver loses launches.
+// check: a number of Plan.checks. text: what is wrong, or why it is not covered. again: it was right when it was
+// launched again, so that the driver loses launches.
 struct Finding {
   size_t check = 0;
   Verdict verdict = Verdict::right;

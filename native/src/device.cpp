@@ -13,7 +13,8 @@ namespace {
 
 // cl_ext.h: alignments of cl_khr_image2d_from_buffer.
 constexpr cl_device_info IMAGE_PITCH_ALIGNMENT = 0x104A, IMAGE_BASE_ADDRESS_ALIGNMENT = 0x104B;
-// Qualcomm's cl_ext_qcom.h: CL_CONTEXT_PERF_HINT_QCOM, CL_CONTEXT_PRIORITY_HINT_QCOM. "High", "normal" and "low" follow each.
+// Qualcomm's cl_ext_qcom.h: CL_CONTEXT_PERF_HINT_QCOM, CL_CONTEXT_PRIORITY_HINT_QCOM. "High", "normal" and "low" follow
+// each.
 constexpr cl_context_properties PERFORMANCE_HINT = 0x40C2, PRIORITY_HINT = 0x40C9;
 // cl_ext.h: CL_QUEUE_PRIORITY_KHR.
 constexpr cl_ulong QUEUE_PRIORITY = 0x1096;
@@ -44,7 +45,8 @@ bool offers(const Opencl &cl, cl_context context, cl_channel_type type) {
     const auto get = cl.clGetSupportedImageFormats;
     check_opening(get(context, CL_MEM_READ_WRITE, image, 0, nullptr, &count), "listing the formats of images");
     std::vector<cl_image_format> formats(count);
-    check_opening(get(context, CL_MEM_READ_WRITE, image, count, formats.data(), nullptr), "listing the formats of images");
+    const cl_int status = get(context, CL_MEM_READ_WRITE, image, count, formats.data(), nullptr);
+    check_opening(status, "listing the formats of images");
     const bool found = std::any_of(formats.begin(), formats.end(), [&](const cl_image_format &each) {
       return each.image_channel_order == CL_RGBA && each.image_channel_data_type == type;
     });
@@ -281,7 +283,8 @@ Queue new_queue_of_priority(const Context &context, cl_command_queue_properties 
 Context open_device(
     std::shared_ptr<const Opencl> cl, const DeviceInfo &info, bool profile, imgconv_priority priority) {
   if (!info.problem.empty()) {
-    throw Error(info.refused_with, info.name, " cannot be opened: ", info.problem, ". Another process may use all of it, or ",
+    throw Error(info.refused_with, info.name, " cannot be opened: ", info.problem,
+                ". Another process may use all of it, or ",
                 "the driver has to be updated; imgconv-run --devices shows what other devices there are");
   }
   if (!info.float_images) {

@@ -79,8 +79,8 @@ struct Context {
 Context open_device(
     std::shared_ptr<const Opencl> cl, const DeviceInfo &info, bool profile, imgconv_priority priority);
 
-// A context of one device, with the hints that its driver knows, unless it refuses them: those of a priority, or, without
-// one, that which keeps a phone's GPU at a high clock. Throws Error.
+// A context of one device, with the hints that its driver knows, unless it refuses them: those of a priority, or,
+// without one, that which keeps a phone's GPU at a high clock. Throws Error.
 ContextHandle new_context(const Opencl &cl, const DeviceInfo &info, imgconv_priority priority);
 
 // A number that clGetDeviceInfo gives; 0 if the driver does not know it.

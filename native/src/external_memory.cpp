@@ -33,7 +33,8 @@ struct HardwareBufferPointer {
 
 using CreateBuffer = cl_mem(CL_API_CALL *)(cl_context, const cl_ulong *, cl_mem_flags, size_t, void *, cl_int *);
 using ImportMemory = cl_mem(CL_API_CALL *)(cl_context, cl_mem_flags, const intptr_t *, void *, size_t, cl_int *);
-using HandOver = cl_int(CL_API_CALL *)(cl_command_queue, cl_uint, const cl_mem *, cl_uint, const cl_event *, cl_event *);
+using HandOver = cl_int(CL_API_CALL *)(
+    cl_command_queue, cl_uint, const cl_mem *, cl_uint, const cl_event *, cl_event *);
 
 template <class Function>
 Function extension_function(const Context &context, const char *name) {

@@ -35,12 +35,14 @@ BoundLaunch Frame::bind(const Launch &launch, const Programs &programs) const {
   cl_uint wanted = 0;
   cl.clGetKernelInfo(kernel.get(), CL_KERNEL_NUM_ARGS, sizeof wanted, &wanted, nullptr);
   if (wanted != launch.arguments.size()) {
-    throw Error(IMGCONV_ERROR_FILE, "'", launch.name, "' has ", launch.arguments.size(), " arguments, its kernel takes ",
+    throw Error(IMGCONV_ERROR_FILE, "'", launch.name, "' has ", launch.arguments.size(),
+                " arguments, its kernel takes ",
                 wanted);
   }
   for (cl_uint i = 0; i < wanted; ++i) {
     cl_mem argument = memory(launch.arguments[i]).get();
-    check(cl.clSetKernelArg(kernel.get(), i, sizeof argument, &argument), "argument ", i, " of '", launch.name, "', kernel k", launch.kernel);
+    check(cl.clSetKernelArg(kernel.get(), i, sizeof argument, &argument), "argument ", i, " of '", launch.name,
+          "', kernel k", launch.kernel);
   }
   return {kernel, &launch};
 }
@@ -74,7 +76,8 @@ void Frame::upload(const imgconv_array *inputs, bool keep) {
   for (size_t number = 0; number < values.size(); ++number) {
     if (inputs[number].video_frame) {
       if (!shared_.plan.frame || shared_.plan.frame->input != number) {
-        throw Error(IMGCONV_ERROR_ARGUMENT, "input '", values[number].value.name, "' takes no video frame: compile the ",
+        throw Error(IMGCONV_ERROR_ARGUMENT, "input '", values[number].value.name,
+                    "' takes no video frame: compile the ",
                     "model with --picture");
       }
       continue;

@@ -10,7 +10,6 @@ namespace imgconv {
 namespace {
 
 constexpr size_t GAP = 5;  // bytes before a plane and after each of its rows
-constexpr uint8_t OVERWRITTEN = 0x41;
 
 // A frame of random bytes of which a region is the picture.
 struct DrawnFrame {
@@ -96,7 +95,7 @@ class Picture {
 }  // namespace
 
 std::string frame_launch_of(const Plan &plan) {
-  return join("launch 'frames of ", plan.frame->format, "', kernel ", plan.frame->kernel.path);
+  return join("launch '", frame_launch_name(*plan.frame), "', kernel ", plan.frame->kernel.path);
 }
 
 std::string check_video_frames(const Shared &shared, const Frame &frame, const Activity &activity) {
@@ -121,7 +120,7 @@ std::string check_video_frames(const Shared &shared, const Frame &frame, const A
     for (size_t i = 0; i < value.value.elements; ++i) {
       const double found = number_at(storage.dtype, content.data(), i);
       if (found == picture.element(i)) continue;
-      return join("element ", i, " is ", found, " in place of ", picture.element(i), "; rotation ", rotation,
+      return join("element ", i, " is ", found, ", not ", picture.element(i), "; rotation ", rotation,
                   rotation % 180 ? ", mirrored" : "");
     }
   }

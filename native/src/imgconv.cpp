@@ -215,7 +215,8 @@ imgconv_status imgconv_import_hardware_buffer(
   return with(model, error, [&](imgconv::Watchdog &watchdog, imgconv::Model *opened) {
     need(buffer, "buffer");
     need(memory, "memory");
-    *memory = watchdog.get("importing an AHardwareBuffer", [=] { return opened->import_hardware_buffer(buffer, bytes); });
+    const auto import = [=] { return opened->import_hardware_buffer(buffer, bytes); };
+    *memory = watchdog.get("importing an AHardwareBuffer", import);
   });
 }
 

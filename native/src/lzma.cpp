@@ -8,7 +8,8 @@ namespace {
 
 // Names and numbers are those of the LZMA specification (lzma-specification.txt of the LZMA SDK).
 constexpr uint32_t LITERAL_CONTEXT_BITS = 3, POSITION_STATES = 4, STATES = 12, MIN_MATCH = 2;
-constexpr uint32_t LITERAL_PROBABILITIES = 0x300, LENGTH_STATES = 4, END_OF_POSITION_MODEL = 14, ALIGN_BITS = 4, ONE_BYTE = 4;
+constexpr uint32_t LITERAL_PROBABILITIES = 0x300, LENGTH_STATES = 4, END_OF_POSITION_MODEL = 14, ALIGN_BITS = 4;
+constexpr uint32_t ONE_BYTE = 4;
 
 // The probability that a bit is 0, out of 2048.
 struct Probability {

@@ -13,8 +13,6 @@
 namespace imgconv {
 namespace {
 
-// Numbers that no launch is likely to make: 65 in images, 12.1 in buffers of float32, 2.63 in those of float16.
-constexpr uint8_t OVERWRITTEN = 0x41;
 constexpr const char *ADVICE = "Update the driver, or choose another device; imgconv_check has a report to send us";
 constexpr uint32_t MOST_FRAMES = 64, USUAL_FRAMES = 2;
 
@@ -87,7 +85,7 @@ void Model::choose_plan(const File &file, const Settings &settings) {
 // Builds a plan. On a driver that nobody has proved, launches that are wrong are replaced; then, if it is wanted, by
 // faster ones. The outcome is kept.
 void Model::prove(const File &file, const Settings &settings, const Plan &plan, bool is_last) {
-  const bool is_wanted = !plan.checks.empty() && (settings.check || settings.tune_ms);
+  const bool is_wanted = (!plan.checks.empty() || plan.frame) && (settings.check || settings.tune_ms);
   Outcome known;
   if (is_wanted) known = read_outcome(settings.cache_folder, context_.info, file.checksum(), plan);
   const Outcome before = known;

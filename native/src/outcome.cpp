@@ -31,7 +31,8 @@ Outcome read_outcome(const std::string &folder, const DeviceInfo &info, uint32_t
     found.checked = found.checked || word == CHECKED;
     found.tuned = found.tuned || word == TUNED;
     const bool is_form = bool(std::istringstream(word) >> check >> colon >> form);
-    if (is_form && check < plan.checks.size() && form <= plan.checks[check].unoptimised_form()) found.forms[check] = form;
+    if (!is_form || check >= plan.checks.size()) continue;
+    if (form <= plan.checks[check].unoptimised_form()) found.forms[check] = form;
   }
   return found;
 }

@@ -194,7 +194,8 @@ class Reader {
       count = product(count, static_cast<uint64_t>(size), "a number of elements");
       storage.view.sizes.push_back(static_cast<size_t>(size));
     }
-    number(product(count, dtype_bytes(storage.dtype), "a constant"), storage.bytes, storage.bytes, "the bytes of a constant");
+    const size_t bytes = product(count, dtype_bytes(storage.dtype), "a constant");
+    number(bytes, storage.bytes, storage.bytes, "the bytes of a constant");
     number(storage.view.sizes.size(), 1, 16, "the number of axes of a constant");
   }
 
@@ -282,8 +283,9 @@ class Reader {
     const std::vector<int64_t> numbers = list(table.moved_elements());
     const size_t count = output.value.elements;
     if (count && inputs.empty()) {
-      plan_.unsupported = "output '" + output.value.name + "' holds integers that the host chooses by other integers, " +
-                          "which this library does not do: run the model with Python, or leave the output out";
+      plan_.unsupported = join("output '", output.value.name, "' holds integers that the host chooses by other ",
+                               "integers, which this library does not do: run the model with Python, or leave the ",
+                               "output out");
       return;
     }
     if (is_float(output.value.dtype)) damaged("'" + output.value.name + "' is not of integers");
@@ -444,7 +446,8 @@ void require_room(const char *what, uint64_t wanted, uint64_t limit) {
 
 void require_aligned(const char *what, uint64_t bytes, uint64_t alignment) {
   if (!alignment || bytes % alignment == 0) return;
-  throw Misfit{join("alignment of ", what, ": the device takes multiples of ", alignment, " bytes, the plan has ", bytes)};
+  throw Misfit{join("alignment of ", what, ": the device takes multiples of ", alignment, " bytes, the plan has ",
+                    bytes)};
 }
 
 void require_storage(const Storage &storage, const DeviceInfo &info) {
@@ -482,7 +485,8 @@ void require_launch(const Plan &plan, const Launch &launch, const DeviceInfo &in
 std::string misfit(const Plan &plan, const DeviceInfo &info) {
   try {
     require(!plan.dot_product || plan.device == info.key(), "products of bytes as its own device has them");
-    require(!plan.native_functions || plan.device == info.key(), "native functions as exact as those of its own device");
+    require(!plan.native_functions || plan.device == info.key(),
+            "native functions as exact as those of its own device");
     require(!plan.computes_in_half || info.has("cl_khr_fp16"), "arithmetic in half (cl_khr_fp16)");
     require_room("bytes in one allocation", plan.workspace_bytes, info.max_allocation_bytes);
     for (const Storage &each : plan.slots) require_storage(each, info);
@@ -659,7 +663,8 @@ std::string Plan::text_of(uint32_t kernel) const {
 }
 
 std::string Plan::origin(uint32_t kernel) const {
-  const auto first = std::find_if(launches.begin(), launches.end(), [&](const auto &each) { return each.kernel == kernel; });
+  const auto is_its = [&](const Launch &each) { return each.kernel == kernel; };
+  const auto first = std::find_if(launches.begin(), launches.end(), is_its);
   return join(kernels[kernel].path, ", launch '", first == launches.end() ? "" : first->name, "'");
 }
 
@@ -667,8 +672,8 @@ PlanChoice::PlanChoice(const File &file, const DeviceInfo &info, const std::stri
     : file_(file), info_(info), sized_(model_for(file, shapes)), room_(4 * uint64_t(file.bytes()) + 4096) {
   if (const stored::HostPartition *partition = sized_.host_partition()) {
     throw Error(IMGCONV_ERROR_UNSUPPORTED, "node '", partition->node() ? partition->node()->str() : "?",
-                "' and what follows it depend on data: the host computes them, which this library does not do: run the ",
-                "model with Python, or end the ONNX file before them");
+                "' and what follows it depend on data: the host computes them, which this library does not do: run ",
+                "the model with Python, or end the ONNX file before them");
   }
   const auto *tables = sized_.plans();
   for (flatbuffers::uoffset_t i = 0; tables && i < tables->size(); ++i) waiting_.push_back(i);
@@ -692,8 +697,8 @@ Plan PlanChoice::next() {
   }
   if (rejected_ && noted_ == 1) throw *rejected_;
   throw Error(rejected_ ? rejected_->status() : IMGCONV_ERROR_UNFIT, "no plan of the file fits ", info_.key(), ":",
-              problems_, "\ncompile it for this device: `imgconv compile --target FILE.json`, a file that `imgconv-run ",
-              "--devices` or Model.devices() in Java prints");
+              problems_, "\ncompile it for this device: `imgconv compile --target FILE.json`, a file that ",
+              "`imgconv-run --devices` or Model.devices() in Java prints");
 }
 
 void PlanChoice::reject(const Error &problem) {

@@ -17,7 +17,8 @@ namespace imgconv {
 
 enum class Place { image, workspace, slot, buffer };
 
-// Where the texels of a tensor are in its image: see Layout and Tiling in imgconv/kernels/layout.py. All 0 for a buffer.
+// Where the texels of a tensor are in its image: see Layout and Tiling in imgconv/kernels/layout.py. All 0 for a
+// buffer.
 struct Texels {
   size_t channels = 0, quads = 0;  // of the axis of which a texel holds four
   size_t width = 0, height = 0, tile_width = 0, tile_height = 0, per_layer = 0;
@@ -71,8 +72,9 @@ struct Output {
   bool is_constant() const { return !is_stored && moved.empty() && value.elements; }
 };
 
-// path: the file of its template. base: the number of a kernel, with whose first `prefix` bytes the text begins and with
-// whose last `suffix` bytes it ends; -1: `text` is all of it. unoptimised: whether it is built with -cl-opt-disable.
+// path: the file of its template. base: the number of a kernel, with whose first `prefix` bytes the text begins and
+// with whose last `suffix` bytes it ends; -1: `text` is all of it. unoptimised: whether it is built with
+// -cl-opt-disable.
 struct KernelText {
   std::string text, path;
   int64_t base = -1;

@@ -60,7 +60,8 @@ std::string read_program(const std::string &folder, const DeviceInfo &info, cons
 void write_program(
     const std::string &folder, const DeviceInfo &info, const std::string &source, const std::string &binary) {
   if (folder.empty() || binary.empty()) return;
-  const std::string key = key_of(info, source), path = path_of(folder, key, "program"), content = head_of(key, binary) + binary;
+  const std::string key = key_of(info, source), path = path_of(folder, key, "program");
+  const std::string content = head_of(key, binary) + binary;
   std::string part = path + ".XXXXXX";
   const int file = mkstemp(&part[0]);
   if (file < 0) return;

@@ -43,8 +43,8 @@ std::string binary_of(const Context &context, const Program &program) {
   if (context.cl->clGetProgramInfo(program.get(), CL_PROGRAM_BINARY_SIZES, sizeof size, &size, nullptr)) return "";
   std::string binary(size, '\0');
   char *content = &binary[0];
-  const bool failed = context.cl->clGetProgramInfo(program.get(), CL_PROGRAM_BINARIES, sizeof content, &content, nullptr);
-  return failed ? "" : binary;
+  const auto get = context.cl->clGetProgramInfo;
+  return get(program.get(), CL_PROGRAM_BINARIES, sizeof content, &content, nullptr) ? "" : binary;
 }
 
 Kernel make_kernel(const Context &context, const Program &program, uint32_t number) {
@@ -155,9 +155,10 @@ class Builder {
   }
 
   Error crash(const std::string &origins) const {
-    return Error(IMGCONV_ERROR_CRASH, "processes ended while the driver of ", context_.info.name, " compiled one of the kernels ",
-                 "below. If it crashed, use another driver, or compile the model for another target; if they were ended ",
-                 "from outside, remove the files *.building in '", cache_folder_, "' and open the model again: ", origins);
+    return Error(IMGCONV_ERROR_CRASH, "processes ended while the driver of ", context_.info.name,
+                 " compiled one of the kernels below. If it crashed, use another driver, or compile the model for ",
+                 "another target; if they were ended from outside, remove the files *.building in '", cache_folder_,
+                 "' and open the model again: ", origins);
   }
 
   std::string origins_of(const std::vector<uint32_t> &kernels) const {
@@ -240,8 +241,8 @@ void Programs::check_launch(const Launch &launch) const {
   for (const size_t size : launch.local_size) items *= size;
   status = get(kernel.get(), info.device_id, CL_KERNEL_WORK_GROUP_SIZE, sizeof most, &most, nullptr);
   if (status == CL_SUCCESS && most && items > most) {
-    throw Error(IMGCONV_ERROR_UNFIT, "work items of a work group: kernel k", launch.kernel, " takes ", items, " in launch '",
-                launch.name, "', ", info.name, " allows it ", most, " (CL_KERNEL_WORK_GROUP_SIZE)");
+    throw Error(IMGCONV_ERROR_UNFIT, "work items of a work group: kernel k", launch.kernel, " takes ", items,
+                " in launch '", launch.name, "', ", info.name, " allows it ", most, " (CL_KERNEL_WORK_GROUP_SIZE)");
   }
 }
 

@@ -21,7 +21,8 @@ struct BuiltProgram {
 
 class Programs {
  public:
-  // file: null if no program of the plan has a binary. is_last: whether no other plan is left. cache_folder: empty for none. known: programs that need not be built again.
+  // file: null if no program of the plan has a binary. is_last: whether no other plan is left. cache_folder: empty for
+  // none. known: programs that need not be built again.
   // Throws Error, with IMGCONV_ERROR_BUILD, _CRASH or _UNFIT if another plan may do.
   Programs(const Context &context, const File *file, const Plan &plan, bool is_last, const std::string &cache_folder,
            const Activity &activity, const std::vector<BuiltProgram> &known);

@@ -126,7 +126,9 @@ bool gather(const View &view, Span blob, imgconv_dtype dtype, std::vector<uint8_
   }
   Line places(view, view.tables.data());
   std::vector<Line> counts;
-  for (size_t n = 0; n < view.limits.size(); ++n) counts.emplace_back(view, view.counts.data() + n * view.tables.size());
+  for (size_t n = 0; n < view.limits.size(); ++n) {
+    counts.emplace_back(view, view.counts.data() + n * view.tables.size());
+  }
   std::vector<size_t> position(view.sizes.size());
   for (size_t at = 0; at < elements; at += view.sizes.back()) {
     bool fits = places.move(position);

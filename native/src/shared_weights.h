@@ -19,8 +19,8 @@ struct View {
   bool is_used = false, of_taps = false;
 };
 
-// The content of a view in `dtype`, which is that of the blob; float32 for halves; either for taps. Returns false if the
-// view leads out of the blob.
+// The content of a view in `dtype`, which is that of the blob; float32 for halves; either for taps. Returns false if
+// the view leads out of the blob.
 bool gather(const View &view, Span blob, imgconv_dtype dtype, std::vector<uint8_t> &made);
 
 }  // namespace imgconv

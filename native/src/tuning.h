@@ -17,8 +17,8 @@ struct Tuned {
   std::vector<BuiltProgram> programs;
 };
 
-// Times each launch, the slowest first, and the alternatives of its own form, until `budget` has passed. An alternative is
-// taken if it is right and clearly faster. It overwrites the memory of the frame, as check_launches does.
+// Times each launch, the slowest first, and the alternatives of its own form, until `budget` has passed. An alternative
+// is taken if it is right and clearly faster. It overwrites the memory of the frame, as check_launches does.
 Tuned tune(const Shared &shared, Frame &frame, const File &file, const std::string &cache_folder,
            std::chrono::milliseconds budget, const Activity &activity);
 

@@ -165,6 +165,8 @@ PackedFrame pack(const FrameInput &input, const imgconv_video_frame &frame) {
   return packed;
 }
 
+std::string frame_launch_name(const FrameInput &input) { return "frames of " + input.format; }
+
 FrameProgram::FrameProgram(
     const Context &context, const Plan &plan, const std::string &cache_folder, const Activity &activity)
     : context_(context), cache_folder_(cache_folder), activity_(activity) {
@@ -173,7 +175,7 @@ FrameProgram::FrameProgram(
   plan_.programs.emplace_back();
   plan_.programs.back().kernels.push_back(0);
   plan_.launches.emplace_back();
-  plan_.launches.back().name = "a video frame";
+  plan_.launches.back().name = frame_launch_name(*plan.frame);
 }
 
 Kernel FrameProgram::new_kernel() {
@@ -209,8 +211,9 @@ void FrameUpload::enqueue(const FrameInput &input, const imgconv_video_frame &fr
   } else {
     for (const FramePart &each : packed_.parts) write(each.to, each.data, each.bytes);
   }
-  check(context_.cl->clEnqueueNDRangeKernel(context_.queue.get(), kernel_.get(), 1, nullptr, &input.global_size, nullptr,
-                                            0, nullptr, nullptr), "launching the kernel that reads video frames");
+  const auto launch = context_.cl->clEnqueueNDRangeKernel;
+  check(launch(context_.queue.get(), kernel_.get(), 1, nullptr, &input.global_size, nullptr, 0, nullptr, nullptr),
+        "launching the kernel that reads video frames");
   program_.keep();
 }
 

@@ -19,8 +19,8 @@ struct FramePart {
   size_t bytes;
 };
 
-// A frame as its kernel reads it. header: numbers that say where the samples are. parts: none if the frame is in a buffer
-// of the caller.
+// A frame as its kernel reads it. header: numbers that say where the samples are. parts: none if the frame is in a
+// buffer of the caller.
 struct PackedFrame {
   std::vector<int32_t> header;
   std::vector<FramePart> parts;
@@ -31,6 +31,9 @@ struct PackedFrame {
 PackedFrame pack(const FrameInput &input, const imgconv_video_frame &frame);
 
 // The kernel that reads frames, which is built at its first use.
+// "frames of nv12": the launch that reads frames, which is in no plan.
+std::string frame_launch_name(const FrameInput &input);
+
 class FrameProgram {
  public:
   FrameProgram(const Context &context, const Plan &plan, const std::string &cache_folder, const Activity &activity);

@@ -240,8 +240,9 @@ void Watchdog::call(const std::string &what, std::function<void()> work, const s
     if (!state.over.wait_until(turn, end, ended)) {
       const std::string doing = activity_.text();
       state.given_up = join("the device did not finish within ", static_cast<double>(state.timeout.count()) / 1e3,
-                            " s (options.timeout_ms): it hangs, or the model asks for too much. Open the model again; if that "
-                            "fails too, start another process. It was ", what, doing.empty() ? "" : ", ", doing);
+                            " s (options.timeout_ms): it hangs, or the model asks for too much. Open the model ",
+                            "again; if that fails too, start another process. It was ", what,
+                            doing.empty() ? "" : ", ", doing);
       state.over.notify_all();
     }
   }

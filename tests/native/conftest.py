@@ -47,6 +47,19 @@ def built() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
+def rust_examples(built: Path) -> Path:
+    """The folder of the Rust crate's compiled examples."""
+    if shutil.which("cargo") is None:
+        pytest.skip("no cargo is installed: install cargo")
+    made = ROOT / "build" / "rust"
+    variables = {**os.environ, "IMGCONV_LIBRARY_DIR": str(built), "RUSTFLAGS": "-D warnings"}
+    command = ["cargo", "build", "--offline", "--quiet", "--examples", "--target-dir", made]
+    done = subprocess.run(command, cwd=ROOT / "native" / "rust", env=variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return made / "debug" / "examples"
+
+
+@pytest.fixture(scope="session")
 def environment(built: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Variables with which a process finds the player, and the OpenCL library and drivers that Python uses."""
     variables = loader_variables(tmp_path_factory.mktemp("opencl"))

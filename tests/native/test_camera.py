@@ -1,4 +1,4 @@
-"""The programs of examples/ for a camera's frames: they print the boxes that Python finds."""
+"""The programs for a camera's frames, of examples/ and of the Rust crate: they print the boxes that Python finds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_LINES = 60
 Command = list[str]
 
 
-def in_cpp(built: Path, folder: Path) -> Command:
+def in_cpp(request: pytest.FixtureRequest, built: Path, folder: Path) -> Command:
     """Builds the program without a warning."""
     strict = "-std=c++17", "-Wall", "-Wextra", "-Werror"
     source = ROOT / "examples" / "camera.cpp"
@@ -29,7 +29,7 @@ def in_cpp(built: Path, folder: Path) -> Command:
     return [str(folder / "camera")]
 
 
-def in_java(built: Path, folder: Path) -> Command:
+def in_java(request: pytest.FixtureRequest, built: Path, folder: Path) -> Command:
     if "JNI:BOOL=ON" not in (built / "CMakeCache.txt").read_text() or shutil.which("javac") is None:
         pytest.skip("no JDK is installed: install openjdk-17-jdk-headless")
     sources = ROOT / "native" / "java" / "imgconv" / "Model.java", ROOT / "examples" / "Camera.java"
@@ -37,10 +37,14 @@ def in_java(built: Path, folder: Path) -> Command:
     return ["java", "-cp", str(folder), f"-Djava.library.path={built}", "Camera"]
 
 
-@pytest.fixture(scope="module", params=[in_cpp, in_java], ids=["C++", "Java"])
+def in_rust(request: pytest.FixtureRequest, built: Path, folder: Path) -> Command:
+    return [str(request.getfixturevalue("rust_examples") / "camera")]
+
+
+@pytest.fixture(scope="module", params=[in_cpp, in_java, in_rust], ids=["C++", "Java", "Rust"])
 def camera(request: pytest.FixtureRequest, built: Path, tmp_path_factory: pytest.TempPathFactory) -> Command:
     """The program in a language."""
-    return request.param(built, tmp_path_factory.mktemp("camera"))  # type: ignore[no-any-return]
+    return request.param(request, built, tmp_path_factory.mktemp("camera"))  # type: ignore[no-any-return]
 
 
 def run(
@@ -73,12 +77,14 @@ def test_the_boxes_of_python(
     check_boxes(camera, small_detector(device), noise(), device, environment, tmp_path)
 
 
-def test_a_model_without_boxes(
+def test_a_model_without_boxes_and_no_arguments(
     device: DeviceInfo, environment: dict[str, str], camera: Command, tmp_path: Path
 ) -> None:
     model = imgconv.load(build_graph({"y": Tensor.input("x", (4,)) * 2}), device=device)
     done = run(camera, model, noise(), device, environment, tmp_path)
     assert (done.returncode, done.stdout) == (1, "") and "compile it with --task detect --head" in done.stderr
+    done = subprocess.run(camera, env=environment, capture_output=True, text=True, timeout=HANG_TIMEOUT)
+    assert (done.returncode, done.stdout) == (1, "") and "MODEL FRAMES WIDTH HEIGHT ROW_STRIDE [DEVICE]" in done.stderr
 
 
 @pytest.mark.models

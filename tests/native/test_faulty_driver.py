@@ -227,17 +227,25 @@ SET_FAULTS = """
 """
 
 
-def test_a_wrong_kernel_of_camera_frames_is_found(play: Play, tmp_path: Path) -> None:
-    """Opening names it, for there is no other one, and `check` reports it, as it does one that is lost."""
+def test_a_wrong_kernel_of_camera_frames_is_found(
+    play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opening names it, for there is no other one, and `check` reports it, as it does one that is lost.
+
+    A file without checks of launches has it too.
+    """
     x = Tensor.input("x", (1, 3, 8, 12))
     model = imgconv.load(build_graph({"y": x * 1}, [x]))
     for format, _, _ in CHANGES:
         model.preprocess((8, 12), format).save(tmp_path / format, targets=[ADRENO])
-    last = CHANGES[-1][0]
+    with monkeypatch.context() as patch:
+        patch.setattr("imgconv.loading.compiled.with_checks", lambda plan, *_: plan)
+        model.preprocess((8, 12), CHANGES[0][0]).save(tmp_path / "unchecked", targets=[ADRENO])
+    last, files = CHANGES[-1][0], {**{each[0]: each for each in CHANGES}, "unchecked": CHANGES[0]}
     lines = SET_FAULTS + f"""
-    for format, old, new in {CHANGES!r}:
+    for name, (_, old, new) in {files!r}.items():
         set_faults(f"adreno;swap={{old}}=>{{new}}")
-        results[format] = numpy.array(status_of(lambda: Player(format)))
+        results[name] = numpy.array(status_of(lambda: Player(name)))
     model = Player({last!r}, check=False)
     found = [each["name"] for each in model.check()["launches"] if each["verdict"] == "wrong"]
     set_faults("adreno")
@@ -246,9 +254,9 @@ def test_a_wrong_kernel_of_camera_frames_is_found(play: Play, tmp_path: Path) ->
     results["wrong"] = numpy.array([*found, model.check()["launches"][-1]["verdict"]])
     """
     found = play(lines, **faulty_driver.variables("adreno", tmp_path))
-    for format, _, _ in CHANGES:
+    for name, (format, _, _) in files.items():
         said = f"WRONG: .*launch 'frames of {format}', kernel frame.cl: element .*computes it wrongly"
-        assert re.match(said, str(found[format]), re.DOTALL), found[format]
+        assert re.match(said, str(found[name]), re.DOTALL), found[name]
     assert list(found["wrong"]) == [f"frames of {last}", "wrong"]
 
 

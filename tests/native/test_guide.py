@@ -112,3 +112,13 @@ def test_the_header_is_of_c(built: Path, run: Run, tmp_path: Path) -> None:
     (tmp_path / "app.c").write_text("#include <imgconv.h>\nint main(void) { imgconv_close(0); return 0; }\n")
     strict = "-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror"
     run("cc", *strict, "-I", ROOT / "native" / "include", "-o", "app", "app.c", built / "libimgconv.so")
+
+
+def test_lines_are_120_wide() -> None:
+    kinds = {".cpp", ".h", ".java", ".rs", ".txt"}
+    files = (ROOT / "native").rglob("*")
+    sources = [path for path in files if path.suffix in kinds and path.parent.name != "generated"]
+    assert len(sources) > 50
+    for path in sources:
+        wide = [number for number, line in enumerate(path.read_text().splitlines(), 1) if len(line) > 120]
+        assert not wide, (path, wide)

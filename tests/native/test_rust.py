@@ -1,8 +1,7 @@
-"""The Rust crate: it declares what imgconv.h does, and its examples give the bits and the boxes of Python."""
+"""The Rust crate: it declares what imgconv.h does, and gives the bits of Python. See test_camera.py too."""
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -10,9 +9,7 @@ from pathlib import Path
 
 import numpy
 import pytest
-from camera_frames import Frames, check_printed, expected_boxes, noise, pictures, small_detector, yolox
 from graphs import const, numbers
-from published import REAL, needs_models
 from support import HANG_TIMEOUT
 
 import imgconv
@@ -23,19 +20,6 @@ ROOT = Path(__file__).parent.parent.parent
 CRATE = ROOT / "native" / "rust"
 HEADER = ROOT / "native" / "include"
 C_NAMES = {"region": "left"}
-
-
-@pytest.fixture(scope="module")
-def examples(built: Path) -> Path:
-    """The folder of the compiled examples."""
-    if shutil.which("cargo") is None:
-        pytest.skip("no cargo is installed: install cargo")
-    made = ROOT / "build" / "rust"
-    variables = {**os.environ, "IMGCONV_LIBRARY_DIR": str(built), "RUSTFLAGS": "-D warnings"}
-    command = ["cargo", "build", "--offline", "--quiet", "--examples", "--target-dir", made]
-    done = subprocess.run(command, cwd=CRATE, env=variables, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return made / "debug" / "examples"
 
 
 def structs() -> dict[str, list[str]]:
@@ -84,7 +68,7 @@ def run(program: Path, *words: object, folder: Path, environment: dict[str, str]
     )
 
 
-def test_a_run(device: DeviceInfo, environment: dict[str, str], examples: Path, tmp_path: Path) -> None:
+def test_a_run(device: DeviceInfo, environment: dict[str, str], rust_examples: Path, tmp_path: Path) -> None:
     """The bits of Python, the list of tensors, and errors as results."""
     x = Tensor.input("x", (1, 3, 9, 7))
     half = Tensor.input("half", (4,), "float16")
@@ -94,35 +78,12 @@ def test_a_run(device: DeviceInfo, environment: dict[str, str], examples: Path, 
     given = {"x": numbers(1, 3, 9, 7), "half": numpy.arange(4, dtype=numpy.float16)}
     for name, array in given.items():
         (tmp_path / name).write_bytes(array.tobytes())
-    done = run(examples / "run", "m", device.index, *given, *outputs, folder=tmp_path, environment=environment)
+    done = run(rust_examples / "run", "m", device.index, *given, *outputs, folder=tmp_path, environment=environment)
     assert done.returncode == 0, done.stderr
     assert "x: float32 [1, 3, 9, 7]\nhalf: float16 [4]\ny: float32 [1, 6, 9, 7]" in done.stdout
     for name, array in model.run(given).items():
         assert (tmp_path / name).read_bytes() == array.tobytes()
     (tmp_path / "x").write_bytes(b"short")
     for words, text in ((("m", device.index, *given, "y", "z"), "not 5"), (("x",), "not a compiled imgconv model")):
-        done = run(examples / "run", *words, folder=tmp_path, environment=environment)
+        done = run(rust_examples / "run", *words, folder=tmp_path, environment=environment)
         assert done.returncode == 1 and text in done.stderr, done.stderr
-
-
-def check_boxes(
-    examples: Path, model: imgconv.Model, frames: Frames, device: DeviceInfo, environment: dict[str, str], folder: Path
-) -> None:
-    frames.memory.tofile(folder / "frames")
-    model.save(folder / "m")
-    words = "m", "frames", *frames.words, device.index
-    done = run(examples / "camera", *words, folder=folder, environment=environment)
-    assert done.returncode == 0, done.stderr
-    check_printed(done.stdout, expected_boxes(model, frames))
-
-
-def test_boxes(device: DeviceInfo, environment: dict[str, str], examples: Path, tmp_path: Path) -> None:
-    """Boxes of frames turned by 90 degrees, with gaps between rows."""
-    check_boxes(examples, small_detector(device), noise(), device, environment, tmp_path)
-
-
-@pytest.mark.models
-@needs_models
-def test_boxes_of_pictures(device: DeviceInfo, environment: dict[str, str], examples: Path, tmp_path: Path) -> None:
-    folder = REAL / "yolox_nano"
-    check_boxes(examples, yolox(folder, device), pictures(folder), device, environment, tmp_path)

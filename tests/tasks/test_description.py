@@ -35,8 +35,9 @@ def test_a_description_is_read(tmp_path: Path) -> None:
     ("text", "named"),
     [
         ("{", "is not a description"), ("[]", "not a JSON object"), ('{"kind": 1}', "no field 'kind'"),
-        ('{"task": "walk"}', "'walk'"),
-        ('{"preparation": {"size": 3}}', "no 'size'"), ('{"labels": "none.txt"}', "none.txt"),
+        ('{"task": "walk"}', "task is 'walk'; use classify, "),
+        ('{"preparation": {"size": 3}}', "no 'size'"),
+        ('{"labels": "none.txt"}', "cannot read labels '.*none.txt': No such file"),
         ('{"labels": 3}', "is not a description"), ('{"preparation": []}', "is not a description"),
         ('{"picture": {"size": [640, 480]}}', "'size' and 'model'"),
     ],

@@ -20,8 +20,9 @@ import java.util.Objects;
  *
  * Arrays are direct buffers in the native byte order, row-major, with the dtypes and shapes in {@link #inputs} and
  * {@link #outputs}. The whole buffer is used, whatever its position. An output whose entry in `outputs` is null is not
- * fetched. Several threads may use a model; {@link #close} must be the last call. A call that fails throws {@link
- * Error}; a null argument where none is allowed throws {@link NullPointerException}.
+ * fetched. Several threads may use a model, but while {@link #close} is called no other call may be in progress; later
+ * calls fail. A call that fails throws {@link Error}; a null argument where none is allowed throws {@link
+ * NullPointerException}.
  */
 public final class Model implements AutoCloseable {
   /**
@@ -207,7 +208,9 @@ public final class Model implements AutoCloseable {
     }
 
     private long open() {
-      if (handle == 0 || Model.this.handle == 0) throw new Error(Error.ARGUMENT, bytes("the memory of a plane is closed"));
+      if (handle == 0 || Model.this.handle == 0) {
+        throw new Error(Error.ARGUMENT, bytes("the memory of a plane is closed"));
+      }
       return handle;
     }
   }
@@ -310,7 +313,10 @@ public final class Model implements AutoCloseable {
     return submitBuffers(inputs, false, 0);
   }
 
-  /** Starts a run of a model whose only input is a picture, and returns its number. The frame is copied. */
+  /**
+   * Starts a run of a model whose only input is a picture, and returns its number. Planes in buffers are copied. Do not
+   * change planes in {@link Memory} before the frame was awaited.
+   */
   public long submit(VideoFrame frame) {
     return submitFrame(frame.buffers(), frame.memories(), frame.numbers(), false, 0);
   }
@@ -321,7 +327,7 @@ public final class Model implements AutoCloseable {
     submitBuffers(inputs, true, tag);
   }
 
-  /** Starts a run, with a tag, of a model whose only input is a picture. The frame is copied. */
+  /** The same with a tag that {@link #awaitNext} returns. */
   public void submit(VideoFrame frame, long tag) {
     submitFrame(frame.buffers(), frame.memories(), frame.numbers(), true, tag);
   }

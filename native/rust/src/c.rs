@@ -1,4 +1,5 @@
-//! What imgconv.h declares, as far as the crate uses it. Later versions of the library append fields whose default is 0:
+//! What imgconv.h declares, as far as the crate uses it. Later versions of the library append fields whose default is
+//! 0:
 //! `reserved` is room for them.
 
 use std::os::raw::{c_char, c_int, c_void};

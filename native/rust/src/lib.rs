@@ -65,8 +65,8 @@ pub struct Plane<'a> {
     pub pixel_stride: i32,
 }
 
-/// A camera's frame as it is in memory: imgconv_video_frame. `region`: left, top, width and height of what is shown, all 0
-/// for the whole frame.
+/// A camera's frame as it is in memory: imgconv_video_frame. `region`: left, top, width and height of what is shown,
+/// all 0 for the whole frame.
 #[derive(Debug, Clone, Default)]
 pub struct VideoFrame<'a> {
     pub planes: Vec<Plane<'a>>,
@@ -205,7 +205,8 @@ impl Model {
         &self.outputs
     }
 
-    /// The meaning of the outputs, as JSON with task, head and labels: see imgconv_description. Empty if the file has none.
+    /// The meaning of the outputs, as JSON with task, head and labels: see imgconv_description. Empty if the file has
+    /// none.
     pub fn description(&self) -> &str {
         unsafe { CStr::from_ptr(c::imgconv_description(self.raw)) }.to_str().unwrap_or("")
     }
