@@ -69,15 +69,13 @@ class ConstantContent(Mapping[Storage, Array]):
 class LaunchEmitter:
     """Converts steps to launches. For templates it is an imgconv.kernels.step.Emitting.
 
-    exact: values whose kernels use no native functions. folded: the textures whose tiling changed after placing; each
-    is mapped to the same texture with its new tiling.
+    exact: values whose kernels use no native functions.
     """
 
     placed: PlacedGraph
     config: Config
     target: Target
     exact: frozenset[str] = frozenset()
-    folded: Mapping[Texture, Texture] = field(default_factory=dict)
     storages: dict[Hashable, Storage] = field(default_factory=dict)
     waiting: dict[Storage, Packed] = field(default_factory=dict)
 
@@ -90,16 +88,6 @@ class LaunchEmitter:
         if not self.target.native_functions:
             return "of numbers"
         return "kept in float" if output.storage.name in self.placed.kept_in_float else "to halves"
-
-    def fold(
-        self, steps: Iterable[ChosenStep], launches: Iterable[Launch], folded: Mapping[Texture, Texture]
-    ) -> list[Launch]:
-        """The launches after textures were folded. Those that use one are rebuilt: kernels contain addresses."""
-        self.folded = folded
-        return [
-            self.launch(step) if any(a.storage in folded for a in launch.source.arguments) else launch
-            for step, launch in zip(steps, launches, strict=True)
-        ]
 
     def packed(self, name: str, weights: Packed) -> Storage:
         """The storage of packed weights. What `content` gives packs them at their first use."""
@@ -119,22 +107,14 @@ class LaunchEmitter:
                 makers[storage] = WeightPacking(self.placed.known[storage], partial(_texels, storage))
         return ConstantContent(makers)
 
-    def where(self, place: Placement) -> Placement:
-        """A placement after folding."""
-        storage = place.storage
-        lies = self.folded.get(storage) if isinstance(storage, Texture) else None
-        return place if lies is None else replace(place, storage=lies)
-
     def launch(self, chosen: ChosenStep) -> Launch:
         """The launch of a step with its choice."""
         step = chosen.step
-        places = {name: self.where(place) for name, place in step.places.items()}
-        placed = replace(step, output=self.where(step.output), places=places)
         emitting = self
         if not self.exact.isdisjoint(step.values):
             config, target = replace(self.config, native_explog=False), replace(self.target, native_functions=False)
             emitting = replace(self, config=config, target=target)
-        source = step.template.kernel(placed, chosen.choice.specialisation, emitting)
+        source = step.template.kernel(step, chosen.choice.specialisation, emitting)
         self._check(step, source)
         multiply_adds = step.problem.multiply_adds if step.multiply_adds is None else step.multiply_adds
         return Launch(
@@ -158,7 +138,7 @@ class LaunchEmitter:
     def _moved_bytes(self, step: AnyStep, source: KernelSource) -> int:
         """Bytes that a kernel must move. Of a texture that several values share, only the values read count."""
         found = (self.placed.placements.get(operand.value) for operand in step.reads)
-        values = {self.where(place) for place in found if place is not None}
+        values = {place for place in found if place is not None}
         moved = 0
         for storage in {a.storage for a in source.arguments if not a.written}:
             parts = sum(place.bytes for place in values if place.storage == storage)

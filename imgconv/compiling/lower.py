@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from imgconv.compiling.choose import Chooser, CostModelChooser, choose_all
 from imgconv.compiling.emit import LaunchEmitter
@@ -34,18 +33,13 @@ def lower(
     lasting, alignment = frozenset(placed.states), target.workspace
     alive = most_alive(launches, lasting)
     regions = assign_regions(launches, lasting, alignment) if alignment else {}
-    slots = assign_slots(launches, lasting | regions.keys(), target.limits, placed.kept_in_float)
-    folded = {t: replace(t, tiling=tiling) for t, (_, tiling) in slots.items() if t.tiling != tiling}
-    if folded:
-        launches = emitter.fold(steps, launches, folded)
+    slots = assign_slots(launches, lasting | regions.keys())
     names = {v.name for v in graph.inputs} | graph.producers.keys()
     storages = {a.storage for launch in launches for a in launch.source.arguments} | {*placed.input_buffers.values()}
-    places = {name: emitter.where(each) for name, each in placed.placements.items() if name in names}
+    places = {n: each for n, each in placed.placements.items() if n in names and each.storage in storages}
     return Plan(
         tuple(v for v in graph.inputs if v.name in placed.input_buffers),
         tuple(graph.values[name] for name in graph.outputs if name not in (states or {})),
         tuple(launches), placed.input_buffers, placed.output_buffers, emitter.content(launches),
-        {folded.get(texture, texture): number for texture, (number, _) in slots.items()}, placed.constant_outputs,
-        {name: each for name, each in places.items() if each.storage in storages}, placed.states, regions, alive,
-        moved,
+        slots, placed.constant_outputs, places, placed.states, regions, alive, moved,
     )

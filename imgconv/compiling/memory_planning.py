@@ -9,20 +9,15 @@ read it check whether a position lies inside the texture.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy
 
 from imgconv.compiling.plan import Launch, WorkspaceRegion
-from imgconv.dtype import FLOAT16
-from imgconv.kernels.layout import LANES, Alignment, ImageForm, ImageLimits, TexelAxis, Texture, Tiling
+from imgconv.kernels.layout import LANES, Alignment, ImageForm, Texture, Tiling
 
-# The numbers of parts into which a texture may be cut, so that it fits an image of another shape.
-FOLDS = (2, 3, 4)
 # The numbers of the first and the last launch that need a texture.
 Lifetime = tuple[int, int]
-# The tilings that each texture may have, and the images that it needs then.
-TilingOptions = Mapping[Texture, Sequence[tuple[Tiling, ImageForm]]]
 
 
 def lifetimes(
@@ -55,41 +50,19 @@ def most_alive(launches: Sequence[Launch], lasting: frozenset[Texture] = frozens
     return most
 
 
-def assign_slots(
-    launches: Sequence[Launch], lasting: frozenset[Texture], limits: ImageLimits, in_place: frozenset[str] = frozenset()
-) -> dict[Texture, tuple[int, Tiling]]:
-    """Returns the number of each texture's image, and the texture's tiling there.
-
-    lasting: textures to leave out. in_place: the names of fp32 textures that are fp16 in another plan. They get the
-    tilings of that plan, so both plans have the same kernels.
+def assign_slots(launches: Sequence[Launch], lasting: frozenset[Texture]) -> dict[Texture, int]:
+    """The number of each texture's image. lasting: textures to leave out.
 
     Textures can share an image if they have the same layers and element type, and if one is last read before the other
     is first written. A bordered texture shares only with textures of equal size.
 
-    The assignment is greedy: each texture goes to the image that grows least, whole or folded. No order of textures is
-    best for every network, so several are tried. The assignment with the fewest bytes wins, then the one with the
-    fewest folded bytes, because folded textures are slower to read.
+    The assignment is greedy: each texture goes to the image that grows least. No order of textures is best for every
+    network, so several are tried, and the fewest bytes win.
     """
     alive = lifetimes(launches, lasting)
-    ways = {t: list(_foldings(t, limits)) for t in alive}
-    if in_place:
-        halves = {t: replace(t, dtype=FLOAT16) if t.name in in_place else t for t in alive}
-        found = _assigned({halves[t]: life for t, life in alive.items()}, {halves[t]: ways[t] for t in alive})
-        ways = {t: [found[halves[t]][1]] for t in alive}
-    return _assigned(alive, ways)
-
-
-def _assigned(
-    alive: Mapping[Texture, Lifetime], tilings: Mapping[Texture, Sequence[Tiling]]
-) -> dict[Texture, tuple[int, Tiling]]:
-    """See `assign_slots`. tilings: those that each texture may have, the one for an image of its own first."""
-    ways = {t: [(way, replace(t, tiling=way).form) for way in tilings[t]] for t in alive}
-    found = []
-    for order in _orders(alive):
-        images = _fill_images(order, alive, ways)
-        found.append((sum(i.form.bytes for i in images), sum(i.folded_bytes for i in images), images))
-    *_, images = min(found, key=lambda each: each[:2])
-    slots = {t: (number, tiling) for number, image in enumerate(images) for t, tiling in image.textures.items()}
+    found = (_fill_images(order, alive) for order in _orders(alive))
+    images = min(found, key=lambda images: sum(image.form.bytes for image in images))
+    slots = {texture: number for number, image in enumerate(images) for texture in image.textures}
     return {texture: slots[texture] for texture in alive}
 
 
@@ -114,12 +87,8 @@ class _SharedImage:
 
     form: ImageForm
     bordered: bool
-    textures: dict[Texture, Tiling] = field(default_factory=dict)
+    textures: list[Texture] = field(default_factory=list)
     taken: int = 0
-
-    @property
-    def folded_bytes(self) -> int:
-        return sum(texture.bytes for texture, tiling in self.textures.items() if texture.tiling != tiling)
 
     def grown(self, alive: int, tiling: Tiling, needed: ImageForm) -> ImageForm | None:
         """The form that the image needs to hold another texture of form `needed`. None if they cannot share."""
@@ -129,50 +98,26 @@ class _SharedImage:
         fixed = (self.bordered and form != self.form) or (tiling.bordered and form != needed)
         return None if fixed else form
 
-    def add(self, texture: Texture, alive: int, tiling: Tiling, form: ImageForm) -> None:
-        self.form = form
-        self.bordered |= tiling.bordered
-        self.textures[texture] = tiling
-        self.taken |= alive
 
-
-def _fill_images(
-    order: Sequence[Texture], alive: Mapping[Texture, Lifetime], ways: TilingOptions
-) -> list[_SharedImage]:
+def _fill_images(order: Sequence[Texture], alive: Mapping[Texture, Lifetime]) -> list[_SharedImage]:
     """Assigns textures to images, one after another in the given order."""
     images: list[_SharedImage] = []
     for texture in order:
         first, last = alive[texture]
-        launches = (1 << last + 1) - (1 << first)
-        tiling, form = ways[texture][0]
-        image, least = _SharedImage(form, tiling.bordered), (form.bytes, False, 0)
-        for way, needed in ways[texture]:
-            for other in images:
-                grown = other.grown(launches, way, needed)
-                if grown is None:
-                    continue
-                cost = (grown.bytes - other.form.bytes, way != texture.tiling, grown.bytes)
-                if cost < least:
-                    least, image, form, tiling = cost, other, grown, way
-        image.add(texture, launches, tiling, form)
+        launches, needed = (1 << last + 1) - (1 << first), texture.form
+        image, least = _SharedImage(needed, texture.tiling.bordered), (needed.bytes, 0)
+        form = needed
+        for other in images:
+            grown = other.grown(launches, texture.tiling, needed)
+            if grown is not None and (cost := (grown.bytes - other.form.bytes, grown.bytes)) < least:
+                least, image, form = cost, other, grown
+        image.form = form
+        image.bordered |= texture.tiling.bordered
+        image.textures.append(texture)
+        image.taken |= launches
         if len(image.textures) == 1:
             images.append(image)
     return images
-
-
-def _foldings(texture: Texture, limits: ImageLimits) -> Iterator[Tiling]:
-    """The tilings with which a texture may share an image: its own, and narrower or lower ones."""
-    tiling = texture.tiling
-    yield tiling
-    if tiling.bordered or tiling.tiles > 1:
-        return
-    sides: tuple[tuple[TexelAxis, int], ...] = (("x", tiling.height), ("y", tiling.width))
-    for parts in FOLDS:
-        for along, size in sides:
-            made = tiling.folded(parts, along)
-            width, height = made.image_size
-            if parts <= size and width <= limits.width and height <= limits.height:
-                yield made
 
 
 def assign_regions(

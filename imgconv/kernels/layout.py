@@ -226,13 +226,6 @@ class Tiling:
             texels[y : y + rows, x : x + columns] = tile
         return texels
 
-    def folded(self, parts: int, stacked_along: TexelAxis) -> Tiling:
-        """The grid in at most `parts` equal tiles: of fewer rows, side by side ("x"), or of fewer columns ("y")."""
-        width, height = self.width, self.height
-        if stacked_along == "x":
-            return replace(self, tile_width=width, tile_height=ceil(height / parts), per_layer=parts, stacked_along="x")
-        return replace(self, tile_width=ceil(width / parts), tile_height=height, per_layer=parts, stacked_along="y")
-
     def moves(self) -> Iterator[tuple[Texels, Texels, Texels]]:
         """For each tile: its origin in the grid (x, y) and in the image (x, y, layer), and its width and height."""
         for x in range(0, self.width, self.tile_width):

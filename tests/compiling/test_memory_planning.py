@@ -35,7 +35,7 @@ def texture(
 
 
 def slots_of(launches: list[Launch], lasting: frozenset[Texture] = frozenset()) -> dict[Texture, int]:
-    return {t: number for t, (number, _) in assign_slots(launches, lasting, LIMITS).items()}
+    return assign_slots(launches, lasting)
 
 
 def launch(writes: Texture | HostBuffer, *reads: Texture | HostBuffer) -> Launch:
@@ -97,23 +97,6 @@ def test_an_image_grows_where_that_is_less_than_another_image() -> None:
     wide, tall = texture("wide", size=(12, 13), bordered=False), texture("tall", size=(13, 12), bordered=False)
     assert slots_of(in_turn(wide, tall)) == {wide: 0, tall: 0}
     assert slots_of(in_turn(replace(wide, tiling=replace(wide.tiling, bordered=True)), tall)) != {wide: 0, tall: 0}
-
-
-def test_a_tall_texture_is_folded_into_a_wide_image() -> None:
-    wide, tall = texture("wide", size=(4, 60), bordered=False), texture("tall", size=(16, 9), bordered=False)
-    slots = assign_slots(in_turn(wide, tall), frozenset(), LIMITS)
-    assert [number for number, _ in slots.values()] == [0, 0]
-    assert slots[wide][1] == wide.tiling and slots[tall][1].image_size == (36, 4)
-    narrow = ImageLimits(60, 64, 1)
-    tall = texture("tall", size=(8, 31), bordered=False)
-    (_, folded), _ = assign_slots(in_turn(tall, wide), frozenset(), narrow).values()
-    assert folded == tall.tiling, "folded it would be 62 texels wide"
-
-
-def test_a_bordered_texture_is_never_folded() -> None:
-    wide, tall = texture("wide", size=(4, 60)), texture("tall", size=(16, 9))
-    slots = assign_slots(in_turn(wide, tall), frozenset(), LIMITS)
-    assert list(slots.values()) == [(0, wide.tiling), (1, tall.tiling)]
 
 
 def test_constants_take_no_slot() -> None:
@@ -179,16 +162,14 @@ def shapes_in_turn(draw: st.DrawFn) -> list[Launch]:
 @settings(max_examples=200, deadline=None)
 def test_images_hold_their_textures_one_at_a_time(launches: list[Launch]) -> None:
     alive = lifetimes(launches)
-    slots = assign_slots(launches, frozenset(), LIMITS)
+    slots = assign_slots(launches, frozenset())
     assert slots.keys() == alive.keys()
-    found = {replace(t, tiling=tiling): (number, t) for t, (number, tiling) in slots.items()}
-    images = Plan((), (), (), {}, {}, {}, {t: number for t, (number, _) in found.items()}).images
-    for t, (number, whole) in found.items():
+    images = Plan((), (), (), {}, {}, {}, slots).images
+    for t, number in slots.items():
         image = images[number]
         assert image.holds(t) and image.width <= LIMITS.width and image.height <= LIMITS.height
-        assert t == whole or not whole.tiling.bordered
-        for u, (other, its_whole) in found.items():
-            together = alive[whole][0] <= alive[its_whole][1] and alive[its_whole][0] <= alive[whole][1]
+        for u, other in slots.items():
+            together = alive[t][0] <= alive[u][1] and alive[u][0] <= alive[t][1]
             assert t is u or number != other or not together
     assert most_alive(launches) <= sum(i.bytes for i in images.values()) <= sum(t.bytes for t in alive)
 

@@ -18,7 +18,6 @@ from plans import by_name, kinds, planned, rows
 from snapshots import DEVICES, NETWORKS
 
 from imgconv.compiling.compiler import prepare
-from imgconv.compiling.emit import LaunchEmitter
 from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Float16, Precision
@@ -322,7 +321,6 @@ def test_launches_keep_what_was_chosen() -> None:
 
 
 def test_weights_are_packed_once_and_choices_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where textures fold, so that launches are made again."""
     packed, asked = [], []
     pack = conv_weights.pack_weights
 
@@ -334,15 +332,8 @@ def test_weights_are_packed_once_and_choices_made_once(monkeypatch: pytest.Monke
         asked.append(problem)
         return default_specialisation(problem, kind, units)
 
-    def folding(self: LaunchEmitter, steps: Any, launches: Any, folded: Any) -> Any:
-        folds.append(len(folded))
-        return fold(self, steps, launches, folded)
-
-    fold, folds = LaunchEmitter.fold, []
     monkeypatch.setattr(conv_weights, "pack_weights", counting)
-    monkeypatch.setattr(LaunchEmitter, "fold", folding)
     content = lower(three_layers(), Config(), target(), chooser=Taking(convolution=choosing)).content
-    assert folds and folds[0] > 0, "nothing folds: another network is needed"
     assert not packed, "packing waits for the first use"
     assert [*map(id, content.values())] == [*map(id, content.values())]
     assert len(packed) == len(asked) == 3
@@ -365,10 +356,7 @@ def test_a_tensor_that_no_image_holds_is_named() -> None:
 def test_kernels_of_a_plan_in_half_serve_one_that_keeps_some_values_in_float(
     name: str, first: int, native: bool, in_buffers: bool
 ) -> None:
-    """Reads and writes of images are the same for half and float, and so are sigmoids.
-
-    Textures that share images are folded alike in both, if images are no parts of buffers.
-    """
+    """Reads and writes of images are the same for half and float, and so are sigmoids."""
     device = replace(DEVICES["small gpu"], native_functions=native)
     device = device if in_buffers else replace(device, images_in_buffers=None)
     prepared = prepare(build(name), Config(float16=1), device)

@@ -154,22 +154,6 @@ def test_scatter_and_gather_cancel(width: int, height: int) -> None:
         numpy.testing.assert_array_equal(image[layer, image_y, image_x], texels[y, x])
 
 
-@given(st.integers(2, 40), st.integers(2, 40), st.integers(2, 4), st.sampled_from("xy"))
-@settings(max_examples=40, deadline=None)
-def test_a_folded_grid_is_moved_tile_by_tile(width: int, height: int, parts: int, along: str) -> None:
-    whole = tiled(width, height, ImageLimits(64, 64, 1))
-    tiling = whole.folded(parts, along)
-    texels = numpy.arange(1, width * height * 4 + 1, dtype=numpy.float32).reshape(height, width, 4)
-    (layer,) = tiling.scatter(texels)
-    moved = numpy.zeros_like(layer)
-    for (x, y), (image_x, image_y, _), (columns, rows) in tiling.moves():
-        moved[image_y : image_y + rows, image_x : image_x + columns] = texels[y : y + rows, x : x + columns]
-    numpy.testing.assert_array_equal(moved, layer)
-    cut, kept = (height, width) if along == "x" else (width, height)
-    size = (tiling.tiles * kept, -(-cut // parts)) if along == "x" else (-(-cut // parts), tiling.tiles * kept)
-    assert tiling.image_size == size and 2 <= tiling.tiles <= parts
-
-
 # What cannot be had
 
 def test_too_many_layers_are_refused_with_name_shape_and_limit() -> None:

@@ -38,12 +38,6 @@ FAULTS = (
         MEMORY,
     ),
     Fault(
-        "compiling/emit.py", "kernels that read a folded texture have its old addresses",
-        "a.storage in folded for a in launch",
-        "a.storage in folded and a.written for a in launch",
-        MEMORY,
-    ),
-    Fault(
         "compiling/textures.py", "a kernel reads the image that it writes",
         "            for read in producer.reads if writes is not None and producer else ():\n",
         "            for read in ():\n",
