@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,12 +23,13 @@ from imgconv.kernels.source import COMMON
 from imgconv.reports import terminal
 
 DEFAULT_FOLDER = "~/.cache/adreno-mesa"
-# This Mesa links no function for products of bytes. A multiply-add of floats stands for the instruction in the text,
-# and is replaced by it in the code: both have three operands and one result.
+# This Mesa links no function for products of bytes. A multiply-add of floats whose first factor is negated stands for
+# the instruction in the text, and is replaced by it in the code: both have three operands and one result.
 DOT_PRODUCT, STAND_IN = "#define DOT_PRODUCT 2\n", """\
 #define cl_qcom_dot_product8 1
-#define qcom_dot8_acc(w, x, sum) as_int(mad(as_float(w), as_float(x), as_float(sum)))
+#define qcom_dot8_acc(w, x, sum) as_int(mad(-as_float(w), as_float(x), as_float(sum)))
 """
+NEGATED = re.compile(r"mad\.f32 (\S+), \(neg\)")
 INTEGER_COORDINATES = "VTN_CL_INT_COORD_FETCH"
 PROCESSES = 2
 HOW_TO = """\
@@ -134,7 +136,7 @@ class Mesa:
             if answer == "built" and made:
                 statistics = made[:2][-1]
                 listing = listings[statistics["sha1"]]
-                listing = listing.replace("mad.f32", "dp4acc.mixed") if DOT_PRODUCT in text else listing
+                listing = NEGATED.sub(r"dp4acc.mixed \1, ", listing) if DOT_PRODUCT in text else listing
                 found[text] = Kernel(statistics, listing)
             else:
                 found[text] = Kernel(error=answer.removeprefix("failed "))

@@ -21,9 +21,9 @@ TINY, HALF_TINY = 2.0**-126, 2.0**-24  # smaller numbers may become zero, or los
 # Operations that do not round; those that OpenCL C allows 2.5 units in the last place at most. Of the others it allows
 # 16 (pow) at most; imgconv's own, in common.cl, are more exact.
 EXACT = frozenset({
-    "maximum", "minimum", "negative", "absolute", "sign", "floor", "ceil", "round", "truncate", "quotient", "remainder",
-    "less", "less_equal", "equal", "not", "and", "or", "xor", "isnan", "isinf", "where", "bit_and", "bit_or", "bit_xor",
-    "shift_left", "shift_right",
+    "maximum", "minimum", "negative", "absolute", "sign", "floor", "ceil", "round", "saturate", "truncate", "quotient",
+    "remainder", "less", "less_equal", "equal", "not", "and", "or", "xor", "isnan", "isinf", "where", "bit_and",
+    "bit_or", "bit_xor", "shift_left", "shift_right",
 })
 ARITHMETIC = frozenset({"add", "subtract", "multiply", "divide", "modulo", "reciprocal", "sqrt"})
 DIVIDING = frozenset({"divide", "modulo", "quotient", "remainder"})
@@ -93,6 +93,9 @@ def _literal(value: float, whole: bool) -> Array:
 
 
 def _apply_function(operation: str, arguments: Sequence[BoundedValues], arithmetic: ArithmeticErrors) -> BoundedValues:
+    if operation == "multiply_add":  # its product may be rounded
+        product = _apply_function("multiply", arguments[:2], arithmetic)
+        return _apply_function("add", [product, arguments[2]], arithmetic)
     with numpy.errstate(all="ignore"):
         values = [_number(a.value) for a in arguments]
         value = numpy.asarray(FUNCTIONS[operation].numpy(*values))

@@ -83,6 +83,19 @@ inline float4 expm1_of(float4 x) {
   return select(select(less_one * scale + (scale - 1.0f), power, x > 40.0f), x, isnan(x));
 }
 
+// 1 / (1 + exp(-level * scale)), 1.1e-7 off at most, for what is rounded to 256 levels; |level * scale| <= 40. With
+// -level * scale = (n + r) ln 2, 2**r is a polynomial of least maximum error, |r| <= 1 / 2.
+inline float4 level_sigmoid(float4 level, float4 scale) {
+  const float4 t = level * (scale * -1.44269504f), n = rint(t), r = t - n;
+  float4 p = mad(r, 1.32764573e-3f, 9.67554189e-3f);
+  p = mad(r, p, 5.55071346e-2f);
+  p = mad(r, p, 2.40221202e-1f);
+  p = mad(r, p, 6.93146944e-1f);
+  p = mad(r, p, 1.00000012f);
+  const float4 whole = 1.0f + as_float4(as_int4(p) + (convert_int4(n) << 23)), near = native_recip(whole);
+  return near * (2.0f - whole * near);  // a step of Newton's: native_recip may be 2**-12 off
+}
+
 // exp(x) - 1 with the device's own exp, near zero by its series.
 inline float4 native_expm1(float4 x) {
   const float4 series = x * (1.0f + x * (0.5f + x * (1.0f / 6.0f + x * (1.0f / 24.0f))));

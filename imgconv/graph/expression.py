@@ -35,6 +35,7 @@ Accuracy = OneOf["all", "most", "half"]
 # enough (loading/native_functions.py). So a plan that keeps some values in float shares their kernels with the one that
 # keeps none.
 MOST_DIGITS = frozenset({"exp", "erf", "sigmoid"})
+LEVEL_SIGMOID = 40.0
 # The types of an ONNX operator. NUMBER is int64 if every argument is an integer, else float32.
 NUMBER, FLOAT, WHOLE, TRUTH = "number", "float32", "int64", "bool"
 
@@ -120,6 +121,10 @@ FUNCTIONS: Mapping[str, ScalarFunction] = {
     "subtract": ScalarFunction(numpy.subtract, "({0} - {1})", OnnxForm("Sub")),
     "multiply": ScalarFunction(numpy.multiply, "({0} * {1})", OnnxForm("Mul")),
     "divide": ScalarFunction(_divide, "({0} / {1})", OnnxForm("Div"), "({0} * native_recip({1}))"),
+    "multiply_add": ScalarFunction(
+        lambda a, b, c: a * b + c, "mad({0}, {1}, {2})",
+        _composed(lambda a, b, c: apply("add", apply("multiply", a, b), c)),
+    ),
     # fmax and fmin take one instruction instead of four, but they drop a NaN. sign turns a NaN into 0.
     "maximum": ScalarFunction(
         numpy.maximum, "select({0}, {1}, ({0} <= {1}) | isnan({1}))", OnnxForm("Max"), of_numbers="fmax({0}, {1})"
@@ -158,6 +163,11 @@ FUNCTIONS: Mapping[str, ScalarFunction] = {
     "floor": ScalarFunction(numpy.floor, "floor({0})", _floats("Floor")),
     "ceil": ScalarFunction(numpy.ceil, "ceil({0})", _floats("Ceil")),
     "round": ScalarFunction(numpy.rint, "rint({0})", _floats("Round")),
+    # The integer nearest to a number, from the second to the third argument.
+    "saturate": ScalarFunction(
+        lambda x, low, high: numpy.clip(numpy.rint(x), low, high), "clamp(rint({0}), {1}, {2})",
+        _composed(lambda x, low, high: apply("minimum", apply("maximum", apply("round", x), low), high)),
+    ),
     "truncate": ScalarFunction(
         numpy.trunc, "trunc({0})",
         _composed(lambda a: apply("where", apply("less", a, 0), apply("ceil", a), apply("floor", a))),
@@ -190,6 +200,11 @@ FUNCTIONS: Mapping[str, ScalarFunction] = {
     "sigmoid": ScalarFunction(
         lambda x: 1 / (1 + numpy.exp(-x)), "(1.0f / (1.0f + exp_of(-{0})))",
         _floats("Sigmoid"), "native_recip(1.0f + native_exp(-{0}))", "native_recip(1.0f + native_exp(-{0}))",
+    ),
+    # The sigmoid of a level times its scale, at most LEVEL_SIGMOID, before it is rounded to a level.
+    "level_sigmoid": ScalarFunction(
+        lambda level, scale: 1 / (1 + numpy.exp(-level * scale)), "level_sigmoid({0}, {1})",
+        _composed(lambda level, scale: apply("sigmoid", apply("multiply", level, scale))),
     ),
     "less": ScalarFunction(numpy.less, _truth("{0} < {1}"), OnnxForm("Less", gives=TRUTH)),
     "less_equal": ScalarFunction(numpy.less_equal, _truth("{0} <= {1}"), OnnxForm("LessOrEqual", gives=TRUTH)),

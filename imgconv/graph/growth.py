@@ -23,11 +23,11 @@ from imgconv.graph.nodes import (
 )
 from imgconv.graph.value_ranges import ValueRanges
 
-_KEPT = ("negative", "absolute", "floor", "ceil", "round", "truncate")
+_KEPT = ("negative", "absolute", "floor", "ceil", "round", "saturate", "truncate")
 _LARGEST = ("add", "subtract", "maximum", "minimum", "where")
 _BOUNDED = frozenset((
-    "tanh", "sigmoid", "erf", "atan", "sin", "cos", "sign", "less", "less_equal", "equal", "not", "and", "or", "xor",
-    "isnan", "isinf",
+    "tanh", "sigmoid", "level_sigmoid", "erf", "atan", "sin", "cos", "sign", "less", "less_equal", "equal", "not",
+    "and", "or", "xor", "isnan", "isinf",
 ))
 
 
@@ -113,6 +113,8 @@ def _applied(part: Apply, given: Sequence[Growth]) -> Growth:
         return _largest(given[1:] if name == "where" else given)
     if name == "multiply":
         return _power(a, 2.0) if part.arguments[0] == part.arguments[1] else _product(a, b)
+    if name == "multiply_add":
+        return _largest([_product(a, given[1]), b])
     if name in ("divide", "reciprocal"):
         a = BOUNDED if name == "reciprocal" else a
         return Growth(a.power - b.power, a.terms / max(b.terms, 1.0) if b.power == 0 else a.terms)

@@ -15,7 +15,7 @@ Range = tuple[float, float]  # the least and the largest value that is not NaN
 ANY: Range = (-math.inf, math.inf)
 _RISING = ("floor", "ceil", "round", "truncate", "sign", "tanh", "sigmoid", "erf", "atan", "exp", "expm1")
 _FIXED: dict[str, Range] = {"sin": (-1, 1), "cos": (-1, 1)} | dict.fromkeys(
-    ("less", "less_equal", "equal", "not", "and", "or", "xor", "isnan", "isinf"), (0.0, 1.0)
+    ("less", "less_equal", "equal", "not", "and", "or", "xor", "isnan", "isinf", "level_sigmoid"), (0.0, 1.0)
 )
 
 
@@ -30,7 +30,7 @@ def _applied(part: Apply, given: Sequence[Range]) -> Range:
     name, a, b = part.operation, given[0], given[-1]
     if name in _FIXED:
         return _FIXED[name]
-    if name in (*_RISING, "maximum", "minimum", "add"):
+    if name in (*_RISING, "maximum", "minimum", "add", "saturate"):
         with numpy.errstate(all="ignore"):
             low, high = (float(FUNCTIONS[name].numpy(*map(numpy.float64, ends))) for ends in zip(*given, strict=True))
         return low, high
@@ -41,6 +41,9 @@ def _applied(part: Apply, given: Sequence[Range]) -> Range:
         return (0.0 if a[0] <= 0 <= a[1] else min(map(abs, a))), max(map(abs, a))
     if name == "multiply":
         return product_of_ranges(a, b)
+    if name == "multiply_add":
+        low, high = product_of_ranges(a, given[1])
+        return low + b[0], high + b[1]
     if name == "divide" and (b[0] > 0 or b[1] < 0):
         return product_of_ranges(a, (1 / b[1], 1 / b[0]))
     if name in ("modulo", "remainder") and b[0] > 0:

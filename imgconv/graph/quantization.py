@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.graph.expression import Apply, Argument, Expression, Literal, subexpressions
+from imgconv.graph.expression import Apply, Argument, Expression, Literal, apply, subexpressions
 from imgconv.graph.intervals import ANY, Range, range_of
 from imgconv.graph.nodes import IDENTITY, Concatenation, Graph, Load, Node, Operand, Reduction
 
 BYTES = 256
 # Scales whose product with a level, and whose reciprocal, are normal floats.
 SCALES = (1e-30, 1e30)
-_ROUNDING = frozenset(("round", "truncate", "floor", "ceil"))
+_ROUNDING = frozenset(("round", "saturate", "truncate", "floor", "ceil"))
 _WHOLE = frozenset(("maximum", "minimum", "add", "subtract"))
 
 
@@ -77,31 +77,19 @@ def before_rounding(epilogue: Expression, quantization: Quantization) -> Express
 
     Its result is their number, rounded to the nearest level of all that the quantization has, times the scale.
 
-    Given:   multiply(subtract(truncate(minimum(maximum(add(round(x), 128), 0), 255)), 128), 0.5), -128..127 * 0.5
+    Given:   multiply(saturate(x, -128, 127), 0.5), -128..127 * 0.5
     Result:  x
     """
-    rest: Expression | None = epilogue
+    rest = epilogue
     if quantization.scale != 1:
-        rest = _without_last_step(rest, "multiply", quantization.scale)
-    shift = 0.0
-    if isinstance(rest, Apply) and rest.operation == "subtract" and isinstance(rest.arguments[1], Literal):
-        shift = rest.arguments[1].value
-        rest = rest.arguments[0]
-    if isinstance(rest, Apply) and rest.operation == "truncate":
-        rest = rest.arguments[0]
-    rest = _without_last_step(rest, "minimum", quantization.high + shift)
-    rest = _without_last_step(rest, "maximum", quantization.low + shift)
-    if shift or (isinstance(rest, Apply) and rest.operation == "add"):
-        rest = _without_last_step(rest, "add", shift)
-    return rest.arguments[0] if isinstance(rest, Apply) and rest.operation == "round" else None
-
-
-def _without_last_step(expression: Expression | None, operation: str, by: float) -> Expression | None:
-    """The first argument of an expression that applies an operation to it and a number; None if it does not."""
-    if not isinstance(expression, Apply) or expression.operation != operation:
-        return None
-    first, second = expression.arguments
-    return first if isinstance(second, Literal) and numpy.float32(second.value) == numpy.float32(by) else None
+        if not isinstance(rest, Apply) or rest.operation != "multiply":
+            return None
+        rest, scale = rest.arguments
+        if not isinstance(scale, Literal) or numpy.float32(scale.value) != numpy.float32(quantization.scale):
+            return None
+    limits = Literal(float(quantization.low)), Literal(float(quantization.high))
+    ends = isinstance(rest, Apply) and rest.operation == "saturate" and rest.arguments[1:] == limits
+    return rest.arguments[0] if isinstance(rest, Apply) and ends else None
 
 
 def fills_with_zero(operand: Operand) -> bool:
@@ -133,7 +121,10 @@ def _written(node: Node, found: Mapping[str, Quantization]) -> Quantization | No
     levels = [_levels(operand, found) for operand in (*read, *node.epilogue_operands)]
     if not _is_whole(expression, {n for n, each in enumerate(levels) if each is not None}):
         return None
-    low, high = range_of(expression, [each or ANY for each in levels])
+    ranges = [each or ANY for each in levels]
+    if isinstance(expression, Apply) and expression.operation == "saturate":  # all of its levels, reached or not
+        expression, ranges = apply("saturate", IDENTITY, *expression.arguments[1:]), [ANY]
+    low, high = range_of(expression, ranges)
     low, high = min(low, 0), max(high, 0)
     return Quantization(int(low), scale) if high - low < BYTES else None
 

@@ -19,6 +19,7 @@ from imgconv.passes.exact_integers import guard_integers
 from imgconv.passes.factors import multiply_inputs
 from imgconv.passes.gathers import join_gathers
 from imgconv.passes.ghosts import join_ghosts
+from imgconv.passes.requantization import fold_requantization
 from imgconv.passes.literals import literal_constants
 from imgconv.passes.materialise import materialise_operands
 from imgconv.passes.movement import sink_movement
@@ -70,6 +71,7 @@ PHASES: Mapping[str, tuple[Pass, ...]] = {
         join_gathers,
         fuse_epilogues,
         fold_scales,  # of epilogues
+        fold_requantization,  # of whole epilogues
         multiply_inputs,  # the rest: factors that are no constants
     ),
     "split reductions": (  # after fusion, which needs them whole

@@ -5,18 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from imgconv.graph.expression import Argument, Expression, Literal, operations, substitute
+from imgconv.graph.expression import Apply, Argument, Expression, Literal, operations, subexpressions, substitute
 from imgconv.graph.nodes import GraphEditor, Graph, Load, Node, Operand, Reduction
 from imgconv.kernels.layout import LANES
 from imgconv.passes.concatenations import MOST_OPERANDS
+from imgconv.passes.requantization import folded
 from imgconv.passes.views import read_through
 
 
-# Costs in texel reads: a launch costs LAUNCH, an operation in CHEAP a quarter, any other (exp, a division) one.
+# Costs in texel reads: a launch costs LAUNCH, an operation in CHEAP or a division by a number a quarter, any other one.
 LAUNCH = 10_000
 # Most operations of one expression. A longer chain, such as an unrolled loop without products, is several kernels.
 MOST_OPERATIONS = 128
-CHEAP = {"add", "subtract", "multiply", "maximum", "minimum", "negative", "absolute", "where", "less", "equal"}
+CHEAP = {
+    "add", "subtract", "multiply", "maximum", "minimum", "negative", "absolute", "where", "less", "equal", "round",
+    "saturate", "multiply_add",
+}
 
 
 def merge_elementwise(graph: Graph) -> Graph:
@@ -66,12 +70,17 @@ def recomputing_is_profitable(graph: GraphEditor, node: Node) -> tuple[bool, str
     if _joins_a_kernel(graph, node) and (len(readers) > 1 or elsewhere):
         return False, "left to the epilogue of the kernel before it, where it costs no reads"
     reads = sum(o.value not in graph.constants for o in node.all_operands)
-    each = reads + sum(0.25 if operation in CHEAP else 1.0 for operation in operations(node.epilogue))
+    made = folded(node.epilogue, node, graph.constants)
+    each = reads + sum(0.25 if _is_cheap(p) else 1.0 for p in subexpressions(made) if isinstance(p, Apply))
     again, kept = positions * each, size * (each + 1) + positions + LAUNCH
     decision = "recomputed in" if again <= kept else "kept as a texture for"
     readers_text = f"{len(readers)} reader" + ("s" if len(readers) > 1 else "")
     costs = f"{again:.0f} texel reads to recompute, {kept:.0f} to keep"
     return again <= kept, f"{decision} {readers_text}: {costs}"
+
+
+def _is_cheap(part: Apply) -> bool:
+    return part.operation in CHEAP or (part.operation == "divide" and isinstance(part.arguments[1], Literal))
 
 
 def _joins_a_kernel(graph: GraphEditor, node: Node) -> bool:

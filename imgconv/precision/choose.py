@@ -30,7 +30,7 @@ from imgconv.runtime.programs import ProgressCallback
 from imgconv.runtime.session import Session
 
 BOUND = 1e-2
-STEPS = frozenset({"round", "floor", "ceil", "truncate", "sign"})
+STEPS = frozenset({"round", "saturate", "floor", "ceil", "truncate", "sign"})
 LOST = "in a model whose outputs overflow fp16 if inputs are large"
 OF_LEVELS = "in a quantised network, whose quantised values fp16 could change"
 

@@ -96,6 +96,28 @@ def test_levels_are_those_of_onnxruntime(dtype: str, zero: int, config: Config, 
         numpy.testing.assert_array_equal(found[name], expected)
 
 
+@pytest.mark.parametrize("scale", [1 / 64, 0.0391, 0.27])
+def test_a_sigmoid_of_levels_is_that_of_onnxruntime(scale: float, context: Context) -> None:
+    """SiLU with each step quantised, of all levels. A level may differ where the number is halfway within 2e-4."""
+    made = Network("uint8", 120, 1.0)
+    x = made.levels("x", scale)
+    made.constants |= {"low": numpy.uint8(0), "of_sigmoid": numpy.float32(1 / 255)}
+    sigmoid = made.add("QuantizeLinear", made.add("Sigmoid", x), "of_sigmoid", "low")
+    floats = made.add("DequantizeLinear", sigmoid, "of_sigmoid", "low")
+    y = made.levels(made.add("Mul", x, floats), scale)
+    feeds = {"x": ((numpy.arange(1024) % 256 - 120) * scale).reshape(1, 4, 16, 16).astype("f")}
+    model = make_model(made.nodes, feeds, [floats, y], 13, made.constants)
+    graph = import_onnx(model)
+    plan, found = run_graph(graph, feeds, context, wanted=with_images(context))
+    assert floats in in_bytes(plan)
+    whole = numpy.rint(feeds["x"] / numpy.float32(scale)).astype(numpy.float64)
+    exact = 255 / (1 + numpy.exp(-whole * numpy.float32(scale)))
+    tie = numpy.abs(exact % 1 - 0.5) < 2e-4
+    numpy.testing.assert_array_equal(numpy.rint(found[floats] * 255)[~tie], numpy.rint(exact)[~tie])
+    for name, expected in run_oracle(model, feeds).items():
+        numpy.testing.assert_allclose(found[name][~tie], expected[~tie], 1e-6)
+
+
 @pytest.mark.parametrize(("dtype", "zero"), ZEROS[1::3])
 def test_bytes_change_no_number(dtype: str, zero: int, context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     """Levels times any scale are the numbers that textures of floats hold, in a quarter of the memory."""

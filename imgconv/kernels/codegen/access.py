@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from imgconv.dtype import FLOAT16, FLOAT32, UINT8, UINT32, DType
-from imgconv.graph.expression import Accuracy, Expression, MathMode, literal_text, render
+from imgconv.graph.expression import Accuracy, Apply, Expression, MathMode, apply, literal_text, render
 from imgconv.graph.index import Index, Lookup, Variable, constant, variable_index
 from imgconv.graph.nodes import Operand
 from imgconv.graph.quantization import BYTES, Quantization, before_rounding
@@ -173,27 +173,41 @@ def packed_levels(texel: str, quantization: Quantization, helpers: list[str]) ->
     return f"{name}({packed})"
 
 
+# Floats from ROUNDING - 2**22 to ROUNDING + 2**22 are ROUNDING plus an integer n. So adding ROUNDING rounds to the
+# nearest integer, to even if there are two; and the last byte of the sum's bits is that of n.
+ROUNDING = 1.5 * 2**23
+
+
 def unrounded(epilogue: Expression, output: Placement) -> Expression | None:
-    """The epilogue without its last steps, if these round to the levels of the texture that holds the output."""
+    """The epilogue with ROUNDING in place of its last steps, if these round to the levels of the output's texture."""
     quantization = output.storage.quantization if isinstance(output.storage, Texture) else None
-    return None if quantization is None else before_rounding(epilogue, quantization)
+    found = None if quantization is None else before_rounding(epilogue, quantization)
+    if isinstance(found, Apply) and found.operation == "multiply":
+        return apply("multiply_add", *found.arguments, ROUNDING)
+    return None if found is None else apply("add", found, ROUNDING)
 
 
 def _write(image: str, where: str, numbers: str, quantization: Quantization | None, levels: bool = False) -> str:
     """The text that writes numbers to a texel, of an image of levels if there is a quantization.
 
-    levels: the numbers are levels that are to be rounded to the nearest one of the quantization.
+    levels: the numbers are levels plus ROUNDING, of any size.
     """
     if quantization is None:
         return f"write_imagef({image}, {where}, {numbers})"
     if levels:
-        numbers = f"clamp({numbers}, {quantization.low}.0f, {quantization.high}.0f)"
-    elif quantization.scale != 1:
+        limits = ", ".join(literal_text(ROUNDING + limit) for limit in (quantization.low, quantization.high))
+        return f"write_imageui({image}, {where}, as_uint4(clamp({numbers}, {limits})) & {BYTES - 1}u)"
+    if quantization.scale != 1:
         numbers = f"{numbers} * {literal_text(1 / quantization.scale)}"
     made = f"as_uint4(convert_int4_rte({numbers}))"
     return f"write_imageui({image}, {where}, {made} & {BYTES - 1}u)" if quantization.low else (
         f"write_imageui({image}, {where}, {made})"
     )
+
+
+def empty_lanes(texel: str, count: str, levels: bool) -> str:
+    """The text of the first lanes of a texel, and what is stored as zero in the others. levels: see `_write`."""
+    return f"fill_lanes({texel}, {count}, {literal_text(ROUNDING)})" if levels else f"keep_lanes({texel}, {count})"
 
 
 def _named_levels(quantization: Quantization) -> str:
@@ -500,7 +514,7 @@ class Emitter:
             return
         if size % LANES:
             first = self.index(channel.substitute({LANE: constant(0)}))
-            value = f"keep_lanes({value}, {size} - ({first}))"
+            value = empty_lanes(value, f"{size} - ({first})", levels)
         x, y, _ = placement.address([e.substitute({LANE: constant(0)}) for e in position])
         target = f"{self.index(x)}, {self.index(y)}"
         if storage.tiling.is_one_image:

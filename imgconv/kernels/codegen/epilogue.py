@@ -7,6 +7,7 @@ before the calls, once for all positions of a work item. A sum can start with th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from math import ceil
@@ -18,7 +19,7 @@ from imgconv.graph.expression import (
 from imgconv.graph.index import Index, Variable, variable, variable_index
 from imgconv.graph.nodes import IDENTITY, Node, Operand
 from imgconv.kernels.codegen.access import (
-    LANE, Emitter, KernelArgument, image_type, named_function, unrounded, write_text,
+    LANE, Emitter, KernelArgument, empty_lanes, image_type, named_function, unrounded, write_text,
 )
 from imgconv.kernels.layout import LANES, Placement
 
@@ -29,7 +30,7 @@ class Epilogue:
 
     loads: statements to run once for each `quad`, before the calls. start: the initial value of a sum. start_loads:
     statements to run before `start`. dtype: the type of the four numbers that the function accepts and returns. levels:
-    whether they are quantised values that are not rounded yet.
+    whether they are quantised values plus ROUNDING, whose addition rounds them.
     """
 
     functions: str
@@ -107,12 +108,16 @@ def output_constants(output: Placement, channels: int, epilogue: Epilogue, helpe
 
     helpers: gets the functions that a store in tiles needs.
     """
+    lanes = (channels - 1) % LANES + 1
+    write = write_text("output", output.texture, helpers, epilogue.dtype, epilogue.levels)
+    if epilogue.levels and lanes < LANES:  # the level 0 is ROUNDING, not 0
+        filled = f"(quad == OUTPUT_QUADS - 1 ? {empty_lanes('texel', str(lanes), True)} : texel)"
+        write = re.sub(r"\btexel\b", filled, write)
     return {
-        "OUTPUT_IMAGE": image_type(output.texture, True),
-        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.texture, helpers, epilogue.dtype, epilogue.levels),
+        "OUTPUT_IMAGE": image_type(output.texture, True), "WRITE_OUTPUT(x, y, texel)": write,
         "HALF_EPILOGUE": epilogue.in_half,
         "OUTPUT_PITCH": output.layout.quads(output.storage.shape), "OUTPUT_OFFSET": output.channel_offset // LANES,
-        "OUTPUT_QUADS": ceil(channels / LANES), "LAST_LANES": (channels - 1) % LANES + 1,
+        "OUTPUT_QUADS": ceil(channels / LANES), "LAST_LANES": lanes,
         "EPILOGUE(sum, column, row, quad)": epilogue.call, "EPILOGUE_LOADS(quad)": epilogue.loads,
         "EPILOGUE_PARAMETERS": epilogue.parameters,
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from test_integer_sums import LAYERS, MOST_ITEMS, Layer, of_integers, summing
+from test_sums_of_levels import LAYERS, MOST_ITEMS, Layer, of_integers, summing
 
 from benchmarks.adreno import gpu_of, target_for
 from benchmarks.adreno_mesa import Mesa
