@@ -90,7 +90,7 @@ class AnswerStage:
     def in_float(self, precision: Precision, graph: Graph) -> Precision:
         """The precision with the answers in float: a half cannot say where in a large picture a pixel is."""
         mine = (node.output.name for node in graph.nodes if ORIGIN in node.origin)
-        return precision.and_storage(frozenset(mine), "answers are in float")
+        return precision.and_storage(frozenset(mine), "answers are always fp32")
 
     def placement(self, model: Graph, shapes: Shapes) -> PicturePlacement:
         """The place of the picture in the model's input; the input itself if no picture is prepared."""
@@ -142,16 +142,16 @@ def answer_stage(
     """The stage for a model with these inputs and outputs. Raises InputError."""
     targets = [picture.target] if picture else picture_inputs(declared, shapes)
     if len(targets) != 1:
-        raise InputError(f"answers need one picture as input, and {len(targets) or 'no'} inputs of the model take one")
+        raise InputError(f"answers need one picture as input, but {len(targets) or 'no'} inputs can be a picture")
     size = targets[0].picture_size((0, 0))
     if picture:
         shape = shapes.get(PICTURE)
         if shape is None or isinstance(shape, int):
-            raise InputError("answers need the size of the picture: give size=(height, width) to preprocess")
+            raise InputError("answers need the size of the picture: pass size=(height, width) to preprocess")
         size = targets[0].picture_size(size_of_array(picture.how.format, shape))
     task = find_task(outputs, size, description)
     if task is None:
-        raise InputError("the outputs' shapes do not show the task: give a head, see imgconv.tasks.HEADS")
+        raise InputError("the output shapes do not show the task: set a head, see imgconv.tasks.HEADS")
     if most < 1:
         raise InputError(f"most is {most}: at least one box is needed")
     labels = _labels(task, outputs, size)

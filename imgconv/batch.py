@@ -107,7 +107,7 @@ class Predictor:
         targets = picture_inputs(declared, {})
         if len(declared) != 1 or not targets:
             listed = ", ".join(map(str, model.inputs.values()))
-            raise InputError(f"{self._model!r} takes {listed}: Predictor runs models whose only input is a picture")
+            raise InputError(f"{self._model!r} has inputs {listed}: Predictor needs a model with one input, a picture")
         target, text = targets[0], model._source.description
         size = target.picture_size((0, 0))
         description = self._description or (read_description(text, self._model) if text else Description())

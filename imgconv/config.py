@@ -99,7 +99,7 @@ def read_config(
     mode = int(float16)
     if not is_float16(mode):
         raise ConfigError(
-            f"FLOAT16={mode}: use 0 (float), 1 (half storage, float arithmetic) or 2 (half arithmetic too)"
+            f"FLOAT16={mode}: use 0 (fp32), 1 (fp16 storage) or 2 (fp16 storage and arithmetic)"
         )
     if native_explog is None:
         value = _integer(env, "NATIVE_EXPLOG")
@@ -132,4 +132,4 @@ def _integer(env: Mapping[str, str], name: str) -> int:
     try:
         return int(text or "0")
     except ValueError:
-        raise ConfigError(f"{name}={text!r} is not a whole number") from None
+        raise ConfigError(f"{name}={text!r} is not an integer") from None

@@ -59,7 +59,7 @@ class Budget:
     def check_time(self) -> None:
         """Raises UnsupportedError if the load takes longer than it may."""
         if time.monotonic() - self.started > self.limits.seconds:
-            raise _passed(f"reading and planning takes longer than {self.limits.seconds} s", "seconds")
+            raise _passed(f"reading and planning exceeds the limit of {self.limits.seconds} s", "seconds")
 
     def count_nodes(self, count: int = 1) -> None:
         """Raises UnsupportedError if the model has more nodes than it may."""

@@ -402,7 +402,7 @@ def _described(model: Model) -> str:
     """<imgconv.Model squeezenet.onnx on [0] ...: data_0: float32[1, 3, 224, 224] -> ..., 31 launches>."""
     about = f"<imgconv.Model {model._source.name} on {model.device.name}"
     if not model._plans:
-        return f"{about}: {', '.join(model.inputs)} of open sizes, compiled at the first run>"
+        return f"{about}: {', '.join(model.inputs)} of dynamic sizes, compiled at the first run>"
     inputs, outputs = (", ".join(map(str, values)) for values in (model.plan.inputs, model.plan.outputs))
     states = ", ".join(f"{made} to {taken}" for made, taken in model._last.states.items())
     states = f"; on the device {states}" if states else ""

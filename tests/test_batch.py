@@ -109,7 +109,7 @@ def test_what_is_refused(folder: Path, device: DeviceInfo) -> None:
     with pytest.raises(imgconv.InputError, match="no column 'bytes' of pictures; it has path"):
         Predictor("means.onnx", device=device)({"path": ["a"]})
     write_model("two.onnx", [make_node("Add", ["x", "s"], ["y"])], {"x": [1, 3, 8, 8], "s": [8]})
-    with pytest.raises(imgconv.InputError, match="Predictor runs models whose only input is a picture"):
+    with pytest.raises(imgconv.InputError, match="Predictor needs a model with one input, a picture"):
         Predictor("two.onnx", device=device)(batch())
     write_classifier("open.onnx", "h", "w")
     with pytest.raises(imgconv.ShapeError, match="h"):

@@ -89,7 +89,7 @@ class ReplacementMaker:
         source: KernelSource = generate(node, output, known, "exact", self.target)
         images = sum(isinstance(a.storage, Texture) and not a.written for a in source.arguments)
         if images > self.target.max_read_images:
-            raise ResourceError("the kernel reads more images than the device takes", node.output.name, output.shape)
+            raise ResourceError("the kernel reads more images than the device allows", node.output.name, output.shape)
         return Launch(node.output.name, replaced.kind, source, replaced.description, replaced.origin)
 
     def _constant(self, name: str) -> Placement:

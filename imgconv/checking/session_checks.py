@@ -32,8 +32,8 @@ VERSION = 2  # of the check: raise it if it finds more
 PROVED = DiskCache("proved", 2**20)
 SECONDS, PART = 1.0, 0.2  # that the check of a load may take, the latter as a part of the load's
 ADVICE = (
-    "Update the driver, or choose another device; `imgconv check` writes a report to send us. load(check=False) takes "
-    "the results as they are"
+    "Update the driver, or choose another device; `imgconv check` writes a report to send to us. load(check=False) "
+    "skips this check"
 )
 # The drivers for CPUs on which imgconv's tests run at every change, by their platforms' names.
 TESTED = ("Intel(R) OpenCL", "Portable Computing Language", "rusticl")

@@ -145,7 +145,7 @@ def open_device(
         )
         raise DeviceError(f"device {info} cannot be opened: {info.problem}. {remedy}")
     if not info.float_images:
-        refused = f"device {info} cannot read and write RGBA float images, where all tensors are kept"
+        refused = f"device {info} cannot read and write RGBA fp32 images, in which all tensors are stored"
         raise DeviceError(". ".join(filter(None, (refused, path_problem()))))
     hints = context_hints(info.extensions, priority)
     try:

@@ -166,4 +166,4 @@ def _extension_function(context: cl.Context, name: str, kinds: tuple[type, ...])
 
 def _check(status: int, what: str) -> None:
     if status:
-        raise DeviceError(f"{what}: OpenCL's status {status}; update the driver, or give an array")
+        raise DeviceError(f"{what}: OpenCL's status {status}; update the driver, or pass an array")

@@ -40,9 +40,9 @@ ANSWERS = ("labels", "score", "overlap", "top", "most")  # options that are of a
 WITHOUT = "without a device, give --precision FILE, written by imgconv tune --precision on another machine"
 
 DESCRIPTION = """\
-Compile a model and write its plan, its packed weights and, for this machine's device, the program binaries built by
-the driver to one file, by default MODEL with the suffix .imgconv. imgconv.load, run, inspect and profile accept this
-file as a model. On the same device and driver it loads without reading ONNX, planning, packing or compiling; on another
+Compile a model into one file, by default MODEL with the suffix .imgconv. The file contains the plan, the packed weights
+and, for this machine's device, the program binaries built by the driver. imgconv.load, run, inspect and profile accept
+it as a model. On the same device and driver it loads without reading ONNX, planning, packing or compiling; on another
 device imgconv plans and compiles again.
 
 --target compiles for a device that is not connected. This needs no OpenCL driver, except with --float16, which measures

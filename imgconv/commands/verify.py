@@ -29,8 +29,8 @@ from imgconv.stored.tuning import open_tuning_database
 
 DESCRIPTION = f"""\
 Run a model with imgconv and with onnxruntime, and print the difference of each output. If an output exceeds its bound,
-the exit status is 1. The table of layers shows where differences start, and names the first layer over its bound; if
-all outputs pass, this does not change the exit status.
+the exit status is 1. The table of layers shows where differences start, and names the first layer over its bound. If
+all outputs pass, a layer over its bound does not change the exit status.
 
 In a quantised network, rounding may turn a value into the neighbouring quantised value. Larger differences are
 therefore accepted if onnxruntime's own results differ as much: when its inputs change by 1e-7, or with and without its

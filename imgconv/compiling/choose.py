@@ -114,6 +114,6 @@ def choose_all(steps: Sequence[AnyStep], chooser: Chooser, target: Target, confi
         else:
             raise ResourceError(
                 f"{step.template.file} has no kernel with work groups of at most {target.max_work_group} work items, "
-                "which is what this device takes", step.output_name, step.nodes[-1].output.shape,
+                "which is this device's limit", step.output_name, step.nodes[-1].output.shape,
             )
     return made

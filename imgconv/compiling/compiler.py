@@ -80,9 +80,9 @@ def with_image_limit(target: Target, config: Config) -> Target:
     The error: `config` asks for half and the device has none.
     """
     if config.storage == FLOAT16 and not target.half_images:
-        raise DeviceError("this device has no RGBA half images: run without FLOAT16")
+        raise DeviceError("this device has no RGBA fp16 images: run without FLOAT16")
     if config.products == FLOAT16 and not target.half_arithmetic:
-        raise DeviceError("this device does not compute in half (cl_khr_fp16): use FLOAT16=1")
+        raise DeviceError("this device has no fp16 arithmetic (cl_khr_fp16): use FLOAT16=1")
     if config.max_image is None:
         return target
     limits = target.limits

@@ -127,12 +127,12 @@ class LaunchEmitter:
         images = sum(isinstance(a.storage, Texture) and not a.written for a in source.arguments)
         if images > self.target.max_read_images:
             raise ResourceError(
-                f"the kernel reads {images} images, this device takes {self.target.max_read_images}", name, shape
+                f"the kernel reads {images} images, this device allows {self.target.max_read_images}", name, shape
             )
         items, most = prod(source.local_size or ()), self.target.max_work_group
         if items > most:
             raise ResourceError(
-                f"the kernel has work groups of {items} work items, this device takes {most}", name, shape
+                f"the kernel has work groups of {items} work items, this device allows {most}", name, shape
             )
 
     def _moved_bytes(self, step: AnyStep, source: KernelSource) -> int:

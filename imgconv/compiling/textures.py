@@ -358,10 +358,10 @@ def known_float(graph: Graph) -> dict[str, str]:
     reasons = {}
     for name, growth in growth_of(graph, HALF_MAX).items():
         if abs(growth.power) > 1:
-            reasons[name] = f"grow as squares: with power {growth.power:g} of their inputs"
+            reasons[name] = f"growing as squares: with power {growth.power:g} of their inputs"
         elif growth.terms >= LONG_SUM:
-            reasons[name] = f"depend on sums of {LONG_SUM} or more values: {growth.terms:.0f}"
-    return reasons | dict.fromkeys(values_behind_indices(graph), "determine an index")
+            reasons[name] = f"depending on sums of {LONG_SUM} or more values: {growth.terms:.0f}"
+    return reasons | dict.fromkeys(values_behind_indices(graph), "determining an index")
 
 
 def why_float(graph: Graph, value: Value, precision: Precision, known: Mapping[str, str]) -> str:
@@ -370,18 +370,18 @@ def why_float(graph: Graph, value: Value, precision: Precision, known: Mapping[s
     A colon separates the kind of reason from its details.
     """
     if not value.dtype.startswith("float"):
-        return "contain integers"
+        return "of integers"
     node = graph.producers.get(value.name)
     if node is not None and isinstance(node.operation, Reduction):
         terms = prod(node.operands[0].view.shape[len(value.shape) :])
         if any(not graph.values[operand.value].dtype.startswith("float") for operand in node.operands):
-            return "results of reductions of integers"
+            return "reduced from integers"
         if terms >= LONG_SUM:
-            return f"results of reductions of {LONG_SUM} or more values: {terms}"
+            return f"reduced from {LONG_SUM} or more values: {terms}"
     if value.name in known:
         return known[value.name]
     if any(takes_logarithm(reader) for reader in graph.consumers[value.name]):
-        return "inputs of a logarithm"
+        return "read by a logarithm"
     if value.name in precision.storage:
         return precision.reasons.get(value.name, "fp32 in the precision file")
     return ""

@@ -89,7 +89,7 @@ class Container:
             raise self.error(f"it has version {version} of the format, this imgconv reads {VERSION}: compile it again")
         stored = self._read(ALIGNMENT, self._stored)
         if crc32(stored) != checksum:
-            raise self.error("its head is damaged: the checksum does not match. Compile it again")
+            raise self.error("its header is corrupt: the checksum differs. Compile the model again")
         self.head = stored if version == PLAIN else self._decompressed(stored)
 
     def blob(self, place: Blob) -> bytes:
@@ -97,7 +97,7 @@ class Container:
         start = ALIGNMENT + _aligned(self._stored) + place.offset
         content = self._read(start, place.bytes)
         if crc32(content) != place.checksum:
-            raise self.error(f"the {place.bytes} bytes at {start} are damaged: the checksum differs. Compile it again")
+            raise self.error(f"the {place.bytes} bytes at {start} are corrupt: the checksum differs. Compile it again")
         return content
 
     def _decompressed(self, stored: bytes) -> bytes:

@@ -162,5 +162,5 @@ def _say(error: OSError) -> None:
     """Warns of the first problem in the process."""
     if not _troubles:
         _troubles.append(str(error))  # the error itself would keep the frames of its traceback, and what they hold
-        message = f"what a load compiles and measures cannot be kept for the next one, which takes longer: {error}"
+        message = f"the results of this load cannot be cached, so the next load takes as long: {error}"
         warnings.warn(message, RuntimeWarning, stacklevel=2)

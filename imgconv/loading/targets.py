@@ -42,7 +42,7 @@ def save_for_devices(
     the model.
     """
     if config.storage != FLOAT32 and not precision:
-        raise ValueError("float16 takes a precision file")
+        raise ValueError("float16=1 or 2 is needed for a precision file")
     packings: Packings = {}
 
     def sized(shapes: Shapes) -> SizedModel:

@@ -162,7 +162,7 @@ class _Importer:
             warnings.warn(said, RuntimeWarning, stacklevel=2)
         if self.scope.source.in_float:
             listed = ", ".join(f"{dtype} ({name!r} ...)" for dtype, name in self.scope.source.in_float.items())
-            warnings.warn(f"tensors of {listed} are computed in float", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"tensors of {listed} are computed in fp32", RuntimeWarning, stacklevel=2)
         return graph
 
 

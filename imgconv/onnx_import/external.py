@@ -24,7 +24,7 @@ def with_external_data(tensor: onnx.TensorProto, folder: Path | None) -> onnx.Te
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if folder is None:
-        raise ModelError(f"tensor {tensor.name!r} is in the external file {location!r}: give the model's path")
+        raise ModelError(f"tensor {tensor.name!r} is in the external file {location!r}: pass the model's path")
     path = folder / location
     offset = _number(tensor, entries, "offset", 0)
     dtype = numpy.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))

@@ -35,7 +35,7 @@ def read_file(path: Path) -> onnx.ModelProto:
     except OSError as error:
         raise ModelError(f"cannot read the file: {error.strerror or error}") from error
     if content.startswith(MAGIC):
-        raise ModelError("this is a compiled model: give the ONNX file that it was made of")
+        raise ModelError("this is a compiled file: pass the ONNX file from which it was compiled")
     return parsed(content)
 
 

@@ -48,9 +48,9 @@ def _check_key(key: str, is_shape: bool, inputs: Sequence[str], symbols: Sequenc
     if key in (inputs if is_shape else symbols):
         return
     if key in inputs:
-        raise InputError(f"shapes gives {key!r} one size, but {key!r} is an input: give its whole shape, as a tuple")
+        raise InputError(f"shapes sets {key!r} to one size, but {key!r} is an input: pass its whole shape, as a tuple")
     if key in symbols:
-        raise InputError(f"shapes gives {key!r} a shape, but {key!r} is the name of a dimension: give one number")
+        raise InputError(f"shapes sets {key!r} to a shape, but {key!r} is the name of a dimension: pass one number")
     raise InputError(
         f"shapes names {key!r}, but the model's inputs are {', '.join(map(repr, inputs)) or 'none'}"
         + (f" and its dimensions {', '.join(map(repr, symbols))}" if symbols else "")
@@ -74,7 +74,7 @@ def declaration(value: onnx.ValueInfoProto) -> tuple[str, list[int | str] | None
 
 def _size(name: str, value: object, smallest: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, numpy.integer)) or value < smallest:
-        raise InputError(f"shapes gives {name!r} the size {value!r}; a size is a whole number, {smallest} or more")
+        raise InputError(f"shapes sets {name!r} to the size {value!r}; a size is an integer of at least {smallest}")
     return int(value)
 
 
@@ -95,7 +95,7 @@ def size_clash(values: Sequence[onnx.ValueInfoProto], shapes: Shapes) -> str:
             if isinstance(dimension, str) and dimension:
                 first, giver = found.setdefault(dimension, (size, f"input {name!r}"))
                 if first != size:
-                    shown = f"shapes gives input {name!r} {list(given)}, but the model has {_shown(dimensions)}"
+                    shown = f"shapes sets input {name!r} to {list(given)}, but the model has {_shown(dimensions)}"
                     return f"{shown} and {dimension!r} is {first} in {giver}"
     return ""
 
@@ -113,7 +113,7 @@ def _given_shape(name: str, dimensions: list[int | str] | None, shape: Sequence[
     found = tuple(_size(name, n, 0) for n in shape)
     if dimensions is None:
         return found
-    problem = f"shapes gives input {name!r} {list(found)}, but the model has {_shown(dimensions)}"
+    problem = f"shapes sets input {name!r} to {list(found)}, but the model has {_shown(dimensions)}"
     if len(found) != len(dimensions):
         raise InputError(problem)
     for size, dimension in zip(found, dimensions, strict=True):
@@ -126,7 +126,7 @@ def _completed(name: str, dimensions: list[int | str] | None, sizes: Mapping[str
     """The declared shape with every symbolic dimension replaced."""
     if dimensions is None:
         raise ShapeError(
-            f"input {name!r} has no shape in the model; give one, as shapes={{{name!r}: (1, 3, 224, 224)}}"
+            f"input {name!r} has no shape in the model; pass one, such as shapes={{{name!r}: (1, 3, 224, 224)}}"
         )
     shape = []
     for axis, dimension in enumerate(dimensions):
@@ -134,7 +134,7 @@ def _completed(name: str, dimensions: list[int | str] | None, sizes: Mapping[str
         if not size:
             by_name = f" or shapes={{{dimension!r}: 224}}" if dimension else ""
             raise ShapeError(
-                f"input {name!r} is {_shown(dimensions)}: the size of axis {axis} is not known. Give it, as "
+                f"input {name!r} is {_shown(dimensions)}: the size of axis {axis} is unknown. Pass it, as "
                 f"shapes={{{name!r}: {_example(dimensions)}}}{by_name}"
             )
         shape.append(size)
@@ -153,5 +153,5 @@ def with_content(tensor: Tensor, known: Array) -> Tensor:
     """An input as a constant of its dtype. Raises InputError unless it is exact or from float to float."""
     content = known.astype(tensor.dtype)
     if not (tensor.is_float and known.dtype.kind == "f") and not numpy.array_equal(content, known):
-        raise InputError(f"input {tensor.name!r} has dtype {known.dtype}, the model takes {tensor.dtype}")
+        raise InputError(f"input {tensor.name!r} has dtype {known.dtype}, the model expects {tensor.dtype}")
     return Tensor.constant(content)

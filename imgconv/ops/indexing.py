@@ -32,7 +32,7 @@ def take_along(x: Tensor, axis: int, index: Tensor, shape: Shape) -> Tensor:
 def counted_from_front(call: Call, index: Tensor, size: int) -> Tensor:
     """The indices with negative ones replaced by index + size. Raises ModelError if a constant one is out of range."""
     if size > EXACT:
-        raise call.unsupported(f"an axis of {size} elements, more than 2**24: indices are floats on a device")
+        raise call.unsupported(f"an axis of {size} elements, more than 2**24: indices are fp32 values on the device")
     if index.size and not size:
         raise call.wrong("an axis without elements has none to choose")
     if not index.is_constant:
@@ -141,7 +141,7 @@ def scatter_nd(call: Call) -> Tensor:
         raise call.wrong(f"updates of {list(updates.shape)} at {list(indices.shape)} of {list(x.shape)}")
     chosen, rows = x.shape[:count], prod(indices.shape[:-1])
     if prod(chosen) > EXACT:
-        raise call.unsupported(f"{prod(chosen)} positions, more than 2**24: indices are floats on a device")
+        raise call.unsupported(f"{prod(chosen)} positions, more than 2**24: indices are fp32 values on the device")
     parts = [counted_from_front(call, _component(indices, n), size) for n, size in enumerate(chosen)]
     flat = parts[0]
     for part, size in zip(parts[1:], chosen[1:]):

@@ -28,7 +28,7 @@ def _places(call: Call, x: Tensor, window: Window) -> Tensor:
     With storage_order 1 the spatial axes of a channel are flattened in column-major order: the first varies fastest.
     """
     if x.size > EXACT:
-        raise call.unsupported(f"Indices of {x.size} elements, more than 2**24: integers are floats on a device")
+        raise call.unsupported(f"Indices of {x.size} elements, more than 2**24: integers are fp32 values on the device")
     spatial, count = x.shape[2:], len(window.kernel)
     steps = [prod(spatial[:i]) if call.flag("storage_order") else prod(spatial[i + 1 :]) for i in range(count)]
     tap = x.pool("argmax", window.kernel, window.strides, window.pads, window.dilations, window.sizes)

@@ -282,7 +282,7 @@ def _split(call: Call, terms: Array, part: Callable[[int, int], Tensor]) -> tupl
     reached = numpy.zeros(terms.shape[1:], numpy.int64)
     for position, row in enumerate(terms):
         if row.max(initial=0) > EXACT:
-            raise call.unsupported("sums of one channel that may pass 2**24, which a device's floats do not hold")
+            raise call.unsupported("sums of one channel that may exceed 2**24, above which fp32 is not exact")
         reached = reached + row
         if reached.max(initial=0) > EXACT:
             parts.append(part(start, position))
@@ -294,7 +294,7 @@ def _split(call: Call, terms: Array, part: Callable[[int, int], Tensor]) -> tupl
 def _exact(call: Call, parts: list[Tensor], bound: int) -> Tensor:
     """The total as int32. Raises UnsupportedError if it may exceed 2**24."""
     if bound > EXACT:
-        raise call.unsupported(f"sums that may reach {bound}; a device's floats hold integers up to 2**24")
+        raise call.unsupported(f"sums that may reach {bound}; fp32 is exact for integers up to 2**24")
     return _sum(parts)
 
 

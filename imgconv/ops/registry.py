@@ -103,7 +103,7 @@ class Call:
             names = tuple(sorted({t.name or "" for t in inputs}))
             message = f"{self.op_type}: unsupported: {what} must be constant, but depends on input {', '.join(names)}"
             if not names:
-                raise self.unsupported(f"{what} must be constant, but takes too long to compute at load")
+                raise self.unsupported(f"{what} must be constant, but would take too long to compute at load")
             if all(t.rank <= 1 for t in inputs):
                 # A shape, pads, scales or a trip count: small enough to load the model again for each content.
                 raise ContentError(message, node=self.node, inputs=names)

@@ -56,7 +56,7 @@ def max_unpool(call: Call) -> Tensor:
     if min(shape) < 1:
         raise call.wrong(f"pads {list(pads)} leave nothing of the output")
     if prod(shape) > EXACT:
-        raise call.unsupported(f"{prod(shape)} elements, more than 2**24: integers are floats on a device")
+        raise call.unsupported(f"{prod(shape)} elements, more than 2**24: integers are fp32 values on the device")
     if places.is_constant:
         result = _placed(call, x, places.numpy(), shape)
     else:

@@ -66,7 +66,7 @@ class _Guarding:
                 self.rounded.add(node.output.name)
         elif not node.output.dtype.startswith("float") and not (self._reads_exact(node) or _selects(node)):
             raise UnsupportedError(
-                "computes with a constant integer past 2**24 that a device's floats do not hold",
+                "computes with a constant integer above 2**24 that fp32 cannot represent",
                 node=", ".join(node.origin) or node.output.name,
             )
         elif node.output.dtype in WIDE and not (-EXACT <= found[0] and found[1] <= EXACT) and not self._preserves(node):

@@ -57,7 +57,7 @@ def half_share_of(plan: Plan, graph: Graph, config: Config) -> HalfShare:
     half = [name for name, dtype in stored.items() if dtype == FLOAT16]
     numbers = sum(graph.values[name].size for name in stored)
     reasons = {
-        name: why_float(graph, graph.values[name], config.precision, known) or "share a texture with one of these"
+        name: why_float(graph, graph.values[name], config.precision, known) or "sharing a texture with one of these"
         for name, dtype in stored.items() if dtype == FLOAT32
     }
     share = sum(graph.values[name].size for name in half) / numbers if numbers else 1.0

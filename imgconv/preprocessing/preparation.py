@@ -33,12 +33,12 @@ class Preparation:
     """The preparation of pictures: x = (pixel * scale - mean) / std, with pixels from 0 to 255.
 
     resize: 'stretch' scales to the model's size without keeping the aspect ratio; 'crop' scales the picture until it
-    covers the size and keeps the middle; 'letterbox' scales it until it fits, puts it at the top left, and fills the
-    rest with `pad`. crop: the part of the middle that 'crop' keeps, as a part of each side: 0.875 resizes to 256 and
-    keeps 224. order: 'rgb', 'bgr' or 'y' (the luma of JPEG, BT.601: one channel). mean and std: one value, or one
-    for each channel in that order. filter: 'antialias' is a triangle over all source pixels of an output pixel, as in
-    Pillow and torchvision; 'area' weighs these pixels equally; 'bicubic' is a cubic over them; 'bilinear' reads only
-    the four nearest pixels, as OpenCV does. format and colors describe a picture given as bytes: see
+    covers the model's size, and keeps the centre; 'letterbox' scales it to fit, places it at the top left, and fills
+    the rest with `pad`. crop: the fraction of each side that 'crop' keeps: 0.875 resizes to 256 and keeps 224.
+    order: 'rgb', 'bgr' or 'y' (one channel, the BT.601 luma of JPEG). mean and std: one value, or one per channel in
+    that order. filter: 'antialias' averages all source pixels that an output pixel covers with triangle weights, as
+    Pillow and torchvision do; 'area' uses equal weights, 'bicubic' cubic weights; 'bilinear' interpolates between the
+    four nearest pixels only, as OpenCV does. format and colors describe a picture of bytes: see
     `Model.preprocess`. Example: Preparation("crop", order="bgr", mean=(104, 117, 123)).
     """
 
@@ -69,7 +69,7 @@ class Preparation:
             if not (isinstance(values, (Sequence, numpy.ndarray)) and all(isinstance(each, Real) for each in values)):
                 raise InputError(f"{name} is {values!r}; it is a tuple of numbers, such as (0.5,)")
             if len(values) not in (1, self.channels):
-                raise InputError(f"{name} has {len(values)} values; order {self.order!r} takes 1 or {self.channels}")
+                raise InputError(f"{name} has {len(values)} values; order {self.order!r} needs 1 or {self.channels}")
         if not 0 <= self.pad <= 255:
             raise InputError(f"pad is {self.pad}; a pixel is 0 to 255")
         if 0 in self.std:
@@ -165,8 +165,8 @@ class PictureInput:
         """
         made = Preparation(**{"order": "y" if self.channels == 1 else "rgb", **settings})
         if self.channels not in (None, made.channels):
-            takes = f"input {self.name!r} takes {self.channels}"
-            raise InputError(f"order {made.order!r} gives {made.channels} channels; {takes}")
+            takes = f"input {self.name!r} expects {self.channels}"
+            raise InputError(f"order {made.order!r} has {made.channels} channels; {takes}")
         return made
 
 def picture_inputs(declared: TensorSpecs, shapes: Shapes) -> list[PictureInput]:

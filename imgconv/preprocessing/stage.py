@@ -121,7 +121,7 @@ def _picture_shape(shapes: Shapes) -> Sequence[int]:
     shape = shapes.get(PICTURE)
     if not isinstance(shape, Sequence):
         raise ShapeError(
-            f"the picture's size is not known yet: give size=(height, width), or run the model: "
+            f"the picture's size is not known yet: pass size=(height, width), or run the model: "
             f'run({{"{PICTURE}": array}})'
         )
     return shape
@@ -138,7 +138,7 @@ def stage_for_input(
     found = [target for target in picture_inputs(declared, shapes) if name in (None, target.name)]
     if len(found) != 1:
         listed = ", ".join(f"{n} {list(d) if d else 'of any shape'}" for n, (_, d) in declared.items())
-        problem = f"input {name!r} does not take a picture" if name else f"{len(found) or 'no'} inputs take a picture"
+        problem = f"input {name!r} is not a picture" if name else f"{len(found) or 'no'} inputs can be the picture"
         raise InputError(f"{problem}: {listed}" + ("; say which, with input=" if len(found) > 1 else ""))
     settings = {key: value for key, value in how.items() if value is not None}
     return PictureStage(found[0], found[0].preparation(settings))

@@ -26,11 +26,11 @@ LIMIT = 1 << 31  # of a frame's bytes: the kernel computes addresses as int
 
 @dataclass(frozen=True)
 class Plane:
-    """A plane of a frame, as Image.Plane of Android or a plane of V4L2 has it. Strides and offset are in bytes.
+    """A plane of a frame, like Android's Image.Plane or a V4L2 plane. Strides and offset are in bytes.
 
-    data: any contiguous buffer of bytes, which planes may share, or an OpenCL buffer, the same for all planes: of
-    model.queue.context, or of Model.import_dma_buf. row_stride: from a row to the next. pixel_stride: from
-    a pixel to the next in its row. 0 is the format's own, without gaps. offset: of the first pixel.
+    data: any contiguous buffer of bytes, which planes may share; or an OpenCL buffer, the same for all planes, from
+    model.queue.context or Model.import_dma_buf. row_stride: from one row to the next. pixel_stride: from one pixel to
+    the next in a row. 0 stands for the format's own stride, without gaps. offset: of the first pixel.
     """
 
     data: Any
@@ -60,18 +60,18 @@ class Plane:
 
 @dataclass(frozen=True)
 class VideoFrame:
-    """A frame of a camera or a video, as it is in memory. Model.run takes it in place of a picture's array.
+    """A camera or video frame as it is in memory. Model.run accepts it instead of the picture's array.
 
         y, uv = Plane(y_bytes, row_stride=704), Plane(uv_bytes, row_stride=704)
         model.run({"picture": VideoFrame([y, uv], 640, 480, rotation=90)})      # a picture of 480x640
 
-    Nothing is copied on the host: the planes are uploaded as they are, and the device reads them by their strides.
+    The host copies nothing: the planes are uploaded as they are, and the device reads them with their strides.
 
     planes: one for rgb, bgr, rgba, grey and yuyv; for nv12, nv21 and p010 two, Y and the pairs, or three, Y, U and V,
     as Android's YUV_420_888 has them; for i420 three. width and height: of the frame, as it is in memory. region: the
-    left, top, width and height of the visible part, by default all. rotation: of the region, in degrees clockwise, a
-    multiple of 90. mirror: swaps left and right after the rotation. The resulting picture has the size that the model
-    takes. Where pixels share U and V in the picture but not in the frame, these are averaged.
+    left, top, width and height of the visible part (default: all). rotation: of the region, in degrees clockwise, a
+    multiple of 90. mirror: swaps left and right after the rotation. The resulting picture must have the size that the
+    model expects. If pixels share U and V in the picture but not in the frame, U and V are averaged.
     """
 
     planes: Sequence[Plane]

@@ -49,7 +49,7 @@ class DeviceMemory:
         try:
             self._allocate(share_with)
         except ResourceError as error:
-            has = f"{context.info.name} has {context.info.global_memory_bytes} bytes, the plan takes {plan.bytes}"
+            has = f"{context.info.name} has {context.info.global_memory_bytes} bytes; the model needs {plan.bytes}"
             raise ResourceError(f"{error.message}; {has}", error.tensor, error.shape, error.limit) from error
 
     def __getitem__(self, storage: Storage) -> Memory:

@@ -66,7 +66,7 @@ class HostFallback:
         """The arrays of the inputs that it reads, in the model's types. Raises InputError for OpenCL memory."""
         for value in self.direct:
             if is_memory(inputs[value.name]) or isinstance(inputs[value.name], PackedFrame):
-                raise InputError(f"input {value.name!r} is read on the host: give it as an array")
+                raise InputError(f"input {value.name!r} is read on the host: pass an array")
         return {v.name: numpy.array(inputs[v.name], v.dtype, copy=copy or None) for v in self.direct}
 
     def finish(
@@ -113,7 +113,7 @@ def _own(value: Any, kept: set[int]) -> Any:
 def _filled(name: str, mine: Any, made: Any) -> Any:
     """The caller's array with an output's content. Raises InputError if it does not fit."""
     if not isinstance(mine, numpy.ndarray):
-        raise InputError(f"output {name!r} is made on the host: take it as an array")
+        raise InputError(f"output {name!r} is computed on the host: receive it as an array")
     if not isinstance(made, numpy.ndarray) or (mine.shape, mine.dtype) != (made.shape, made.dtype):
         shown = f"{made.dtype} {list(made.shape)}" if isinstance(made, numpy.ndarray) else "no array"
         raise InputError(f"output {name!r} is {shown} and does not fit an array {mine.dtype} {list(mine.shape)}")

@@ -137,7 +137,7 @@ class IOBinding:
         place = self.plan.output_buffers.get(value.name)
         if is_memory(wanted):
             if place is None:
-                raise InputError(f"output {value.name!r} is not made on the device: take it as an array")
+                raise InputError(f"output {value.name!r} is not computed on the device: receive it as an array")
             _check_context("output", value, wanted, context)
             if is_image(wanted):
                 number, texture = self._unpacking(value, place)
@@ -163,7 +163,7 @@ class IOBinding:
             launch = self.plan.launches[readers[0]]
             if isinstance(packed.storage, Texture) and launch.writes == packed.storage and launch.kind == "pack":
                 return readers[0], packed.storage
-        raise InputError(f"input {value.name!r} is read from a buffer, not a texture: give a buffer or an array")
+        raise InputError(f"input {value.name!r} is read from a buffer, not a texture: pass a buffer or an array")
 
     def _unpacking(self, value: Value, place: Storage) -> tuple[int, Texture]:
         """The launch that writes an output's buffer, and the texture that it reads the whole output from."""
@@ -171,7 +171,7 @@ class IOBinding:
         writers = [n for n, launch in enumerate(self.plan.launches) if launch.writes == place]
         if len(writers) == 1 and packed is not None and packed.is_whole and isinstance(packed.storage, Texture):
             return writers[0], packed.storage
-        raise InputError(f"output {value.name!r} is made in a buffer, not a texture: take a buffer or an array")
+        raise InputError(f"output {value.name!r} is written to a buffer, not a texture: pass a buffer or an array")
 
 
 def as_given(inputs: Inputs, format: Format | None) -> dict[str, FrameInput | Memory]:
@@ -180,9 +180,9 @@ def as_given(inputs: Inputs, format: Format | None) -> dict[str, FrameInput | Me
     Raises InputError if they are not given by name, and for a VideoFrame that does not fit the format.
     """
     if not isinstance(inputs, Mapping):
-        said = f"inputs are given by name, as in run({{'x': array}})['y'], not as a {type(inputs).__name__}"
+        said = f"inputs are passed by name, as in run({{'x': array}})['y'], not as a {type(inputs).__name__}"
         names = inputs is None or (isinstance(inputs, (list, tuple)) and all(isinstance(each, str) for each in inputs))
-        raise InputError(f"{said}; run takes no names of outputs: it returns all" if names else said)
+        raise InputError(f"{said}; run accepts no output names: it returns all outputs" if names else said)
     return {
         name: each if type(each) is numpy.ndarray else _as_given(name, each, format) for name, each in inputs.items()
     }
@@ -192,7 +192,7 @@ def _as_given(name: str, each: Any, format: Format | None) -> FrameInput | Memor
     if isinstance(each, VideoFrame):
         if format is None or name != PICTURE:
             about = "imgconv compile --picture and Model.preprocess make models that take frames, as input 'picture'"
-            raise InputError(f"input {name!r} takes no VideoFrame: {about}")
+            raise InputError(f"input {name!r} accepts no VideoFrame: {about}")
         return PackedFrame.of(each, format)
     return each if is_memory(each) or isinstance(each, (Pixels, PackedFrame)) else numpy.asarray(each)
 
@@ -224,7 +224,7 @@ def check_packed(plan: Plan, value: Value, frame: PackedFrame) -> None:
         made, takes = (f"{width}x{height}" for width, height in sizes)
         raise InputError(f"input {value.name!r} takes {takes}; the frame's region, after its rotation, is {made}")
     if value.name not in plan.exact_inputs or plan.moved and value.name in {each.name for each in plan.moved.inputs}:
-        raise InputError(f"input {value.name!r} is read on the host: give it as an array")
+        raise InputError(f"input {value.name!r} is read on the host: pass an array")
 
 
 def check_outputs(made: tuple[Value, ...], given: Mapping[str, Array]) -> None:
@@ -276,14 +276,14 @@ def missing_inputs(names: Sequence[str]) -> str:
 
 def _check_array(value: Value, given: Input) -> Array:
     if isinstance(given, Pixels):
-        raise InputError(f"input {value.name!r} is given as Pixels, which submit() takes: give an array")
+        raise InputError(f"input {value.name!r} is given as Pixels, which submit() takes: pass an array")
     if isinstance(given, PackedFrame):
-        raise InputError(f"input {value.name!r} is read on the host: give it as an array")
+        raise InputError(f"input {value.name!r} is read on the host: pass an array")
     array = numpy.asarray(given)
     if array.shape != value.shape:
-        raise InputError(f"input {value.name!r} has shape {list(array.shape)}, the model takes {list(value.shape)}")
+        raise InputError(f"input {value.name!r} has shape {list(array.shape)}, the model expects {list(value.shape)}")
     if not _holds(value.dtype, array):
-        raise InputError(f"input {value.name!r} has dtype {array.dtype}, the model takes {value.dtype}")
+        raise InputError(f"input {value.name!r} has dtype {array.dtype}, the model expects {value.dtype}")
     if array.dtype.kind == "f" and array.dtype.itemsize > numpy.dtype(value.dtype).itemsize:
         _check_range(value, array, value.dtype)
     return array
@@ -305,8 +305,8 @@ def check_exact(plan: Plan, given: Inputs) -> None:
         low, high = int(array.min()), int(array.max())
         if max(-low, high) > EXACT:
             raise InputError(
-                f"input {value.name!r} holds {high if high > EXACT else low}: integers that are computed with are "
-                f"floats on a device, exact to 2**24 = {EXACT}"
+                f"input {value.name!r} holds {high if high > EXACT else low}: integers are "
+                f"fp32 values on the device, exact up to 2**24 = {EXACT}"
             )
 
 
@@ -347,8 +347,8 @@ def to_output_dtype(value: Value, array: Array, copy: bool = False) -> Array:
     # As a float, the largest int32 rounds to 2**31, which is no int32.
     if array.size and not (low <= whole.min() and (whole.max() < high or whole.max() == high < EXACT)):
         raise RangeError(
-            f"output {value.name!r} depends on an integer that reached 2**24, where a device's floats are not exact, "
-            f"or on a number that {value.dtype} does not hold"
+            f"output {value.name!r} depends on an integer that reached 2**24, where fp32 values are not exact, "
+            f"or on a value outside the range of {value.dtype}"
         )
     return whole.astype(value.dtype)
 
@@ -381,7 +381,7 @@ def _check_context(what: str, value: Value, memory: Memory, context: Device) -> 
 def _check_size(what: str, value: Value, buffer: Memory, place: Storage) -> None:
     if buffer.size != max(place.bytes, 4):
         raise InputError(
-            f"the buffer of {what} {value.name!r} has {buffer.size} bytes; the model takes {max(place.bytes, 4)}, "
+            f"the buffer of {what} {value.name!r} has {buffer.size} bytes; the model expects {max(place.bytes, 4)}, "
             f"{place.dtype} in row-major order"
         )
 
@@ -400,6 +400,6 @@ def _check_image(what: str, value: Value, image: Image, texture: Texture) -> lis
     width, height, layers = *tiling.image_size, tiling.layers
     wanted = (layers, height, width, LANES) if layers > 1 else (height, width, LANES)
     raise InputError(
-        f"the image of {what} {value.name!r} is {image_shape(image)} {image_dtype(image)}; the model takes "
-        f"{wanted} {texture.dtype}, as {texture} lies"
+        f"the image of {what} {value.name!r} is {image_shape(image)} {image_dtype(image)}; the model expects "
+        f"{wanted} {texture.dtype}, the layout of {texture}"
     )

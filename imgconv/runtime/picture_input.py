@@ -42,7 +42,7 @@ def check_pixels(plan: Plan, fallback: HostFallback | None, inputs: Mapping[str,
     """Raises InputError for Pixels of an input that does not take them."""
     for name, given in inputs.items():
         if isinstance(given, Pixels) and not takes_pixels(plan, fallback, name):
-            raise InputError(f"input {name!r} takes no Pixels: it is not float32, or the host reads it; give an array")
+            raise InputError(f"input {name!r} takes no Pixels: it is not float32, or the host reads it; pass an array")
 
 
 class PictureLaunches:

@@ -195,11 +195,11 @@ class Pipeline:
         later failures.
         """
         if not isinstance(depth, (int, numpy.integer)) or depth < 1:
-            raise InputError(f"depth is {depth!r}; it has to be a whole number of frames in flight, at least 1")
+            raise InputError(f"depth is {depth!r}; it must be an integer, the frames in flight, of at least 1")
         shutdown_guard.check()
         frames = [each.memory for each in inputs.values() if isinstance(each, PackedFrame)]
         if any(map(is_memory, (*inputs.values(), *frames))):
-            raise InputError("a submitted frame takes arrays; run() takes OpenCL buffers and images")
+            raise InputError("submit() accepts only arrays; run() also accepts OpenCL buffers and images")
         arrays = check_frame(self._session.plan, inputs)
         check_pixels(self._session.plan, self._fallback, arrays)
         check_exact(self._session.plan, arrays)

@@ -287,8 +287,8 @@ class SavedModel:
         """The graph after the passes, with its host partition. Raises ModelError for a file for the player only."""
         if self.is_player_only:
             raise self.container.error(
-                "it was compiled with --player-only, so it has no graph: imgconv-run and libimgconv run it. For Python "
-                "compile it without, or take the ONNX file"
+                "it was compiled with --player-only and has no graph: imgconv-run and libimgconv run it. For Python "
+                "compile without this option, or use the ONNX file"
             )
         graph = self._read(lambda: read_graph(self.table.graph, self._arrays()))
         return replace(graph, host_partition=self.host_partition)

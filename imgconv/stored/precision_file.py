@@ -82,7 +82,7 @@ def read_precision_file(path: str | os.PathLike[str]) -> PrecisionFile:
     except OSError as error:
         raise ConfigError(f"cannot read {name!r}: {error.strerror or error}") from error
     except ValueError as error:
-        raise ConfigError(f"{name!r} is not a precision file, or a damaged one: {error}") from error
+        raise ConfigError(f"{name!r} is not a precision file, or it is corrupt: {error}") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ConfigError(f"{name!r} is not a precision file: imgconv tune --precision writes them")
     version = content.get("version")
@@ -92,16 +92,16 @@ def read_precision_file(path: str | os.PathLike[str]) -> PrecisionFile:
     precision = Precision(_names(content, "float_storage", name), _names(content, "float_arithmetic", name), runs)
     model, float16, tolerance, error_ = (content.get(key) for key in ("model", "float16", "tolerance", "error"))
     if not isinstance(model, str) or not is_float16(float16) or not float16:
-        raise ConfigError(f"{name!r} is damaged: model is {model!r}, float16 is {float16!r}")
+        raise ConfigError(f"{name!r} is corrupt: model is {model!r}, float16 is {float16!r}")
     if not isinstance(tolerance, (int, float)) or not isinstance(error_, (int, float)):
-        raise ConfigError(f"{name!r} is damaged: tolerance is {tolerance!r}, error is {error_!r}")
+        raise ConfigError(f"{name!r} is corrupt: tolerance is {tolerance!r}, error is {error_!r}")
     return PrecisionFile(model, float16, float(tolerance), float(error_), precision, name, version)
 
 
 def _names(content: dict[str, object], key: str, path: str) -> frozenset[str]:
     names = content.get(key)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"{path!r} is damaged: {key} is not a list of names")
+        raise ConfigError(f"{path!r} is corrupt: {key} is not a list of names")
     return frozenset(names)
 
 

@@ -123,7 +123,7 @@ class TuningDatabase:
             with closing(sqlite3.connect(self.path, timeout=PATIENCE)) as connection, connection:
                 yield connection
         except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter if its message quotes a damaged table
-            problem = "is not a tuning file, is damaged or cannot be used"
+            problem = "is not a tuning file, is corrupt, or cannot be used"
             raise ConfigError(f"{str(self.path)!r} {problem}: {error}") from error
 
 

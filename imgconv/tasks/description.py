@@ -25,13 +25,13 @@ TASKS = ("classify", "detect", "segment", "pose", "depth", "image", "text")
 class Description:
     """The meaning of a model's outputs. Fields that are None or empty are inferred, or have the head's value.
 
-    task: one of TASKS; head: the layout of the outputs, see imgconv.tasks.HEADS; labels: the names of the classes;
-    preparation: fields of a Preparation; score: the lowest of a detection; overlap: the largest of two detections, as
-    intersection over union; top: the number of classes to return. anchors: those of an anchor head, for each level
-    {"stride": pixels, "sizes": [[width, height], ...]}, perhaps with "density": [anchors in a row, ...], see
-    anchors.FACEBOXES; variances: of anchor heads, of centres and of sizes. picture: of a file that takes frames, see
-    `imgconv compile --picture`: "size", the frame's width and height, and "model", the network's. answers: whether the
-    outputs are the answers, see `imgconv.answers`; then labels are by the number of the class.
+    task: one of TASKS; head: the layout of the outputs, see imgconv.tasks.HEADS; labels: class names; preparation:
+    fields of a Preparation; score: minimum score of a detection; overlap: maximum intersection over union of two
+    detections; top: number of classes to return. anchors: for heads with anchors, one entry per feature map,
+    {"stride": pixels, "sizes": [[width, height], ...]}, optionally with "density": [anchors in a row, ...], see
+    anchors.FACEBOXES; variances: for heads with anchors, of centres and of sizes. picture: for a file that accepts
+    frames, see `imgconv compile --picture`: "size", width and height of the frame, and "model", those of the network.
+    answers: whether the outputs are decoded answers, see `imgconv.answers`; then labels are indexed by class.
     """
 
     task: str = ""

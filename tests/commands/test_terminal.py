@@ -170,7 +170,7 @@ def test_a_model_says_what_it_is(device: DeviceInfo, tmp_path: Path, monkeypatch
     write_convolution()
     model = package.load("conv.onnx", device)
     begin = f"<imgconv.Model conv.onnx on {device.name}: x"
-    assert repr(model) == f"{begin} of open sizes, compiled at the first run>"
+    assert repr(model) == f"{begin} of dynamic sizes, compiled at the first run>"
     assert list(map(str, model.inputs.values())) == ["x: float32[1, 3, -1, 10]"]
     assert str(model.preprocess(format="nv12").inputs["picture"]) == "picture: uint8[-1, -1]"
     assert model(numpy.zeros((1, 3, 5, 10), numpy.float32)).shape == (1, 4, 3, 8)

@@ -393,7 +393,7 @@ def test_a_kernel_of_too_many_images_is_refused() -> None:
     y = image().conv2d(const(8, 8, 1, 1)) + image(name="a") + image(name="b")
     graph, in_image = run_passes(build_graph({"y": y})), Taking(convolution=lambda *_: Specialisation(weights="image"))
     lower(graph, Config(), target(max_read_images=4), chooser=in_image)
-    with pytest.raises(ResourceError, match="reads 4 images, this device takes 3") as raised:
+    with pytest.raises(ResourceError, match="reads 4 images, this device allows 3") as raised:
         lower(graph, Config(), target(max_read_images=3), chooser=in_image)
     assert raised.value.tensor == "y"
 
@@ -424,7 +424,7 @@ def test_work_groups_that_a_device_does_not_take() -> None:
     x = image(1, 20, 33, 36)
     difference = x - x.mean([2, 3], keepdims=True)
     variance = (difference * difference).mean([2, 3], keepdims=True)
-    with pytest.raises(ResourceError, match=r"work groups of \d+ work items, this device takes 3") as raised:
+    with pytest.raises(ResourceError, match=r"work groups of \d+ work items, this device allows 3") as raised:
         planned(on=replace(target(), max_work_group=3), y=difference / (variance + 1e-5).sqrt())
     assert raised.value.tensor
 

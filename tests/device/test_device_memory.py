@@ -152,12 +152,12 @@ def test_what_does_not_fit(model: imgconv.Model) -> None:
     texel = cl.ImageFormat(cl.channel_order.RGBA, cl.channel_type.FLOAT)
     image = cl.create_image(context, READ_WRITE, texel, shape=(3, 3))
     cases: list[tuple[Any, Any, str]] = [
-        ({"x": small}, {}, "the buffer of input 'x' has 16 bytes; the model takes 1920, float32 in row-major order"),
-        ({"x": image}, {}, r"the image of input 'x' is \(3, 3, 4\) float32; the model takes \(10, 16, 4\) float32"),
+        ({"x": small}, {}, "the buffer of input 'x' has 16 bytes; the model expects 1920, float32 in row-major order"),
+        ({"x": image}, {}, r"the image of input 'x' is \(3, 3, 4\) float32; the model expects \(10, 16, 4\) float32"),
         ({"x": cl.Buffer(other, READ_WRITE, x.nbytes)}, {}, "of another context"),
         ({"x": x}, {"y": small}, "the buffer of output 'y' has 16 bytes"),
         ({"x": x}, {"y": image}, "the image of output 'y'"),
-        ({"x": x}, {"mean": image}, "output 'mean' is made in a buffer"),
+        ({"x": x}, {"mean": image}, "output 'mean' is written to a buffer"),
         ({"x": x}, {"nothing": small}, "no output is called 'nothing'"),
         ({"x": x}, {"y": numpy.zeros(3)}, "does not fit an array float64"),
         ({"x": x}, {"y": [0.0]}, "not to <class 'list'>"),
@@ -167,7 +167,7 @@ def test_what_does_not_fit(model: imgconv.Model) -> None:
     for inputs, outputs, message in cases:
         with pytest.raises(imgconv.InputError, match=message):
             model.run(inputs, outputs)
-    with pytest.raises(imgconv.InputError, match="takes arrays"):
+    with pytest.raises(imgconv.InputError, match="accepts only arrays"):
         model.submit({"x": buffer_of(model, x)})
 
 
@@ -190,7 +190,7 @@ def test_a_constant_output(device: DeviceInfo) -> None:
     assert model.run({"x": ones}, {"c": taken})["c"] is taken
     numpy.testing.assert_array_equal(taken, constant)
     numpy.testing.assert_array_equal(model.submit({"x": ones}).result()["c"], constant)
-    with pytest.raises(imgconv.InputError, match="'c' is not made on the device"):
+    with pytest.raises(imgconv.InputError, match="'c' is not computed on the device"):
         model.run({"x": ones}, {"c": cl.Buffer(model.queue.context, READ_WRITE, 16)})
 
 

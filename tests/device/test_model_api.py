@@ -100,13 +100,13 @@ def test_wrong_inputs(device: DeviceInfo) -> None:
         model.run({})
     with pytest.raises(InputError, match="no input is called 'other'"):
         model.run({"picture": PICTURE, "other": PICTURE})
-    with pytest.raises(InputError, match=r"'picture' has shape \[3, 6, 7\], the model takes \[1, 3, 6, 7\]$"):
+    with pytest.raises(InputError, match=r"'picture' has shape \[3, 6, 7\], the model expects \[1, 3, 6, 7\]$"):
         model(PICTURE[0])
-    with pytest.raises(InputError, match="input 'picture' has dtype int64, the model takes float32"):
+    with pytest.raises(InputError, match="input 'picture' has dtype int64, the model expects float32"):
         model(numpy.zeros(PICTURE.shape, numpy.int64))
-    with pytest.raises(InputError, match="input 'picture' has dtype complex64, the model takes float32"):
+    with pytest.raises(InputError, match="input 'picture' has dtype complex64, the model expects float32"):
         model(PICTURE.astype(numpy.complex64))
-    with pytest.raises(InputError, match="the model takes float32"):
+    with pytest.raises(InputError, match="the model expects float32"):
         model(numpy.full(PICTURE.shape, "1.0"))
     close(model(PICTURE), convolved(PICTURE))
 
@@ -116,10 +116,10 @@ def test_arguments_of_another_form(device: DeviceInfo) -> None:
     model, given = small_model(device), {"picture": PICTURE}
     for call in (model.run, model.submit):
         for inputs in ([PICTURE], PICTURE, None):
-            with pytest.raises(InputError, match=r"inputs are given by name, as in run\(\{'x': array\}\)\['y'\]"):
+            with pytest.raises(InputError, match=r"inputs are passed by name, as in run\(\{'x': array\}\)\['y'\]"):
                 call(inputs)  # type: ignore[arg-type, operator]
         for names in (None, ["features"]):
-            with pytest.raises(InputError, match="run takes no names of outputs: it returns all"):
+            with pytest.raises(InputError, match="run accepts no output names: it returns all outputs"):
                 call(names, given)
     with pytest.raises(InputError, match=r"for run: model.run\(\{'x': array\}\)"):
         model(given)
@@ -173,7 +173,7 @@ def test_wrong_types_for_small_integers(device: DeviceInfo, given_: str) -> None
     x = Tensor.input("x", (3,), "int8")
     model = imgconv.load(build_graph({"y": x + 1}), device)
     numpy.testing.assert_array_equal(model(numpy.array([1, -2, 3], numpy.int8)), [2, -1, 4])
-    with pytest.raises(InputError, match=f"input 'x' has dtype {numpy.dtype(given_)}, the model takes int8"):
+    with pytest.raises(InputError, match=f"input 'x' has dtype {numpy.dtype(given_)}, the model expects int8"):
         model(numpy.array([1, 300, 3]).astype(given_))
 
 
@@ -283,7 +283,7 @@ def test_settings_from_the_environment(device: DeviceInfo, monkeypatch: pytest.M
     arguments = small_model(device, float16=0, native_explog=False, max_image=1000)
     assert (arguments.config.float16, arguments.config.native_explog, arguments.config.max_image) == (0, False, 1000)
     monkeypatch.setenv("FLOAT16", "half")
-    with pytest.raises(ConfigError, match="FLOAT16='half' is not a whole number"):
+    with pytest.raises(ConfigError, match="FLOAT16='half' is not an integer"):
         small_model(device)
 
 
@@ -362,7 +362,7 @@ def test_an_onnx_file(device: DeviceInfo, tmp_path: Path) -> None:
         model = imgconv.load(source, device, shapes=shapes)
         close(model(PICTURE), convolved(PICTURE))
     close(model(PICTURE[:, :, :5]), convolved(PICTURE[:, :, :5]))
-    with pytest.raises(InputError, match=r"shape \[1, 3, 5, 6\], the model takes \[1, 3, 5, 7\]$"):
+    with pytest.raises(InputError, match=r"shape \[1, 3, 5, 6\], the model expects \[1, 3, 5, 7\]$"):
         model(PICTURE[:, :, :5, :6])
 
 

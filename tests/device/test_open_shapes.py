@@ -47,7 +47,7 @@ def picture(*shape: int) -> Any:
 def test_the_first_run_fixes_sizes(device: DeviceInfo) -> None:
     proto = convolution("n", 3, "h", "w")
     model = imgconv.load(proto, device=device)
-    with pytest.raises(imgconv.InputError, match="size of axis 2 is not known"):
+    with pytest.raises(imgconv.InputError, match="size of axis 2 is unknown"):
         _ = model.plan
     check(model, proto, picture(1, 3, 5, 6))
     assert model.inputs["x"].shape == (1, 3, 5, 6)
@@ -113,7 +113,7 @@ def test_plans_are_bounded_and_share_the_weights(device: DeviceInfo, monkeypatch
 def test_arrays_that_do_not_fit(device: DeviceInfo) -> None:
     model = imgconv.load(convolution("n", 3, 4, 4), device=device)
     for inputs, message in (
-        ({"x": picture(1, 2, 4, 4)}, "has shape .1, 2, 4, 4., the model takes .1, 3, 4, 4."),
+        ({"x": picture(1, 2, 4, 4)}, "has shape .1, 2, 4, 4., the model expects .1, 3, 4, 4."),
         ({"z": picture(1, 3, 4, 4)}, "no input is called 'z'"), ({}, "'x' is missing"),
         ({"x": picture(3, 4, 4)}, "has shape"), ({"x": numpy.zeros((1, 3, 4, 4), complex)}, "dtype complex"),
     ):
@@ -140,7 +140,7 @@ def test_content_that_shapes_the_model(device: DeviceInfo) -> None:
     with pytest.raises(imgconv.ModelError, match="cannot have the shape"):
         model.run({"x": x, "shape": numpy.int64([5, 1, 1, 1]), "scales": numpy.ones(4, numpy.float32)})
     ones = numpy.ones(4, numpy.float32)
-    with pytest.raises(imgconv.InputError, match="'shape' has dtype float64, the model takes int64"):
+    with pytest.raises(imgconv.InputError, match="'shape' has dtype float64, the model expects int64"):
         model.run({"x": x, "shape": numpy.float64([1, 1, 3.5, 4]), "scales": ones})
     assert model.run({"x": x, "shape": numpy.int8([1, 1, -1, 4]), "scales": ones})["y"].shape == (1, 1, 3, 4)
     with pytest.raises(imgconv.ModelError, match="cannot have the shape"):

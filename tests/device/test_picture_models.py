@@ -147,7 +147,7 @@ def test_a_saved_model_keeps_its_picture(device: DeviceInfo, tmp_path: Path) -> 
     [
         ({"format": "yuv"}, "format is 'yuv'"), ({"colors": "bt2020"}, "bt2020"), ({"resize": "fit"}, "fit"),
         ({"mean": (1, 2)}, "mean has 2"), ({"std": 0}, "std is 0"), ({"order": "y"}, "1 channels"),
-        ({"size": (9, 8), "format": "nv12"}, "8x9"), ({"input": "z"}, "'z' does not take a picture"),
+        ({"size": (9, 8), "format": "nv12"}, "8x9"), ({"input": "z"}, "'z' is not a picture"),
     ],
 )
 def test_settings_that_do_not_fit(device: DeviceInfo, settings: dict[str, Any], named: str) -> None:
@@ -159,12 +159,12 @@ def test_settings_that_do_not_fit(device: DeviceInfo, settings: dict[str, Any], 
 def test_inputs_that_take_no_picture_and_arrays_that_are_none(device: DeviceInfo) -> None:
     x, z = Tensor.input("x", (1, 3, 8, 8)), Tensor.input("z", (1, 3, 8, 8))
     two = imgconv.load(build_graph({"y": x + z}), device)
-    with pytest.raises(imgconv.InputError, match="2 inputs take a picture.*say which"):
+    with pytest.raises(imgconv.InputError, match="2 inputs can be the picture.*say which"):
         two.preprocess((8, 8))
     ready, array = two.preprocess((8, 8), input="z"), draw("rgb", (8, 8))
     found = ready.run({"picture": array, "x": numpy.ones((1, 3, 8, 8), numpy.float32)})["y"]
     numpy.testing.assert_array_equal(found[0], array.transpose(2, 0, 1) + 1.0)
-    with pytest.raises(imgconv.InputError, match="no inputs take a picture"):
+    with pytest.raises(imgconv.InputError, match="no inputs can be the picture"):
         imgconv.load(build_graph({"y": Tensor.input("x", (1, 5, 8, 8)) + 1.0}), device).preprocess((8, 8))
     one = imgconv.load(passing(8, 8), device)
     for wrong in (array[..., 0], array[..., :2], array.transpose(2, 0, 1)):

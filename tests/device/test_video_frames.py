@@ -176,10 +176,10 @@ def test_a_stride_that_no_device_computes(device: DeviceInfo) -> None:
 
 
 def test_models_that_take_no_frame(device: DeviceInfo) -> None:
-    with pytest.raises(InputError, match="input 'x' takes no VideoFrame"):
+    with pytest.raises(InputError, match="input 'x' accepts no VideoFrame"):
         imgconv.load(passing(24, 20), device=device).run({"x": nv12()})
     x = Tensor.input("x", (1, SIZE[1], SIZE[0], 3), "uint8")
     model = imgconv.load(build_graph({"y": x.transpose(0, 3, 1, 2)}, [x]), device=device)
     frame = VideoFrame([Plane(bytes(3 * SIZE[0] * SIZE[1]))], *SIZE)
-    with pytest.raises(InputError, match="'x' takes no VideoFrame"):
+    with pytest.raises(InputError, match="'x' accepts no VideoFrame"):
         model.run({"x": frame})

@@ -29,7 +29,7 @@ def test_an_error_holds_no_frames(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(disk_cache, "own_folder", refused)
     monkeypatch.setattr(disk_cache, "_troubles", [])
-    with pytest.warns(RuntimeWarning, match="cannot be kept"):
+    with pytest.warns(RuntimeWarning, match="cannot be cached"):
         seen = read()
     gc.collect()
     assert seen() is None

@@ -174,7 +174,7 @@ def test_bfloat16_is_computed_in_float_and_said() -> None:
     model.graph.initializer.append(onnx.helper.make_tensor("w", kind, [4, 2], w.ravel()))
     rounded = onnx.numpy_helper.to_array(model.graph.initializer[0]).astype(numpy.float32)
     assert 0 < abs(rounded - w).max() < 2**-8
-    with pytest.warns(RuntimeWarning, match=r"tensors of bfloat16 \('x' ...\) are computed in float"):
+    with pytest.warns(RuntimeWarning, match=r"tensors of bfloat16 \('x' ...\) are computed in fp32"):
         found = run_model(model, {"x": X})
     assert_close(found, {"y": numpy.maximum(X @ rounded, 0)}, 1e-6)
 
@@ -184,7 +184,7 @@ def test_float64_is_said_if_it_depends_on_an_input(recwarn: pytest.WarningsRecor
     found = run_model(make_model(nodes, {"x": X}, ["y"], 13, {"w": X.astype(float) / 3}), {"x": X})
     assert_close(found, {"y": X * X / 3}, 1e-6)
     assert not recwarn.list
-    with pytest.warns(RuntimeWarning, match=r"float64 \('x' ...\) are computed in float"):
+    with pytest.warns(RuntimeWarning, match=r"float64 \('x' ...\) are computed in fp32"):
         import_onnx(model_with([1, 3, 4], dtype="float64"))
 
 

@@ -62,11 +62,11 @@ def network() -> Graph:
     (replace(PHONE, dot_product=""), "fp32: the device has no byte dot product that passed the test"),
     (replace(PHONE, compute_units=60), "fp32: only phone GPUs sum integers"),
     (replace(PHONE, kind="cpu"), "fp32: only phone GPUs sum integers"),
-    (replace(PHONE, kind="cpu", linear=Alignment(1, 8, 1 << 30)), "fp32: the input is stored as floats"),
+    (replace(PHONE, kind="cpu", linear=Alignment(1, 8, 1 << 30)), "fp32: the input is stored as fp32"),
 ])
 def test_each_launch_says_why(target: Target, dense: str) -> None:
     graph = network()
-    floats = "the input is stored as floats" if target.linear else "the weights are floats"
+    floats = "the input is stored as fp32" if target.linear else "the weights are fp32"
     plan = PreparedGraph(graph, Config(), target, Integers()).plan()
     assert list(integer_sums(plan, graph, target).values()) == [
         dense, "fp32: depthwise: no products of several channels are summed", f"fp32: {floats}",

@@ -70,7 +70,7 @@ def test_old_files_are_read(tmp_path: Path) -> None:
         ({"format": "another"}, "is not a precision file"),
         ({"version": 3}, "version 3"), ({"version": 1.0}, "version 1.0"), ({"version": True}, "version True"),
         ({"model": "0" * 64}, "another model"),
-        ({"model": None}, "damaged: model is None"),
+        ({"model": None}, "corrupt: model is None"),
         ({"float16": 3}, "float16 is 3"),
         ({"error": "small"}, "error is 'small'"),
         ({"float_storage": "big"}, "float_storage is not a list"),
@@ -90,10 +90,10 @@ def test_foreign_and_damaged_files(tmp_path: Path, device: DeviceInfo, changes: 
 def test_files_that_cannot_be_read(tmp_path: Path, device: DeviceInfo) -> None:
     path = write(tmp_path / "p.json")
     path.write_text(path.read_text()[:-20])
-    with pytest.raises(ConfigError, match="damaged"):
+    with pytest.raises(ConfigError, match="corrupt"):
         imgconv.load(overflow_model(), device, precision=path)
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="damaged"):
+    with pytest.raises(ConfigError, match="corrupt"):
         imgconv.load(overflow_model(), device, precision=path)
     with pytest.raises(ConfigError, match="cannot read"):
         imgconv.load(overflow_model(), device, precision=tmp_path / "none.json")

@@ -209,10 +209,10 @@ def test_merging_keeps_the_shorter(database: TuningDatabase, tmp_path: Path) -> 
 
 def test_damaged_and_foreign_files(database: TuningDatabase, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("this is no database" * 99)
-    with pytest.raises(ConfigError, match="text.* is not a tuning file, is damaged"):
+    with pytest.raises(ConfigError, match="text.* is not a tuning file, is corrupt"):
         TuningDatabase(tmp_path / "text")
     (tmp_path / "table").write_bytes(database.path.read_bytes().replace(b"CREATE TABLE", b"CREATE TAB\x80E"))
-    with pytest.raises(ConfigError, match="table.* is damaged"):  # sqlite's own message is not UTF-8
+    with pytest.raises(ConfigError, match="table.* is corrupt"):  # sqlite's own message is not UTF-8
         TuningDatabase(tmp_path / "table").best("a device")
     with sqlite3.connect(database.path) as connection:
         connection.execute("PRAGMA user_version = 99")

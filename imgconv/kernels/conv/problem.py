@@ -42,7 +42,7 @@ class Problem:
     sums: Sums = "float"
     integers: bool = False
     gated: bool = field(default=False, repr=False)
-    float_sums: str = field(default="the input is stored as floats", repr=False)
+    float_sums: str = field(default="the input is stored as fp32", repr=False)
 
     @property
     def products(self) -> DType:

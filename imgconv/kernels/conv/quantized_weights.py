@@ -34,17 +34,17 @@ def why_float_sums(problem: Problem, operation: Convolution, x: Placement, weigh
     if problem.depthwise:
         return "depthwise: no products of several channels are summed"
     if not isinstance(x.storage, Texture) or x.storage.quantization is None:
-        return "the input is stored as floats"
+        return "the input is stored as fp32"
     if weights.dtype.kind not in "iu":
-        return "the weights are floats"
+        return "the weights are fp32"
     if weights.size and not -BYTES // 2 <= weights.min() <= weights.max() < BYTES // 2:
-        return "weights less their zero point take more than a byte"
+        return "weights minus their zero point do not fit in a byte"
     if problem.gated:
         return "the input's channels are multiplied by factors"
     if problem.sums != "float":
-        return "sums are half"
+        return "sums are fp16"
     if problem.group_input_quads * prod(problem.window) >= SAFE_WIDTH:
-        return "a row of weights takes more than an image"
+        return "a row of weights does not fit in an image"
     axes = tuple(range(weights.ndim)) if operation.transposed else tuple(range(1, weights.ndim))
     largest = int(numpy.abs(weights.astype(numpy.int64)).sum(axes).max(initial=0))
     # Sums of products with u, with n, and their difference.

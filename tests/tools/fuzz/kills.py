@@ -160,7 +160,7 @@ def inside(folder: Path) -> Iterator[None]:
     program._built.clear()
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("error", message=".*cannot be kept")
+            warnings.filterwarnings("error", message=".*cannot be cached")
             yield
     finally:
         os.chdir(here)
