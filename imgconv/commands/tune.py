@@ -213,7 +213,7 @@ def _tune_precision(options: argparse.Namespace) -> None:
     if config.float16 == 2:
         sums = f"{summary['float_arithmetic']} accumulate in fp32, {summary['short_runs']} in chunks of fp16"
         console.print(f"of the layers in fp16, {sums}")
-    console.print(f"error of the outputs: {choice.error:.2g}, at most {tolerance:g}")
+    console.print(f"error of the outputs: {choice.error:.2g}; {tolerance:g} is allowed")
     if choice.half_error > choice.error:
         console.print(f"with fp16 for all values except those near {HALF_MAX:.0f} it is {choice.half_error:.2g}")
     console.print(f"written to {path}")

@@ -43,7 +43,7 @@ class HalfShare:
         if not self.reasons:
             return line
         kinds = Counter(reason.partition(":")[0] for reason in self.reasons.values())
-        said = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+        said = ", ".join(f"{count} {kind}" if len(kinds) > 1 else kind for kind, count in kinds.most_common())
         return f"{line}; {len(self.reasons)} stay{'s' * (len(self.reasons) == 1)} fp32: {said}"
 
 
