@@ -8,5 +8,6 @@ comparing.py      compares a launch's results with the expected ones
 frame_checks.py   checks the kernel that reads camera frames, which is not part of a plan
 player_checks.py  expected results of launches on random inputs, for the player
 replacements.py   plain variants of launches, for the player
+shrinking.py      reduces a wrong convolution or product to the smallest sizes that are wrong
 session_checks.py checks a plan launch by launch, and caches the result for the driver
 """

@@ -15,6 +15,7 @@ from imgconv.checking.comparing import LaunchVerdict
 from imgconv.checking.forms import all_forms, forms, frame_form
 from imgconv.checking.frame_checks import check_frames, frame_launch
 from imgconv.checking.session_checks import SessionUnderTest, check_session
+from imgconv.checking.shrinking import smallest_failing
 from imgconv.cl.building.crashes import wrong_kernels_tried_again
 from imgconv.cl.device import DeviceInfo, open_device, select_device
 from imgconv.commands.shared_arguments import (
@@ -23,8 +24,8 @@ from imgconv.commands.shared_arguments import (
 from imgconv.commands.command_line_inputs import declared_of
 from imgconv.compiling.shared_packings import Packings
 from imgconv.compiling.plan import Plan
-from imgconv.config import Config, read_config
-from imgconv.errors import ConfigError, DeviceError
+from imgconv.config import Config, Precision, read_config
+from imgconv.errors import ConfigError, DeviceError, Error
 from imgconv.graph.nodes import Graph
 from imgconv.files.disk import check_folder, written_whole
 from imgconv.loading.compiled import plans_for, prepare_for, with_generic
@@ -114,8 +115,9 @@ def execute(options: argparse.Namespace) -> None:
         print_forms(info, plans, left)
     wrong = sum(len(each.wrong_launches) for each in plans)
     if options.report:
+        smaller = [each for plan in plans if options.model for each in smallest(info, plan)]
         with written_whole(options.report) as file:
-            file.write(report(info, plans).encode())
+            file.write(report(info, [*plans, *smaller]).encode())
     if wrong:
         advice = f"{options.report} has" if options.report else "--report FILE writes"
         said = f"{info.name}, driver {info.driver_version}: {wrong} launches are wrong"
@@ -187,6 +189,27 @@ def _checked(info: DeviceInfo, context: Device, graph: Graph, config: Config) ->
     findings = check_session(SessionUnderTest(session, prepared.graph, config))
     seconds = loaded - begun, time.perf_counter() - loaded
     return CheckedPlan(graph.name, prepared.graph, config, findings, session.plan, *seconds)
+
+
+def smallest(info: DeviceInfo, model: CheckedPlan) -> Iterator[CheckedPlan]:
+    """The smallest graph of one node that is wrong too, for each file of wrong kernels that has any."""
+    config, context, done = replace(model.config, precision=Precision()), open_device(info), set[str]()
+
+    def failure(graph: Graph) -> CheckedPlan | None:
+        try:
+            made = _checked(info, context, graph, config)
+        except Error:
+            return None
+        return made if made.wrong_launches else None
+
+    for number in sorted(model.wrong_launches, key=lambda n: _work(model.plan, n)):
+        launch = model.plan.launches[number]
+        nodes = [model.graph.producers[name] for name in launch.values if name in model.graph.producers]
+        if launch.source.path not in done:
+            found = filter(None, (smallest_failing(node, model.graph, failure) for node in nodes))
+            if (made := next(found, None)) is not None:
+                done.add(launch.source.path)
+                yield made
 
 
 def as_json(info: DeviceInfo, plans: Sequence[CheckedPlan], left: int) -> dict[str, Any]:
