@@ -51,7 +51,7 @@
 #define ZERO_POINT 0                    // 1: level 0 of the input is no zero, and the padding is another level
 #endif
 #ifndef PASSES
-#define PASSES 1                        // quad blocks that a work item makes one after another, of one group
+#define PASSES 1                        // quad blocks of one group that a work item computes one after another
 #endif
 
 #define PASS_BLOCKS ((QUAD_BLOCKS + PASSES - 1) / PASSES)
@@ -65,8 +65,9 @@
 #define PARTIAL sum
 #endif
 
-// Whether some parts of a sum have more chunks than others, and a chunk takes a loop. All work items then make as many
-// rounds: PoCL 3.1 adds a barrier to the inner loop, which the items of the shorter parts would not reach.
+// Whether some parts of a sum have more chunks than others, and a chunk needs a loop. All work items then do the same
+// number of iterations: PoCL 3.1 adds a barrier to the inner loop, which the items of the shorter parts would not
+// reach.
 #define UNEVEN (INPUT_QUADS % (PARTS * CHUNK) != 0 && PARTS > 1 && CHUNK * STEPS_OF_QUAD > 1)
 
 #if KEEP_INPUT
@@ -78,8 +79,8 @@
 #define READ_TILE(ky, kx) read_tile(TILE, input, quad_x, rows_y, image, start_y, ky, kx, factor);
 #define WEIGHT(n) READ_WEIGHT(first_weights[n], step)
 
-// Reads the tile of an input quad for a window position. x, start_y: where the window of the first output starts; rows_y:
-// of the tile's rows, if they are made ahead.
+// Reads the tile of an input quad for a window position. x, start_y: where the window of the first output starts;
+// rows_y: of the tile's rows, if they are made ahead.
 inline void read_tile(
     QUAD (*tile)[TILE_LINE], INPUT_IMAGE input, COORDINATE x, const COORDINATE *rows_y, int image,
     int start_y, int ky, int kx, QUAD factor) {
@@ -104,9 +105,9 @@ inline void read_tile(
       }                                                                                    \
   }
 
-// Puts an item's part of a sum where it meets the others: n of those that meet at once.
+// Stores an item's part of a sum in local memory. n: the number of the sum among the TOGETHER sums stored at once.
 #define PUT_PART(n, row, column, o) parts[n][item][own] = sum[row][OUTPUT_AT(column)][o];
-// The parts of the sums first, first + 1 ... of a block meet, and each item makes outputs of some. puts: PUT_PARTs.
+// Adds the parts of the sums first, first + 1 ... of a block; each item computes the outputs of some. puts: PUT_PARTs.
 #define MEET(first, puts)                                                           \
   if ((first) > 0) barrier(CLK_LOCAL_MEM_FENCE);                                    \
   puts                                                                              \

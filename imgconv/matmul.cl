@@ -29,7 +29,7 @@ inline float4 add_products(float4 sum, float4 left, float4 right_x, float4 right
   return mad((float4)(left.w), right_w, sum);
 }
 
-// Stores a sum, if there is such an output. A macro, for EPILOGUE uses names that EPILOGUE_LOADS makes.
+// Stores a sum, if there is such an output. A macro, because EPILOGUE uses variables that EPILOGUE_LOADS defines.
 #define STORE(row, quad, sum)                                                      \
   {                                                                                \
     const int out_quad = (quad), out_row = batch * ROWS + (row);                   \

@@ -5,12 +5,13 @@
 #ifndef IMGCONV_COMMON
 #define IMGCONV_COMMON
 
-// A compiler may call an `inline` function, as Mesa's llvmpipe does. C then wants a definition of it elsewhere, and there
-// is none. llvmpipe 25.0 crashes if such a function has an image.
+// A compiler may call an `inline` function instead of inlining it, as Mesa's llvmpipe does. C then requires a
+// definition elsewhere, which does not exist. llvmpipe 25.0 crashes if such a function has an image parameter.
 #define inline inline __attribute__((always_inline))
 
-// Intel's compiler for CPUs (2026.22) tries to put neighbouring work items into the lanes of vectors. It gives up on the
-// hand-written kernels, whose items compute with vectors themselves; trying takes a quarter to a half of their build.
+// Intel's compiler for CPUs (2026.22) tries to vectorise across work items. It fails for the hand-written kernels,
+// whose items use vectors themselves. The attempt takes a quarter to a half of their build time, so this attribute
+// prevents it.
 #define NOT_VECTORIZED
 #ifdef __has_attribute
 #if __has_attribute(intel_vec_len_hint)
@@ -23,8 +24,8 @@
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #endif
 
-// OpenCL leaves open how write_imagef rounds to halves. NVIDIA's images (580) round toward zero, so that all errors are to
-// one side, and store 65504 for what is more. So texels for images of halves are the nearest halves already.
+// OpenCL does not define how write_imagef rounds to half. NVIDIA's driver (580) rounds toward zero, so all errors have
+// the same sign, and stores 65504 for larger values. So texels are rounded to the nearest half before they are written.
 #ifdef __NV_CL_C_VERSION
 inline float4 stored_in(int channel_type, float4 texel) {
   ushort4 bits;
@@ -43,15 +44,15 @@ inline float component(float4 texel, int lane) {
   return (lane & 1) ? half_texel.y : half_texel.x;
 }
 
-// a / b rounded towards zero, exact for whole numbers up to 2^24. fmod is exact; what is left of a is a multiple of b,
-// whose quotient may still be rounded by the few units that a division may be wrong, and is corrected by its remainder.
+// a / b rounded towards zero, exact for integers up to 2^24. fmod is exact, so `multiple` is a multiple of b. The
+// division may have an error of a few units in the last place; the remainder corrects it.
 inline float4 quotient(float4 a, float4 b) {
   const float4 multiple = a - fmod(a, b);
   const float4 near = rint(multiple / b);
   return near + rint(fma(-near, b, multiple) / b);
 }
 
-// The bits of whole numbers, and numbers shifted by whole numbers of bits; exact like the floats that hold them.
+// Bitwise operations and shifts on integers that are stored as floats; exact, like these floats.
 inline float4 bit_and(float4 a, float4 b) { return convert_float4(convert_int4(a) & convert_int4(b)); }
 inline float4 bit_or(float4 a, float4 b) { return convert_float4(convert_int4(a) | convert_int4(b)); }
 inline float4 bit_xor(float4 a, float4 b) { return convert_float4(convert_int4(a) ^ convert_int4(b)); }
@@ -102,9 +103,10 @@ inline float4 native_expm1(float4 x) {
   return select(native_exp(x) - 1.0f, series, fabs(x) < 0.25f);
 }
 
-// erf(x) without branches, at most 2.5 units in the last place off (4.8 million arguments, Intel's driver): below 0.9 x
-// times a polynomial in x * x (relative error 1.2e-8), above it 1 - exp(a polynomial in |x|) (2e-9), which is 1 from 4
-// on; of least maximum errors, fitted in double. native_erf is off by as much as native_exp is.
+// erf(x) without branches, with an error of at most 2.5 units in the last place (4.8 million arguments, Intel's
+// driver). If |x| < 0.9, it is x times a polynomial in x * x (relative error 1.2e-8); otherwise 1 - exp(a polynomial in
+// |x|) (2e-9), which is 1 from 4 on. The polynomials are minimax fits in double. native_erf has the error of
+// native_exp.
 inline float4 erf_near_zero(float4 x) {
   const float4 s = x * x;
   float4 p = mad(s, -6.09035818e-4f, 5.01196259e-3f);

@@ -41,10 +41,10 @@
 #define RESULT __global uchar *restrict // type of the result: a buffer, or an image
 #endif
 #ifndef CONVERT
-#define CONVERT convert_uchar4          // makes four elements of a buffer of four int
+#define CONVERT convert_uchar4          // converts four ints to four elements of a buffer
 #endif
 #ifndef TEXELS
-#define TEXELS 0                        // of a row of the result, which is an image with four elements in each; 0: a buffer
+#define TEXELS 0                        // texels in a row of the result, if it is an image; 0: a buffer
 #endif
 
 // Of a component, at pixel (x, y) of the picture.

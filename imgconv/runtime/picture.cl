@@ -25,9 +25,9 @@
 #define ROW_STEP 10
 #define COLUMN_STEP 11
 #define PAD 12             // a float: red, green and blue outside of the inner part
-#define MATRIX 13          // floats: for each channel of the result the gains of red, green, blue, and what is added
+#define MATRIX 13          // floats: for each channel of the result, the factors of red, green and blue, and an offset
 
-#define BYTES 16           // that a work item takes at once
+#define BYTES 16           // that a work item processes at a time
 #define STRIDE(width) ((3 * (width) + BYTES - 1) / BYTES * BYTES)  // floats from one row of `middle` to the next
 
 // Global size: (any, rows of the result).

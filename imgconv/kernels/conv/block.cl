@@ -15,7 +15,7 @@
 #define EACH_QUAD(act) act(0)           // act(o) for each quad of a block
 #endif
 #ifndef WORK_GROUP_WIDTH
-#define WORK_GROUP_WIDTH 1              // the work group's size along x, if its items share sums or what they read
+#define WORK_GROUP_WIDTH 1              // the work group's size along x, if its items share sums or reads
 #endif
 #ifndef WORK_GROUP_HEIGHT
 #define WORK_GROUP_HEIGHT 1             // along y, without the parts of a sum
@@ -42,7 +42,7 @@
   }
 
 // Adds to the sums the products with the texels of window position (ky, kx). Weights are variables, not an array:
-// Intel's CPU compiler then makes faster code.
+// Intel's CPU compiler then generates faster code.
 #define LANE_WEIGHT(n, channel) const VECTOR weight_##channel = WEIGHT((n) * BLOCK_VECTORS + o);
 #define ADD_LANE(n, channel) total = mad((VECTOR)(texel.channel), weight_##channel, total);
 #if INTEGERS
@@ -72,7 +72,7 @@
   }
 #endif
 
-// Stores quad o of the block. Not in a loop: compilers give up unrolling one over long epilogues, and then keep all sums
-// in memory.
+// Stores quad o of the block. Not in a loop: compilers give up unrolling one over long epilogues, and then keep all
+// sums in memory.
 #define STORE_SUM(row, column, o) STORE(row, column, first_quad + (o), FOR_EPILOGUE(sum[row][OUTPUT_AT(column)][o]))
 #define STORE_QUAD(o) { LOADS(first_quad + (o)) EACH_POSITION(STORE_SUM, o) }

@@ -44,8 +44,9 @@
 #define INPUT_WIDTH 56                  // columns of the input
 #endif
 
-// Input quads that are summed up, and positions of the window that are multiplied for each. How far apart the texels of a
-// copy are in the input, and those of neighbouring outputs in the copy.
+// ALL_QUADS: input quads that are summed. LOOP_ROWS, LOOP_TAPS: window positions that are multiplied for each quad.
+// SKIP_X, SKIP_Y: distance in the input between texels of the copy. LOCAL_STRIDE_X, LOCAL_STRIDE_Y: distance in the
+// copy between texels of neighbouring outputs.
 #if BY_TAPS
 #define ALL_QUADS (INPUT_QUADS * STEPS_OF_QUAD)
 #define LOOP_ROWS 1
@@ -84,7 +85,8 @@
 #define TILE tile
 #define WEIGHT(n) local_weights[get_local_id(1)][step * WEIGHTS_OF_STEP + (n)]
 
-// The first of the copies from the n-th quad on that has more than padding. x, y: where the group's first window starts.
+// The first of the copies from the n-th quad on that has more than padding. x, y: where the group's first window
+// starts.
 inline int next_copy(int n, int x, int y) {
 #if BY_TAPS && INPUT_QUADS % LOCAL_QUADS == 0
   for (; n < ALL_QUADS; n += INPUT_QUADS) {
@@ -121,7 +123,7 @@ inline void put_weights(__local VECTOR (*weights)[WEIGHTS_PITCH], const VECTOR *
 }
 
 // Fetches an item's share of the texels. first_x, first_y: where the window of the group's first position starts.
-// Neighbours in the copy read neighbouring quads, which lie side by side.
+// Neighbouring items read neighbouring quads, which are consecutive in the image.
 inline void fetch_texels(QUAD *fetched, INPUT_IMAGE input, int item, int first_x, int first_y, int quad) {
 #pragma unroll
   for (int turn = 0; turn < TURNS(ALL_TEXELS); turn++) {

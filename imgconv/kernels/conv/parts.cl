@@ -20,8 +20,8 @@
 
 #define BLOCK (BLOCK_ROWS * BLOCK_COLUMNS * BLOCK_QUADS)
 #define NUMBER_OF(row, column, o) (((row) * BLOCK_COLUMNS + (column)) * BLOCK_QUADS + (o))
-// A number of a block divided by a constant. Adreno's compilers divide with up to 50 instructions. Exact for numbers and
-// divisors up to 256, the most sums of a block that items share: number * by < 65536.
+// A number of a block divided by a constant. Adreno's compilers divide with up to 50 instructions. Exact for numbers
+// and divisors up to 256, the most sums of a block that items share: number * by < 65536.
 #define QUOTIENT(number, by) ((by) == 1 ? (number) : mul24(number, 65536 / (by) + 1) >> 16)
 #define ROW_OF(number) QUOTIENT(number, BLOCK_COLUMNS * BLOCK_QUADS)
 #define COLUMN_OF(number) (QUOTIENT(number, BLOCK_QUADS) - ROW_OF(number) * BLOCK_COLUMNS)

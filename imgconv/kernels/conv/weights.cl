@@ -16,7 +16,7 @@
 #include "kernels/lib/store.cl"
 
 #ifndef INPUT_QUADS
-#define INPUT_QUADS 16                  // input quads that one output depends on (those of one group)
+#define INPUT_QUADS 16                  // input quads that one output depends on (the quads of one group)
 #endif
 #ifndef VECTOR_QUADS
 #define VECTOR_QUADS 1                  // output quads that one vector holds: 1 or 4

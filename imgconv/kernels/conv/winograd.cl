@@ -1,15 +1,16 @@
-// Winograd's minimal filtering F(2, 3) along the rows, in one dimension, for conv_tiled.cl.
+// Winograd's minimal filtering F(2, 3) along rows, in one dimension, for conv_tiled.cl.
 //
-// 2 outputs in a row, of a window of 3 columns, take 4 multiply-adds instead of 6:
+// For a window of 3 columns, 2 outputs in a row take 4 multiply-adds instead of 6:
 //
 //     line of texels    [d0 d1 d2 d3]d4 d5 ...               a tile, 4 texels; the next starts 2 columns later
 //     taps              [t0 t1 t2 t3]                        t = B d;  sums of taps: s += t * weights, w = G g
 //     outputs           [y0 y1]                              y = A s
 //
 // The weights were transformed when they were packed (A. Lavin, S. Gray: Fast Algorithms for Convolutional Neural
-// Networks, 2015). It interpolates at 0, 1, -1 and infinity. Rows of G whose absolute values sum to more than 1 are
-// halved and A is doubled there: weights that fit in half still do. An output is made of the three texels of its window
-// only; larger tiles would spread NaN, infinity and the rounding of large values.
+// Networks, 2015). The algorithm interpolates at 0, 1, -1 and infinity. If the absolute values of a row of G sum to
+// more than 1, the row is halved and A is doubled there, so weights that fit in half still fit. An output is computed
+// only from the three texels of its window. With larger tiles, NaN, infinity and the rounding of large values would
+// spread.
 
 #pragma once
 #include "kernels/conv/weights.cl"

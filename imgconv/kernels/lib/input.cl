@@ -31,7 +31,7 @@
 #define INPUT_OFFSET 0                  // first quad of the input inside a wider tensor
 #endif
 #ifndef INPUT_QUAD
-#define INPUT_QUAD(quad) (quad)         // which texel of a column holds a quad of the input, from INPUT_OFFSET on
+#define INPUT_QUAD(quad) (quad)         // the texel of a column that holds an input quad, from INPUT_OFFSET on
 #endif
 #ifndef OUTPUT_WIDTH
 #define OUTPUT_WIDTH 56                 // columns of the output

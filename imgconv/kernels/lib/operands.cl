@@ -29,7 +29,7 @@
 #define FACTORS_IMAGE read_only image2d_t  // type of their image
 #endif
 #ifndef READ_FACTORS
-#define READ_FACTORS(image, quad) ((QUAD)(1.0f))  // those of an input quad, in its image of the batch
+#define READ_FACTORS(image, quad) ((QUAD)(1.0f))  // the factors of an input quad, for an image of the batch
 #endif
 #ifndef WEIGHTS
 #define WEIGHTS read_only image2d_t weights  // declaration of the weights: an image, or a __global pointer

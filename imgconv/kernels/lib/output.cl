@@ -42,13 +42,13 @@
 #define LAST_LANES 4                    // channels in the last output quad; lanes past them are stored as zero
 #endif
 #ifndef HALF_EPILOGUE
-#define HALF_EPILOGUE 0                 // 1: the epilogue makes half4 of half4, which are stored; 0: float4 of float4
+#define HALF_EPILOGUE 0                 // type of the epilogue: 1: half4 to half4, stored as it is; 0: float4 to float4
 #endif
 #ifndef EPILOGUE
 #define EPILOGUE(sum, column, row, quad) (sum)  // elementwise work fused into the store
 #endif
 #ifndef EPILOGUE_LOADS
-#define EPILOGUE_LOADS(quad) ;          // statements that load what the epilogue needs of an output quad
+#define EPILOGUE_LOADS(quad) ;          // statements that load the epilogue's operands for an output quad
 #endif
 #ifndef EPILOGUE_PARAMETERS
 #define EPILOGUE_PARAMETERS             // ", declaration" for each image that the epilogue reads

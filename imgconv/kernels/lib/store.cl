@@ -21,7 +21,7 @@
 #define GUARD 0                         // work items without outputs: 0: none, 1: they return, 2: they wait for others
 #endif
 #ifndef START
-#define START (0.0f)                    // what the sums of an output quad start with: its bias, or nothing
+#define START (0.0f)                    // start value of the sums of an output quad: its bias, or zero
 #endif
 #ifndef START_LOADS
 #define START_LOADS(quad) ;             // statements that load it
@@ -55,7 +55,7 @@ inline bool is_output(int image, int row, int column, int quad) {
 #define LOADS(quad)                          \
   const int loaded_quad = LOADED_QUAD(quad); \
   EPILOGUE_LOADS(loaded_quad)
-// Stores a sum at a position of the block. A macro, for EPILOGUE uses names that EPILOGUE_LOADS makes.
+// Stores a sum at a position of the block. A macro, because EPILOGUE uses variables that EPILOGUE_LOADS defines.
 #define STORE(row, column, quad, sum)                                                                      \
   {                                                                                                        \
     const int out_column = (first_column + (column)) * PHASES_X + phase_x, out_quad = (quad);              \

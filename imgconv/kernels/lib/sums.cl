@@ -9,7 +9,7 @@
 #include "kernels/lib/output.cl"
 
 #ifndef HALF_QUADS
-#define HALF_QUADS 0                    // input quads of a run that is summed in half; 0: there are no runs
+#define HALF_QUADS 0                    // input quads of a chunk that is summed in half; 0: no chunks
 #endif
 #ifndef HALF_SUMS
 #define HALF_SUMS 0                     // 1: sums are half, from the first product to the last
@@ -43,7 +43,7 @@
 #define TO_FLOAT(x) (x)
 #endif
 
-// A sum as the epilogue takes it.
+// A sum in the epilogue's type.
 #if HALF_EPILOGUE
 #define FOR_EPILOGUE(sum) (sum)
 #else

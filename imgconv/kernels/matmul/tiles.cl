@@ -35,7 +35,7 @@
 #define TILE_DEPTH 0                    // quads of k in a part's tile; 0: no tiles, items read the images themselves
 #endif
 #ifndef CHECK_INNER
-#define CHECK_INNER 0                   // 1: K is not a multiple of four, and what lies below row K of B is not zero
+#define CHECK_INNER 0                   // 1: K is not a multiple of four, and the texels after row K of B are not zero
 #endif
 #ifndef A_IMAGE
 #define A_IMAGE read_only image2d_t     // type of A
@@ -62,7 +62,7 @@
 #define B_Y(batch, inner, quad) (inner)  // texel y of B
 #endif
 #ifndef B_TRANSPOSED
-#define B_TRANSPOSED 0                  // 1: a texel of B has four of k, as those of A, and B_X and B_Y are as A_X, A_Y
+#define B_TRANSPOSED 0                  // 1: a texel of B has four of k, like one of A; B_X, B_Y are like A_X, A_Y
 #endif
 
 #define INNER_QUADS ((INNER + 3) / 4)

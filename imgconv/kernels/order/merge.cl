@@ -20,7 +20,7 @@
 #define STEPS 12                        // of the bisection: 2**STEPS > RUN
 #endif
 #ifndef ROW_PARAMETERS
-#define ROW_PARAMETERS , read_only image2d_t positions, read_only image2d_t input  // ", declaration" of what is read
+#define ROW_PARAMETERS , read_only image2d_t positions, read_only image2d_t input  // ", declaration" of the inputs
 #endif
 #ifndef ROW_ARGUMENTS
 #define ROW_ARGUMENTS , positions, input  // ", name" of each of them

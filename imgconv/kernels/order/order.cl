@@ -40,8 +40,8 @@
 #define DIGITS 256
 #define PLACES (4 * BLOCK_QUADS)
 #define ROW_QUADS ((SIZE + 3) / 4)
-#define LAST 0xFFFFFFFFu  // the key and the position behind all others
-// Work items of a group share what they count.
+#define LAST 0xFFFFFFFFu  // a key or position greater than all others
+// Work items of a group share their counts.
 #if ITEMS > 1
 #define INCREASE(counter) atomic_inc(counter)
 #define WAIT barrier(CLK_LOCAL_MEM_FENCE);
@@ -64,9 +64,10 @@ inline bool is_before(uint2 pair, uint2 other) { return pair.x < other.x || (pai
     }                                                        \
   }
 
-// Finds, digit by digit, the number of `count` digits that has `rank` smaller ones among those of the pairs for which
-// `of_them` holds: counts the digits of those that agree with `found` in the digits before, and adds the next one. The
-// search for the digit has no early end: Mesa 22's llvmpipe ends such a loop of a single work item too soon.
+// Considers the pairs for which `of_them` holds. Finds, digit by digit, the number (of `count` digits) that has `rank`
+// smaller ones among them. For each digit, it counts the digits of the pairs whose earlier digits equal `found`, and
+// appends the next digit. The search for the digit does not stop early, because Mesa 22's llvmpipe ends such a loop of
+// a single work item too soon.
 #define FIND_DIGITS(number, count, of_them)                                                   \
   for (int place = 0; place < (count); place++) {                                             \
     const uint shift = 8 * ((count) - 1 - place), known = LAST << shift << 8;                \

@@ -28,7 +28,7 @@
 #define GATES 1                         // columns of the weights, in units of a state's size
 #endif
 #ifndef STATES
-#define STATES 1                        // states of a layer; the first is the one that is multiplied
+#define STATES 1                        // states of a layer; the first one is multiplied
 #endif
 #ifndef INNER
 #define INNER 0                         // 1: the last gate multiplies INNER_STATE
@@ -59,7 +59,7 @@
 #define NEXT_STATES(after, step, batch, direction, quad) (after)[0] = tanh(sums[quad])
 #endif
 
-// The sums of all gates, and those that multiply the first state.
+// The sums of all gates, and of the gates that multiply the first state.
 #define SUM_QUADS (GATES * OUTPUT_QUADS)
 #define FIRST_SUMS (SUM_QUADS - INNER * OUTPUT_QUADS)
 #if ITEMS > 1

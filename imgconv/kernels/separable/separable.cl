@@ -42,7 +42,7 @@
 #define TILE_ROWS 2                     // rows of the tile
 #endif
 #ifndef WORK_GROUP_QUADS
-#define WORK_GROUP_QUADS 16             // blocks of output quads that a work group makes
+#define WORK_GROUP_QUADS 16             // blocks of output quads that a work group computes
 #endif
 #ifndef PARTS
 #define PARTS 4                         // work items that share a sum
@@ -54,7 +54,7 @@
 #define WINDOWS_IMAGE read_only image2d_t  // type of the image of depthwise weights
 #endif
 #ifndef READ_WINDOW
-#define READ_WINDOW(quad, tap) read_imagef(windows, TEXEL, (int2)(tap, quad))  // those of a quad for a window position
+#define READ_WINDOW(quad, tap) read_imagef(windows, TEXEL, (int2)(tap, quad))  // weights of a quad for a window position
 #endif
 #ifndef WEIGHTS_IMAGE
 #define WEIGHTS_IMAGE read_only image2d_t  // type of the image of 1x1 weights
@@ -66,13 +66,13 @@
 #define DEPTHWISE_EPILOGUE(sum, column, row, quad) (sum)  // elementwise work between the convolutions
 #endif
 #ifndef DEPTHWISE_LOADS
-#define DEPTHWISE_LOADS(quad) ;         // statements that load what it needs of a quad
+#define DEPTHWISE_LOADS(quad) ;         // statements that load its operands for a quad
 #endif
 #ifndef DEPTHWISE_HALF_EPILOGUE
-#define DEPTHWISE_HALF_EPILOGUE 0       // 1: it makes half4 of half4; 0: float4 of float4
+#define DEPTHWISE_HALF_EPILOGUE 0       // type of this epilogue: 1: half4 to half4; 0: float4 to float4
 #endif
 #ifndef DEPTHWISE_START
-#define DEPTHWISE_START (0.0f)          // what the sums of the depthwise convolution start with: a bias, or nothing
+#define DEPTHWISE_START (0.0f)          // start value of the sums of the depthwise convolution: a bias, or zero
 #endif
 #ifndef DEPTHWISE_START_LOADS
 #define DEPTHWISE_START_LOADS(quad) ;   // statements that load it
@@ -97,7 +97,7 @@
 #define BETWEEN (BLOCKS * BLOCK_COLUMNS * QUADS * sizeof(QUAD))
 #define SHARED (PARTS > 1 && ITEMS * SUMS * sizeof(QUAD_SUM) > BETWEEN ? ITEMS * SUMS * sizeof(QUAD_SUM) : BETWEEN)
 #define LOADED_QUAD(quad) (WHOLE_QUADS ? (quad) : min((quad), OUTPUT_QUADS - 1))
-// Stores a sum. A macro, for EPILOGUE uses names that EPILOGUE_LOADS makes.
+// Stores a sum. A macro, because EPILOGUE uses variables that EPILOGUE_LOADS defines.
 #define STORE(column, o, total)                                                                     \
   {                                                                                                 \
     const int out_column = block_column + (column), out_quad = first_quad + (o);                    \
@@ -110,8 +110,9 @@
 // Not a loop: compilers give up unrolling one over long epilogues, and then keep all sums in memory.
 #define STORE_SUM(column, o) STORE(column, o, FOR_EPILOGUE(sum[column][o]))
 
-// The depthwise sums as their epilogue takes them, and its result, here and as local memory holds it. Lanes past the last
-// channel become zero; a half epilogue has none (imgconv/kernels/separable/template.py), for keep_lanes takes floats.
+// The types of the depthwise sums in their epilogue, of its result, and of the result in local memory. Lanes past the
+// last channel become zero. A half epilogue has no such lanes (imgconv/kernels/separable/template.py), because
+// keep_lanes needs floats.
 #if DEPTHWISE_HALF_EPILOGUE
 #define DEPTHWISE_RESULT half4
 #define FOR_DEPTHWISE_EPILOGUE(sum) (sum)

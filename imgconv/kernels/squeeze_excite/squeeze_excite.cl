@@ -79,16 +79,16 @@
 #define POOL_EPILOGUE(sum, column, row, quad) (sum)  // elementwise work on the sum of the map
 #endif
 #ifndef POOL_LOADS
-#define POOL_LOADS(quad) ;              // statements that load what it needs of a quad
+#define POOL_LOADS(quad) ;              // statements that load its operands for a quad
 #endif
 #ifndef HIDDEN_EPILOGUE
 #define HIDDEN_EPILOGUE(sum, column, row, quad) (sum)  // elementwise work between the products
 #endif
 #ifndef HIDDEN_LOADS
-#define HIDDEN_LOADS(quad) ;            // statements that load what it needs of a quad
+#define HIDDEN_LOADS(quad) ;            // statements that load its operands for a quad
 #endif
 
-// Rounds in which this many work items share out `tasks`.
+// Iterations in which `items` work items complete `tasks`.
 #define ROUNDS(tasks, items) (((tasks) + (items) - 1) / (items))
 // Local memory for the parts of all sums of a step.
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))

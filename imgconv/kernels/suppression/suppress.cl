@@ -21,13 +21,13 @@
 #define ITEMS 64                        // work items of the group
 #endif
 #ifndef OVERLAP
-#define OVERLAP (0.5f)                  // the intersection over union up to which both of two boxes stay
+#define OVERLAP (0.5f)                  // maximum intersection over union of two boxes that both remain
 #endif
 #ifndef HALF_STEP
-#define HALF_STEP (0x1p-25f)            // half of what lies between OVERLAP and the next larger float
+#define HALF_STEP (0x1p-25f)            // half the distance between OVERLAP and the next larger float
 #endif
 #ifndef ROW_PARAMETERS
-#define ROW_PARAMETERS , read_only image2d_t boxes, read_only image2d_t candidates  // ", declaration" of what is read
+#define ROW_PARAMETERS , read_only image2d_t boxes, read_only image2d_t candidates  // ", declaration" of the inputs
 #endif
 #ifndef READ_BOX
 #define READ_BOX(row, quad) read_imagef(boxes, TEXEL, (int2)(quad, row))  // a box
@@ -51,8 +51,8 @@
 
 inline float area_of(float4 box) { return (box.z - box.x) * (box.w - box.y); }
 
-// Whether two boxes overlap by more than OVERLAP: whether the quotient, rounded to float, is larger. A box without an
-// area, which may have a side of negative length, covers none and is not covered.
+// Whether two boxes overlap by more than OVERLAP, that is, whether the quotient, rounded to float, is larger. A box
+// without an area (a side may have a negative length) neither covers a box nor is covered.
 inline bool is_covered(float4 box, float4 other) {
   const float2 size = fmin(box.zw, other.zw) - fmax(box.xy, other.xy);
   const float area = area_of(box), other_area = area_of(other);

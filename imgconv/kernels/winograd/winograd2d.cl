@@ -63,7 +63,8 @@ inline void to_taps(float4 *t, float4 d0, float4 d1, float4 d2, float4 d3) {
   t[3] = d1 - d3;
 }
 
-// Stores one of a tile's outputs, if the output has it. A macro, for EPILOGUE uses names that EPILOGUE_LOADS makes.
+// Stores one of a tile's outputs, if the output has it. A macro, because EPILOGUE uses variables that EPILOGUE_LOADS
+// defines.
 #define STORE(y, x, sum)                                                                        \
   {                                                                                             \
     const int out_column = 2 * tile_column + (x), image_row = 2 * tile_row + (y);               \
