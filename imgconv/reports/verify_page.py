@@ -57,7 +57,7 @@ td.operation, .note { color: var(--quiet); }
   td:empty { display: none; }
 }
 """
-TITLES = ("fp32, from onnxruntime", "fp16, from fp32", "largest value", "stored", "sums", "problem")
+TITLES = ("fp32 error, against onnxruntime", "fp16 error, against fp32", "largest value", "stored", "sums", "problem")
 
 
 def page(title: str, about: str, layers: Sequence[Layer], bound: float) -> str:
@@ -76,8 +76,8 @@ def page(title: str, about: str, layers: Sequence[Layer], bound: float) -> str:
 {_table("output", outputs, bound)}
 </section>
 <section><h2>Layers</h2>
-<p>{over} of {len(layers)} are over a bound. They show where differences start. If all outputs are right, a layer over
-its bound is not a fault.</p>
+<p>{over} of {len(layers)} layers are over a bound. The table shows where differences start. If all outputs are right, a
+layer over its bound is not a fault.</p>
 <p class="note">Bars are logarithmic. Errors are relative to the layer's largest value, from 1e{ERRORS[0]:.0f} to
 1e{ERRORS[1]:.0f}; largest values are from 1e{VALUES[0]:.0f} to 1e{VALUES[1]:.0f}. Marks show the bounds,
 {bound / 10:g} in fp32 and {bound:g} in fp16, and the largest fp16 value, {HALF_MAX:.0f}.</p>
