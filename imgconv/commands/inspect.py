@@ -255,14 +255,14 @@ def totals(plan: Plan) -> dict[str, int]:
 def totals_as_text(plan: Plan) -> list[str]:
     """`totals` in words."""
     of = totals(plan)
-    packing = f"{of['packing_launches']} pack inputs and unpack outputs"
+    packing = f"{of['packing_launches']} of them pack inputs or unpack outputs"
     activations = f"activations {of['activation_bytes'] / 1e6:.2f} in {plan.activation_places}"
     weights, buffers = f"weights {of['weight_bytes'] / 1e6:.2f}", f"host buffers {of['host_buffer_bytes'] / 1e6:.2f}"
     return [
-        f"{of['launches']} launches: {packing}, {of['copies']} only copy",
+        f"{of['launches']} launches: {packing}, {of['copies']} are copies",
         f"{of['multiply_adds'] / 1e6:.1f} M multiply-adds",
         f"{of['bytes'] / 1e6:.2f} MB on the device: {weights}, {activations}, {buffers}",
-        f"at least {plan.most_alive / 1e6:.2f} MB of activations are alive at once",
+        f"lower bound of the workspace: {plan.most_alive / 1e6:.2f} MB of activations are live at once",
     ]
 
 
