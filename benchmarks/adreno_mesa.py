@@ -78,7 +78,7 @@ class Mesa:
         total = len(texts) * len(gpus)
         done = dict.fromkeys(gpus, 0)
         interrupted = Event()
-        with terminal.Progress("compiling for Adreno") as progress, ThreadPoolExecutor(PROCESSES) as pool:
+        with terminal.ProgressSpinner("compiling for Adreno") as progress, ThreadPoolExecutor(PROCESSES) as pool:
 
             def one(gpu: int) -> dict[str, Kernel]:
                 found: dict[str, Kernel] = {}

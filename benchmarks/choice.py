@@ -50,7 +50,7 @@ from imgconv.compiling.compiler import with_image_limit
 from imgconv.config import Config, read_config
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.kernels.device_model.adreno import A630
-from imgconv.loading.target import target_of
+from imgconv.loading.device_target import target_of
 from imgconv.loading.tuner import Trial, build_trials, side_by_side
 
 # For sums of up to some thousand products, rounded to 24 bits each; relative to the largest result.

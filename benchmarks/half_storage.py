@@ -43,7 +43,7 @@ from imgconv.config import Precision
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import Texture
 from imgconv.onnx_export import export_onnx
-from imgconv.precision.search import Block, without_room
+from imgconv.precision.search import ItemBlock, without_room
 from imgconv.precision.loss import least_scales, relative_error, scales_of
 
 HARDEST = 4  # pictures on which each value's cost is measured: those with the largest errors with all values as fp16
@@ -114,7 +114,7 @@ class Stored:
             return list(self.names)
         hardest = sorted(pictures, key=lambda number: -every[number])[:HARDEST]
         blocks = [
-            Block((name,), max(self.errors([name], hardest)), self.graph.values[name].size) for name in self.names
+            ItemBlock((name,), max(self.errors([name], hardest)), self.graph.values[name].size) for name in self.names
         ]
         for part in PARTS:
             kept = {name for block in without_room(blocks, part * bound) for name in block.names}

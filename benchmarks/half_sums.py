@@ -40,7 +40,7 @@ from imgconv.compiling.compiler import PreparedGraph
 from imgconv.config import Float16, Precision, read_config
 from imgconv.graph.nodes import Graph
 from imgconv.loading.compiled import prepare_for
-from imgconv.precision.inputs import CHANNELS, UNIT, picture_range
+from imgconv.precision.calibration_inputs import CHANNELS, UNIT, picture_range
 from imgconv.precision.choose import choose_precision
 from imgconv.precision.loss import relative_error
 from imgconv.runtime.session import Session

@@ -42,7 +42,7 @@ from imgconv.graph.nodes import Convolution, Graph, Node, Product
 from imgconv.kernels.target import Target
 from imgconv.reports.peaks import Peaks, measure_peaks
 from imgconv.runtime.session import Session
-from imgconv.loading.target import target_of
+from imgconv.loading.device_target import target_of
 from imgconv.reports.timing import Timing, repeated
 from imgconv.tensor import build_graph
 

@@ -222,7 +222,7 @@ def digits(value: float | None, count: int = 3) -> str:
 @contextlib.contextmanager
 def steps(names: Sequence[str]) -> Iterator[Iterator[str]]:
     """Goes through names with progress on stderr."""
-    with terminal.Progress("starting") as progress:
+    with terminal.ProgressSpinner("starting") as progress:
 
         def walk() -> Iterator[str]:
             for number, name in enumerate(names):

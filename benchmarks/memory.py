@@ -31,7 +31,7 @@ from imgconv.compiling.plan import Plan
 from imgconv.config import Config, read_config
 from imgconv.reports.peaks import measure_peaks
 from imgconv.runtime.session import Session
-from imgconv.loading.target import target_of
+from imgconv.loading.device_target import target_of
 from imgconv.reports.timing import Timing, repeated
 from imgconv.tensor import Tensor, build_graph
 

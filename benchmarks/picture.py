@@ -32,8 +32,8 @@ from benchmarks.measure import (
 from imgconv.cl.device import DeviceInfo, open_device, select_device
 from imgconv.config import read_config
 from imgconv.model import Model
-from imgconv.preprocessing.stage import PICTURE, array_shape, prepared
-from imgconv.preprocessing.preparation import FILTERS, FORMATS, Format, Preparation, placed
+from imgconv.preprocessing.stage import PICTURE, array_shape, prepare_picture
+from imgconv.preprocessing.preparation import FILTERS, FORMATS, Format, Preparation, resize_geometry
 from imgconv.runtime.session import Session
 from imgconv.reports.timing import Timing, after_warm_up, repeated, timed
 from imgconv.tensor import Tensor, build_graph
@@ -151,7 +151,7 @@ def check_pixels(
 ) -> tuple[float, Any]:
     """The largest difference from Pillow, with pixels from 0 to 255, and the input as the device makes it."""
     picture = Tensor.input("picture", frame.shape, "uint8")
-    graph = build_graph({"made": prepared(picture, _size_of(model), how)})
+    graph = build_graph({"made": prepare_picture(picture, _size_of(model), how)})
     made = imgconv.load(graph, device, **settings)(frame)
     return float(numpy.abs(made - on_host(frame, how, size, model)).max()), made
 
@@ -159,7 +159,7 @@ def check_pixels(
 def on_host(frame: Any, how: Preparation, size: Size, model: Model) -> Any:
     """The model's input, made from the frame by Pillow."""
     wanted = _size_of(model)
-    inner, _ = placed(size, wanted, how.resize)
+    inner, _ = resize_geometry(size, wanted, how.resize)
     if how.format != "nv12":
         scaled = _resized(Image.fromarray(frame).convert("RGB"), inner, how)
         return _letterboxed(scaled[..., ::-1].transpose(2, 0, 1), wanted, how)

@@ -4,8 +4,8 @@
                                                      [--repeat N] [--json FILE]
 
 Each file runs in its own process, which is ended after --seconds. Dynamic dimensions get sizes that onnxruntime
-accepts. Picture inputs get examples/demo.png, in the range that imgconv.precision.inputs infers for the model, else 0
-to 1; other inputs get noise. The oracle is onnxruntime without graph optimisations.
+accepts. Picture inputs get examples/demo.png, in the range that imgconv.precision.calibration_inputs infers for the
+model, else 0 to 1; other inputs get noise. The oracle is onnxruntime without graph optimisations.
 
     result      right; refused, by imgconv's own error; wrong; not onnxruntime's, if that refuses the file too
     error       largest difference of an output in parts of its largest value; of integers, the part that differs. If it
@@ -50,7 +50,7 @@ from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
-from imgconv.precision.inputs import UNIT, picture_range
+from imgconv.precision.calibration_inputs import UNIT, picture_range
 from imgconv.precision.loss import least_scales, scales_of
 from imgconv.precision.loss import relative_error as beside_scales
 from imgconv.reports.timing import after_warm_up, timed

@@ -60,7 +60,7 @@ def demonstrate(path: str | Path, device: str | None, output: str) -> int:
     """Enlarges the picture, prints quality and time, writes the result; returns 0. Raises imgconv.Error."""
     original = read_original(path)
     small = downscale(original)
-    with terminal.Progress("planning") as progress:
+    with terminal.ProgressSpinner("planning") as progress:
         model = imgconv.load(superres.build(small.height, small.width), device, progress=progress)
         array = to_array(small, Preparation(scale=1 / 255))
         enlarged = to_picture(model(array)[0], value_range=(0, 1))

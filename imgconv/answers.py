@@ -43,10 +43,10 @@ from imgconv.preprocessing.preparation import Size, picture_inputs, taps
 from imgconv.preprocessing.stage import PICTURE, PictureStage, size_of_array
 from imgconv.tasks import classification, text
 from imgconv.tasks.description import Description, read_description
-from imgconv.tasks.detection import Boxes, Candidates, count_classes, inside, only
-from imgconv.tasks.graph_array import GraphArray, taken, tensor_of
+from imgconv.tasks.detection import BoxDecoder, Candidates, count_classes, inside, single_output
+from imgconv.tasks.graph_array import GraphArray, take_or_fill, tensor_of
 from imgconv.tasks.heads import HEADS, Task, find_task
-from imgconv.tasks.maps import Points, Segments, depth_plane, is_image, least_of
+from imgconv.tasks.maps import KeypointDecoder, SegmentationDecoder, depth_plane, is_image, least_of
 from imgconv.tasks.values import PicturePlacement, on_picture
 from imgconv.tensor import Tensor, build_graph, order, origin, suppression
 
@@ -107,14 +107,14 @@ class AnswerStage:
         """The arrays by the names of the outputs. given: GraphArrays; the formulas are typed for numpy's arrays."""
         decode, description = HEADS[self.task.head].decode, self.task.description
         with self.task.naming(given):
-            if isinstance(decode, Boxes):
+            if isinstance(decode, BoxDecoder):
                 candidates = decode.formula(given, description, placement.model)
                 return _boxes(candidates, description, placement, self.most)
-            if isinstance(decode, Points):
+            if isinstance(decode, KeypointDecoder):
                 found = decode.formula(given, placement.model)
                 places = placement.to_picture(found.places)
                 return {"points": numpy.concatenate([places, found.scores[:, None]], axis=1)}
-            if isinstance(decode, Segments):
+            if isinstance(decode, SegmentationDecoder):
                 return {"mask": _mask(decode, given, description, placement)}
             return OTHERS[self.task.head](given, description, placement)
 
@@ -131,7 +131,7 @@ def with_answers(model: Model, description: Description | None = None, most: int
     given = description or (read_description(source.description) if source.description else Description())
     outputs: Any = {value.name: (value.dtype, value.shape) for value in model.outputs.values()}
     stage = answer_stage(source.declared_inputs(), source.shapes, outputs, given, source.picture, most)
-    text = described(stage, json.loads(source.description or "{}"))
+    text = description_with_answers(stage, json.loads(source.description or "{}"))
     return Model(replace(source, answers=stage, description=text), model._sessions)
 
 
@@ -167,8 +167,8 @@ def _labels(task: Task, outputs: TensorSpecs, size: Size) -> tuple[str, ...]:
     zeros = {name: numpy.zeros(shape or (), dtype) for name, (dtype, shape) in outputs.items()}  # type: ignore[arg-type]
     with task.naming(zeros):
         if task.head == "ctc":
-            return ("", *text.characters_of(labels, only(zeros)[1].shape[-1]))
-        if not (isinstance(decode, Boxes) and labels):
+            return ("", *text.characters_of(labels, single_output(zeros)[1].shape[-1]))
+        if not (isinstance(decode, BoxDecoder) and labels):
             return labels
         candidates = decode.formula(zeros, task.description, size)
     classes, first = count_classes(candidates, task.description), candidates.first
@@ -177,7 +177,7 @@ def _labels(task: Task, outputs: TensorSpecs, size: Size) -> tuple[str, ...]:
     return labels if len(labels) == classes + first else (*["background"] * first, *labels)
 
 
-def described(stage: AnswerStage, text: Mapping[str, Any]) -> str:
+def description_with_answers(stage: AnswerStage, text: Mapping[str, Any]) -> str:
     """The description for the compiled file, as JSON: the task, its head and labels, and that outputs are answers."""
     about = stage.task.description
     said = {"task": stage.task.name, "head": stage.task.head, "labels": about.labels, "answers": True}
@@ -205,8 +205,8 @@ def _boxes(
     if candidates.several and len(scores) > CANDIDATES:
         # The best scores are in the rows with the best ones; equal scores stay in order of position.
         rows = _best(scores.max(axis=1), least)
-        rows = taken(rows, GraphArray(order(tensor_of(rows), CANDIDATES, largest=False)))
-        scores = taken(scores, rows)
+        rows = take_or_fill(rows, GraphArray(order(tensor_of(rows), CANDIDATES, largest=False)))
+        scores = take_or_fill(scores, rows)
     best: Any = scores if kinds is not None else scores.reshape(-1) if candidates.several else scores.max(axis=1)
     place = _best(best, least)
     part = len(place)
@@ -214,10 +214,10 @@ def _boxes(
     if candidates.several:
         kind = place % classes
     else:
-        kind = taken(scores.argmax(axis=1) if kinds is None else kinds, place)
-    found_scores = taken(best, place)
-    row = row if rows is None else taken(rows, row)
-    corners = taken(candidates.corners, row)
+        kind = take_or_fill(scores.argmax(axis=1) if kinds is None else kinds, place)
+    found_scores = take_or_fill(best, place)
+    row = row if rows is None else take_or_fill(rows, row)
+    corners = take_or_fill(candidates.corners, row)
     grouped: Any = numpy.concatenate([corners, kind[:, None]], axis=1)
     count = GraphArray((found_scores > least).tensor.cast("int64")).sum()
     stays: Any = GraphArray(suppression(tensor_of(grouped), count.tensor, description.overlap or 0.45, min(most, part)))
@@ -225,17 +225,17 @@ def _boxes(
         stays = numpy.pad(stays, ((0, most - part),), constant_values=-1)
     found = stays > -1
     limits = numpy.array([*placement.picture, *placement.picture])
-    placed: Any = numpy.where(found[:, None], placement.to_picture(taken(corners, stays)).clip(0, limits), 0.0)
+    placed: Any = numpy.where(found[:, None], placement.to_picture(take_or_fill(corners, stays)).clip(0, limits), 0.0)
     made = {
         "boxes": placed,
-        "scores": taken(found_scores, stays),
-        "classes": numpy.where(found, taken(kind, stays) + candidates.first, -1),
+        "scores": take_or_fill(found_scores, stays),
+        "classes": numpy.where(found, take_or_fill(kind, stays) + candidates.first, -1),
         "count": GraphArray(found.tensor.cast("int64").sum().reshape(1)),
     }
     if candidates.points is not None:
-        made["points"] = _marks(candidates.points, taken(row, stays, -1.0), found, placement)
+        made["points"] = _marks(candidates.points, take_or_fill(row, stays, -1.0), found, placement)
     if candidates.masks is not None:
-        mine = taken(candidates.masks.coefficients, taken(row, stays, -1.0))
+        mine = take_or_fill(candidates.masks.coefficients, take_or_fill(row, stays, -1.0))
         made["masks"] = _masks(mine, candidates.masks.prototypes, placed, placement)
     return made
 
@@ -248,13 +248,13 @@ def _best(scores: Any, least: float) -> Any:
 
 def _marks(points: Any, row: Any, found: Any, placement: PicturePlacement) -> Any:
     """The points of the boxes that stay, on the picture."""
-    mine = taken(points, row)
+    mine = take_or_fill(points, row)
     places = placement.to_picture(mine[:, :, :2])
     return numpy.where(found[:, None, None], numpy.concatenate([places, mine[:, :, 2:]], axis=2), 0.0)
 
 
 def _masks(coefficients: Any, prototypes: Any, boxes: Any, placement: PicturePlacement) -> Any:
-    """The masks of `detection.Boxes`, (n, height, width), as operations of a graph."""
+    """The masks of `detection.BoxDecoder`, (n, height, width), as operations of a graph."""
     count, *size = prototypes.shape
     sums = (coefficients @ prototypes.reshape(count, -1)).reshape(-1, *size)
     whole = _enlarged(sums, placement, -1.0) > 0
@@ -266,8 +266,10 @@ def _dtype(answer: Tensor) -> str:
     return "float32" if answer.is_float else "uint8" if answer.dtype == "uint8" else "int32"
 
 
-def _mask(decode: Segments, given: Arrays, description: Description, placement: PicturePlacement) -> GraphArray:
-    """The mask of `maps.Segments`, as operations of a graph."""
+def _mask(
+    decode: SegmentationDecoder, given: Arrays, description: Description, placement: PicturePlacement
+) -> GraphArray:
+    """The mask of `maps.SegmentationDecoder`, as operations of a graph."""
     made = decode.formula(given, placement.model)
     plane: Any = made.plane
     if made.is_probability:
@@ -337,20 +339,20 @@ def _scores(outputs: Arrays, description: Description, placement: PicturePlaceme
     if labels and len(labels) != values.size:
         raise InputError(f"the model has {values.size} scores, but there are {len(labels)} labels")
     classes = GraphArray(order(tensor_of(values), min(description.top, values.size)))
-    return {"classes": classes, "scores": taken(values, classes)}
+    return {"classes": classes, "scores": take_or_fill(values, classes)}
 
 
 def _line(outputs: Arrays, description: Description, placement: PicturePlacement) -> dict[str, Any]:
     """The classes of the steps that count, which the characters are of."""
-    rows: Any = only(outputs)[1]
+    rows: Any = single_output(outputs)[1]
     best, counts = text.best_path(rows)
     steps = len(rows)
     place: Any = GraphArray(order(tensor_of(numpy.where(counts, steps - numpy.arange(steps), 0)), steps))
     count: Any = GraphArray(tensor_of(counts).cast("int64").sum().reshape(1))
     found = count > numpy.arange(steps)
     return {
-        "classes": numpy.where(found, taken(best, place), -1),
-        "scores": numpy.where(found, taken(rows.max(axis=1), place), 0.0),
+        "classes": numpy.where(found, take_or_fill(best, place), -1),
+        "scores": numpy.where(found, take_or_fill(rows.max(axis=1), place), 0.0),
         "count": count,
     }
 

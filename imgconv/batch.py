@@ -36,7 +36,7 @@ Batch = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class _Opened:
+class _OpenedModel:
     """The model on the device of this process.
 
     task: None if the outputs are given as arrays; on_device: whether the device prepares the pictures.
@@ -75,7 +75,7 @@ class Predictor:
         """
         self._model, self._column, self._raw = os.fspath(model), column, raw
         self._description, self._settings = description, settings
-        self._opened: _Opened | None = None
+        self._opened: _OpenedModel | None = None
 
     def __repr__(self) -> str:
         given = {"column": self._column, "raw": self._raw, **self._settings}
@@ -101,7 +101,7 @@ class Predictor:
                 found[value.name] = _column(value, [row.outputs.get(value.name) for row in rows])
         return {**found, "error": numpy.array([row.error for row in rows], object)}
 
-    def _open(self) -> _Opened:
+    def _open(self) -> _OpenedModel:
         model = load(self._model, **self._settings)
         declared: Any = {value.name: (value.dtype, value.shape) for value in model.inputs.values()}
         targets = picture_inputs(declared, {})
@@ -116,7 +116,7 @@ class Predictor:
         described = (task.description if task else description).preparation
         preparation = target.preparation(described)
         on_device = prepares_pictures(model, target.name)
-        return _Opened(model, target, None if self._raw else task, preparation, on_device)
+        return _OpenedModel(model, target, None if self._raw else task, preparation, on_device)
 
 
 def _column(value: Value, arrays: Sequence[Array | None]) -> Array:
@@ -137,7 +137,7 @@ class _BatchRow:
     error: str = ""
 
 
-def _run(opened: _Opened, pictures: Sequence[Any]) -> Iterator[_BatchRow]:
+def _run(opened: _OpenedModel, pictures: Sequence[Any]) -> Iterator[_BatchRow]:
     """A row for each picture, in order. The device computes one while the next is read."""
     waiting: deque[tuple[Frame | str, PicturePlacement | None]] = deque()
     for picture in pictures:
@@ -156,7 +156,7 @@ def _run(opened: _Opened, pictures: Sequence[Any]) -> Iterator[_BatchRow]:
         yield _row(opened, *waiting.popleft())
 
 
-def _row(opened: _Opened, frame: Frame | str, placement: PicturePlacement | None) -> _BatchRow:
+def _row(opened: _OpenedModel, frame: Frame | str, placement: PicturePlacement | None) -> _BatchRow:
     if isinstance(frame, str) or placement is None:
         return _BatchRow(outputs={}, error=str(frame))
     outputs = frame.result()

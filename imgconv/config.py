@@ -14,9 +14,9 @@ Float16 = Literal[0, 1, 2]  # see Config
 
 
 # How a convolution sums its products: in float, in half in short runs that are added in float, or wholly in half.
-Sums = Literal["float", "runs", "half"]
-PRODUCTS: Mapping[Sums, DType] = {"float": FLOAT32, "runs": FLOAT16, "half": FLOAT16}
-ACCUMULATORS: Mapping[Sums, DType] = {"float": FLOAT32, "runs": FLOAT32, "half": FLOAT16}
+Accumulation = Literal["float", "runs", "half"]
+PRODUCTS: Mapping[Accumulation, DType] = {"float": FLOAT32, "runs": FLOAT16, "half": FLOAT16}
+ACCUMULATORS: Mapping[Accumulation, DType] = {"float": FLOAT32, "runs": FLOAT32, "half": FLOAT16}
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Precision:
         reasons = {**dict.fromkeys(sorted(names), reason), **self.reasons}
         return replace(self, storage=self.storage | names, reasons=reasons)
 
-    def sums_of(self, name: str) -> Sums:
+    def sums_of(self, name: str) -> Accumulation:
         """Returns the width in which a value's node sums under float16=2."""
         if name in self.storage or name in self.arithmetic:
             return "float"

@@ -96,13 +96,13 @@ class Budget:
 _budget: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 
-def budget() -> Budget:
+def current_budget() -> Budget:
     """The budget of the load under way; outside of one, a new one of the default limits."""
     return _budget.get() or Budget()
 
 
 @contextlib.contextmanager
-def spending(limits: Limits | None = None) -> Iterator[Budget]:
+def load_budget(limits: Limits | None = None) -> Iterator[Budget]:
     """A context whose tensors count for one load. Without `limits` it is a part of the load around it, if there is one.
 
         with spending(Limits(nodes=100)) as left:

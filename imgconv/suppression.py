@@ -28,7 +28,7 @@ def suppress(
     group = numpy.zeros(len(values), numpy.int64) if groups is None else numpy.asarray(groups)
     if not len(values) or (most is not None and most <= 0):
         return numpy.zeros(0, numpy.int64)
-    order = best_first(values, group)
+    order = order_by_score(values, group)
     limit, wanted = corners.dtype.type(most_overlap), len(values) if most is None else most
     if group[order[0]] == group[order[-1]] and len(values) > MANY:
         return _of_one_group(corners, order, limit, wanted)
@@ -99,7 +99,7 @@ def _starts(group: Array) -> Array:
     return numpy.flatnonzero(numpy.diff(group, prepend=group[0] - 1))
 
 
-def best_first(values: Array, group: Array) -> Array:
+def order_by_score(values: Array, group: Array) -> Array:
     """The numbers of boxes, int64: by group, then the largest value first, equal ones in order."""
     if not len(values) or values.dtype != numpy.float32 or group.min() < 0 or group.max() >= 1 << 16:
         return numpy.lexsort((-values, group))

@@ -14,7 +14,7 @@ import imgconv
 from imgconv import Plane, VideoFrame
 from imgconv.answers import with_answers
 from imgconv.cl.device import DeviceInfo
-from imgconv.pictures.frames import frame_of
+from imgconv.pictures.camera_frames import camera_frame
 from imgconv.preprocess import Preparation
 from imgconv.preprocessing.preparation import Format
 from imgconv.tasks import Description
@@ -77,7 +77,7 @@ def pictures(folder: Path) -> Frames:
     names, width, height, pitch = sorted(folder.glob("*.jpg")), 640, 480, 704
     memory = numpy.random.default_rng(0).integers(0, 256, (len(names), height * 3 // 2, pitch), numpy.uint8)
     for made, name in zip(memory, names, strict=True):
-        array = frame_of(Image.open(name).convert("RGB"), (height, width), Preparation(format="nv12"))
+        array = camera_frame(Image.open(name).convert("RGB"), (height, width), Preparation(format="nv12"))
         made[:height, :width] = numpy.rot90(array[:width])
         made[height:, :width] = numpy.rot90(array[width:].reshape(width // 2, height // 2, 2)).reshape(-1, width)
     return Frames(memory, width, height)

@@ -14,7 +14,7 @@ from benchmarks.adreno_rows import Row, Total
 from benchmarks.kernel_text import read_kernel
 from benchmarks.published import NETWORKS, Layer
 from imgconv.compiling.compiler import prepare
-from imgconv.config import Config, Sums
+from imgconv.config import Accumulation, Config
 from imgconv.kernels.conv.candidates import candidates
 from imgconv.kernels.conv.problem import Problem
 from imgconv.kernels.conv.work import launch_work
@@ -40,7 +40,7 @@ def test_a_bound_by_hand() -> None:
 
 @pytest.mark.parametrize("sums", ["float", "half"])
 @pytest.mark.parametrize("problem", [POINTWISE, WINDOW, DEPTHWISE], ids=["1x1", "3x3", "depthwise"])
-def test_no_candidate_is_below_its_bound(problem: Problem, sums: Sums) -> None:
+def test_no_candidate_is_below_its_bound(problem: Problem, sums: Accumulation) -> None:
     problem = replace(problem, sums=sums)
     bound = bound_of([problem], 0, A630)
     made = [c for c in candidates(problem, "gpu", A630.compute_units) if not c.winograd]

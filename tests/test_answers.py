@@ -16,7 +16,7 @@ from imgconv.arrays import Array, Arrays
 from imgconv.cl.device import DeviceInfo
 from imgconv.errors import ConfigError, InputError
 from imgconv.graph.nodes import Graph
-from imgconv.pictures.frames import frame_of
+from imgconv.pictures.camera_frames import camera_frame
 from imgconv.preprocess import Preparation
 from imgconv.preprocessing.preparation import PictureInput
 from imgconv.preprocessing.stage import PictureStage
@@ -24,9 +24,9 @@ from imgconv.tasks import (
     HEADS, Depth, Description, Detections, Picture, PicturePlacement, Pose, Segmentation, Task, Texts, draw, find_task,
 )
 from imgconv.tasks.answer_outputs import read_answers
-from imgconv.tasks.detection import MOST_DETECTIONS, Boxes
+from imgconv.tasks.detection import MOST_DETECTIONS, BoxDecoder
 from imgconv.answers import CANDIDATES, OTHERS, AnswerStage, answer_stage, with_answers
-from imgconv.tasks.maps import Points, Segments
+from imgconv.tasks.maps import KeypointDecoder, SegmentationDecoder
 from imgconv.tensor import Tensor, build_graph
 
 SIZE = (96, 64)
@@ -255,7 +255,7 @@ def test_answers_are_on_the_picture(head: str, resize: Any, device: DeviceInfo) 
 def test_every_head_is_decoded() -> None:
     assert set(CASES) == set(HEADS)
     for head in CASES:
-        assert isinstance(HEADS[head].decode, (Boxes, Points, Segments)) or head in OTHERS
+        assert isinstance(HEADS[head].decode, (BoxDecoder, KeypointDecoder, SegmentationDecoder)) or head in OTHERS
 
 
 @pytest.mark.models
@@ -275,7 +275,7 @@ def test_published_models(path: str, head: str, device: DeviceInfo) -> None:
     answers = with_answers(seen, task.description)
     count = 0
     for picture in sorted(file.parent.glob("*.jpg")):
-        frame = frame_of(Image.open(picture).convert("RGB"), (640, 480), how)
+        frame = camera_frame(Image.open(picture).convert("RGB"), (640, 480), how)
         place = PicturePlacement.of((640, 480), size, how)
         (wanted,) = task.decode(seen.run({"picture": frame}), place).values()
         found = read_answers("detect", answers.run({"picture": frame}), SEEN, place)["boxes"]

@@ -16,7 +16,7 @@ from fuzz.every_case import OPSETS, by_operator
 from support import HANG_TIMEOUT, make_model
 
 from imgconv import ops
-from imgconv.files.container import Container
+from imgconv.files.container import ContainerFile
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.onnx_import import import_onnx
 
@@ -79,7 +79,7 @@ def test_a_damaged_file_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None
     whole = files.whole_file(("cpu",))
 
     def use(_: Draw, path: Path) -> None:
-        if Container(path).head[-8000:] != whole[-8000:]:
+        if ContainerFile(path).head[-8000:] != whole[-8000:]:
             raise Wrong("its end is another")
 
     monkeypatch.setattr(files, "KINDS", ((files.compiled_file, use),) * 2)

@@ -13,7 +13,7 @@ from imgconv.cl import drivers
 from imgconv.cl import instruction_set as module
 from imgconv.cl.device import DeviceInfo, select_device
 from imgconv.cl.instruction_set import instruction_set, read_cpuinfo
-from imgconv.loading.description import read_description
+from imgconv.loading.device_descriptions import read_device_description
 
 COMMON = "fpu sse sse2 ssse3 sse4_1 sse4_2 fma movbe popcnt avx f16c abm bmi1 avx2 bmi2 erms"
 AVX512 = "avx512f avx512dq avx512bw avx512vl avx512_fp16 amx_tile"
@@ -99,7 +99,7 @@ def test_processes_that_build_compile_for_this_ones_cpu(tmp_path: Path, monkeypa
 
 @pytest.fixture
 def cpu() -> DeviceInfo:
-    phone = read_description("adreno_650")
+    phone = read_device_description("adreno_650")
     return dataclasses.replace(phone, kind="cpu", name="Xeon", platform="P", instruction_set=line(x86(COMMON)))
 
 
@@ -110,12 +110,12 @@ def test_keys_of_two_cpus_of_one_name(cpu: DeviceInfo) -> None:
 
 
 def test_a_gpu_is_keyed_by_its_name() -> None:
-    phone = read_description("adreno_650")
+    phone = read_device_description("adreno_650")
     parts = (phone.platform, phone.name, phone.opencl_c_version, phone.driver_version)
     assert phone.instruction_set == "" and phone.key == phone.full_name == " | ".join(parts)
 
 
 def test_a_device_is_not_chosen_by_its_instruction_set(cpu: DeviceInfo) -> None:
     """A part of a GPU's name may be there too: "arm" in "armv8l", "cpu" in "cpu family"."""
-    gpu = dataclasses.replace(read_description("adreno_650"), index=1, name="cpu family")
+    gpu = dataclasses.replace(read_device_description("adreno_650"), index=1, name="cpu family")
     assert select_device("cpu family", (cpu, gpu)) is gpu

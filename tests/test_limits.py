@@ -14,7 +14,7 @@ from support import assert_close, make_input, make_model, run_model
 from imgconv import limits
 from imgconv.errors import ConfigError, ModelError, UnsupportedError
 from imgconv.graph.evaluate import evaluate_graph
-from imgconv.limits import Limits, spending
+from imgconv.limits import Limits, load_budget
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 
@@ -76,17 +76,19 @@ def test_long_chains_are_refused_before_they_are_read() -> None:
 
 
 def test_the_caller_sets_the_limits() -> None:
-    with spending(Limits(nodes=20)):
+    with load_budget(Limits(nodes=20)):
         assert len(import_onnx(chain(20)).nodes) == 20
-    with spending(Limits(nodes=19)), pytest.raises(UnsupportedError, match="more than 19 nodes"):
+    with load_budget(Limits(nodes=19)), pytest.raises(UnsupportedError, match="more than 19 nodes"):
         import_onnx(chain(20))
-    with spending(Limits(bytes=X.nbytes)):
+    with load_budget(Limits(bytes=X.nbytes)):
         import_onnx(chain(3))
-    with spending(Limits(bytes=X.nbytes - 1)), pytest.raises(UnsupportedError, match=f"takes {X.nbytes} bytes, more"):
+    with load_budget(
+        Limits(bytes=X.nbytes - 1)), pytest.raises(UnsupportedError, match=f"takes {X.nbytes} bytes, more"
+    ):
         import_onnx(chain(3))
-    with spending(Limits(seconds=1e-9)), pytest.raises(UnsupportedError, match="takes longer than 1e-09 s"):
+    with load_budget(Limits(seconds=1e-9)), pytest.raises(UnsupportedError, match="takes longer than 1e-09 s"):
         import_onnx(chain(3))
-    with spending(Limits(seconds=1e-9)), pytest.raises(UnsupportedError, match="takes longer"):
+    with load_budget(Limits(seconds=1e-9)), pytest.raises(UnsupportedError, match="takes longer"):
         run_passes(GRAPH)
 
 
@@ -133,7 +135,7 @@ def test_constants_that_double_take_no_more_memory_than_a_tensor_may() -> None:
     model, bound = make_model(nodes, {"x": X}, ["y"], 17, {"t0": numpy.ones(4, numpy.float32)}), 2**24
     tracemalloc.start()
     try:
-        with spending(Limits(bytes=bound)), pytest.raises(UnsupportedError, match=r"Concat_\d+': a tensor float32"):
+        with load_budget(Limits(bytes=bound)), pytest.raises(UnsupportedError, match=r"Concat_\d+': a tensor float32"):
             import_onnx(model)
         assert tracemalloc.get_traced_memory()[1] < 2 * bound
     finally:

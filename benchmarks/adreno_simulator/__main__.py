@@ -116,7 +116,8 @@ def main(options: argparse.Namespace) -> int:
         Case(name, gpu, float16, options.size)
         for name in options.network or DEFAULT for gpu in options.gpu for float16 in options.float16
     ]
-    with ProcessPoolExecutor(min(options.processes, len(cases))) as pool, terminal.Progress("simulating") as progress:
+    count = min(options.processes, len(cases))
+    with ProcessPoolExecutor(count) as pool, terminal.ProgressSpinner("simulating") as progress:
         rows = []
         for row in pool.map(partial(run, mesa), cases):
             rows.append(row)

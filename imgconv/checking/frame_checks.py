@@ -12,7 +12,7 @@ from imgconv.checking.session_checks import ADVICE, PROVED, VERSION, is_tested
 from imgconv.cl.shutdown import shutdown_guard
 from imgconv.compiling.plan import Launch
 from imgconv.errors import DeviceError
-from imgconv.files.disk_cache import digest
+from imgconv.files.disk_cache import hash_of
 from imgconv.kernels.source import KernelSource
 from imgconv.preprocessing.preparation import Format, Size
 from imgconv.preprocessing.stage import PICTURE, array_dtype, array_shape, shared_pixels, size_of_array
@@ -30,7 +30,7 @@ def check_frames_once(session: Session, format: Format | None) -> None:
     if format is None or not takes_frames(session.plan, format) or is_tested(info):
         return
     source = frame_launch(session, format).source
-    key = digest(json.dumps([VERSION, info.key, source.key, source.global_size]).encode()).hex()
+    key = hash_of(json.dumps([VERSION, info.key, source.key, source.global_size]).encode()).hex()
     if PROVED.read(key) is not None:
         return
     found = check_frames(session, format)

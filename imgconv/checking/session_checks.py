@@ -21,7 +21,7 @@ from imgconv.cl.shutdown import shutdown_guard
 from imgconv.compiling.plan import Plan, Storage
 from imgconv.config import Config
 from imgconv.errors import DeviceError
-from imgconv.files.disk_cache import DiskCache, digest
+from imgconv.files.disk_cache import DiskCache, hash_of
 from imgconv.graph.nodes import Graph, Value
 from imgconv.runtime.device import Device
 from imgconv.runtime.device_memory import DeviceMemory
@@ -87,7 +87,7 @@ def _key(session: Session) -> str:
     """The key of what is proved: device, driver, kernels and their sizes."""
     sources = [launch.source for launch in session.plan.launches]
     launches = [(source.key, source.global_size, source.local_size) for source in sources]
-    return digest(json.dumps([VERSION, session.context.info.key, launches]).encode()).hex()
+    return hash_of(json.dumps([VERSION, session.context.info.key, launches]).encode()).hex()
 
 
 def check_once(running: SessionUnderTest, started: float) -> None:

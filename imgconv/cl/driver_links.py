@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from imgconv.cl.opencl_library import loaded_libraries
-from imgconv.files.disk_cache import digest, own_folder, private_folder
+from imgconv.files.disk_cache import hash_of, own_folder, private_folder
 
 SPACE = re.compile(r"\s", re.ASCII)
 SENSITIVE = "libintelocl.so"
@@ -52,7 +52,7 @@ def _link_in(folder: Path, library: Path) -> Path:
     if SPACE.search(str(folder)):
         raise OSError(f"{folder} has a space")
     status = library.stat()
-    key = digest(*(str(each).encode() for each in (library, status.st_size, status.st_mtime_ns))).hex()
+    key = hash_of(*(str(each).encode() for each in (library, status.st_size, status.st_mtime_ns))).hex()
     link = folder / key / library.name
     if not link.exists():
         _remove_dangling(folder)

@@ -23,7 +23,7 @@ from imgconv.model import Model
 from imgconv.reports import terminal
 from imgconv.reports.bench import latency, onnxruntime_run, process_bytes, sustained
 from imgconv.reports.first_result import first_results
-from imgconv.precision.inputs import synthetic_inputs
+from imgconv.precision.calibration_inputs import synthetic_inputs
 from imgconv.precision.loss import relative_error
 
 DESCRIPTION = """\
@@ -65,7 +65,7 @@ def execute(options: argparse.Namespace) -> None:
     """Prints the figures. Raises what imgconv.load and Model.run raise, InputError, and Error."""
     if options.compare and is_container(options.model):
         raise InputError(f"--compare {options.compare} needs an ONNX file, but {options.model!r} is a compiled file")
-    with terminal.Progress(f"reading {options.model}") as progress:
+    with terminal.ProgressSpinner(f"reading {options.model}") as progress:
         arrays, shapes = read_inputs(options)
         if options.batch:
             shapes = batch_shapes(declared_of(options.model), shapes, options.batch)
@@ -111,7 +111,7 @@ def repeated(arrays: Arrays, shapes: Shapes) -> dict[str, Any]:
 
 
 def measured(
-    options: argparse.Namespace, model: Model, inputs: dict[str, Array], progress: terminal.Progress
+    options: argparse.Namespace, model: Model, inputs: dict[str, Array], progress: terminal.ProgressSpinner
 ) -> dict[str, Any]:
     """Returns all figures except the first result as plain data: seconds, frames a second and bytes."""
     progress(0, 0, "measuring runs")

@@ -29,7 +29,7 @@ from imgconv.errors import ConfigError, DeviceError, Error
 from imgconv.graph.nodes import Graph
 from imgconv.files.disk import check_folder, written_whole
 from imgconv.loading.compiled import plans_for, prepare_for, with_generic
-from imgconv.loading.description import read_description
+from imgconv.loading.device_descriptions import read_device_description
 from imgconv.loading.native_functions import native_functions_fit
 from imgconv.model import checked, checked_frames, load
 from imgconv.passes import run_passes
@@ -99,7 +99,7 @@ def execute(options: argparse.Namespace) -> None:
         save_forms(options)
         return
     about = f"reading {options.model}" if options.model else "building kernels"
-    with terminal.Progress(about) as progress, wrong_kernels_tried_again():
+    with terminal.ProgressSpinner(about) as progress, wrong_kernels_tried_again():
         if options.model:
             info, plans, left = *_model(options, progress), 0
         else:
@@ -128,8 +128,8 @@ def save_forms(options: argparse.Namespace) -> None:
     """Writes every form of kernel as a compiled file for --target, by default for any device. Raises ConfigError."""
     if options.model or not options.save:
         raise ConfigError("--save and --target write a file of all kernel variants: give --save FILE, and no MODEL")
-    devices = [read_description(each) for each in options.target] or [read_description("generic")]
-    with terminal.Progress("planning every kernel variant"):
+    devices = [read_device_description(each) for each in options.target] or [read_device_description("generic")]
+    with terminal.ProgressSpinner("planning every kernel variant"):
         graph, packings = run_passes(all_forms()), Packings()
         plans = plans_for(graph, Config(), devices, None, {}, packings)
         sized = SizedModel(graph, Config(), with_generic(plans, graph, Config(), {}, packings))
@@ -137,7 +137,7 @@ def save_forms(options: argparse.Namespace) -> None:
     print(f"{options.save}: {len(plans[0].plan.launches)} launches; imgconv-run {options.save} --check checks them")
 
 
-def _model(options: argparse.Namespace, progress: terminal.Progress) -> tuple[DeviceInfo, list[CheckedPlan]]:
+def _model(options: argparse.Namespace, progress: terminal.ProgressSpinner) -> tuple[DeviceInfo, list[CheckedPlan]]:
     """Loads the model and checks its launches."""
     shapes = read_shapes(options.shape, declared_of(options.model)) if options.shape else {}
     begun = time.perf_counter()
@@ -153,7 +153,9 @@ def _model(options: argparse.Namespace, progress: terminal.Progress) -> tuple[De
     return model.device, [made, replace(made, findings={0: found}, plan=replace(made.plan, launches=(launch,)))]
 
 
-def checked_forms(info: DeviceInfo, context: Device, progress: terminal.Progress) -> tuple[list[CheckedPlan], int]:
+def checked_forms(
+    info: DeviceInfo, context: Device, progress: terminal.ProgressSpinner
+) -> tuple[list[CheckedPlan], int]:
     """Checks every form of kernel that the device takes until the time is over; and the number that is left."""
     configs = [Config()]
     configs += [Config(float16=1)] if info.half_images else []

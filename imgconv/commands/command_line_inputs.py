@@ -18,11 +18,11 @@ from imgconv.files.container import is_container
 from imgconv.graph.nodes import Graph, Value
 from imgconv.model import Model, load
 from imgconv.passes import run_passes
-from imgconv.precision.inputs import BYTES, picture_range
-from imgconv.preprocessing.preparation import RANGE, PictureInput, Preparation, Size, over, picture_inputs
+from imgconv.precision.calibration_inputs import BYTES, picture_range
+from imgconv.preprocessing.preparation import RANGE, PictureInput, Preparation, Size, merged_settings, picture_inputs
 from imgconv.preprocess import input_array, read_picture
 from imgconv.preprocessing.stage import PICTURE
-from imgconv.pictures.frames import frame_of
+from imgconv.pictures.camera_frames import camera_frame
 from imgconv.runtime.programs import ProgressCallback
 from imgconv.stored.compiled_file import SavedModel
 from imgconv.stored.description_file import description_path, find_description
@@ -61,7 +61,7 @@ class CommandLineInputs:
         """Returns all arrays, the picture prepared on the host, and the shapes to load the model with."""
         arrays, shapes = dict(self.arrays), dict(self.shapes)
         if self.frame and picture:
-            arrays[PICTURE] = frame_of(picture, self.frame, self.preparation)
+            arrays[PICTURE] = camera_frame(picture, self.frame, self.preparation)
         elif self.target and picture:
             arrays[self.target.name] = input_array(picture, self.target, self.preparation)
             shapes[self.target.name] = shape = arrays[self.target.name].shape
@@ -137,7 +137,7 @@ def find_picture(
     if hints.channels_last and sides[0] not in (1, 3) and isinstance(sides[2], str):
         target = replace(target, dimensions=(batch, *sides[:2], 3))
     return target, replace(
-        description, preparation=over(description.preparation, hints.preparation),
+        description, preparation=merged_settings(description.preparation, hints.preparation),
         labels=description.labels or hints.labels, head=description.head or ("" if description.task else hints.head),
     )
 
@@ -254,7 +254,7 @@ def read_preparation(
     channels.
     """
     asked = {name: value for name in ASKED if (value := getattr(options, name)) is not None}
-    settings = over(asked, described)
+    settings = merged_settings(asked, described)
     return target.preparation(settings) if target else Preparation(**settings)
 
 

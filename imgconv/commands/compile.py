@@ -22,8 +22,8 @@ from imgconv.commands.tune import chosen_precision
 from imgconv.errors import ConfigError, DeviceError, InputError
 from imgconv.files.disk import check_folder
 from imgconv.loading.compiled import ModelSource
-from imgconv.loading.description import read_description as read_device
-from imgconv.loading.targets import save_for_devices
+from imgconv.loading.device_descriptions import read_device_description as read_device
+from imgconv.loading.offline_compile import save_for_devices
 from imgconv.model import Model, Settings, open_source, read_settings
 from imgconv.precision.choose import BOUND
 from imgconv.passes import run_passes
@@ -33,7 +33,7 @@ from imgconv.reports import terminal
 from imgconv.stored.compiled_file import SavedModel
 from imgconv.stored.description_file import find_description
 from imgconv.tasks import HEADS, TASKS, Description, read_description
-from imgconv.answers import MOST, AnswerStage, answer_stage, described
+from imgconv.answers import MOST, AnswerStage, answer_stage, description_with_answers
 
 SUFFIX = ".imgconv"
 ANSWERS = ("labels", "score", "overlap", "top", "most")  # options that are of answers
@@ -113,7 +113,7 @@ def execute(options: argparse.Namespace) -> None:
         read_size(options.picture[1])
     description_of(options.model)  # raises for what would be kept and refused later
     devices = [read_device(each) for each in options.target]
-    with terminal.Progress(f"compiling {options.model}") as progress:
+    with terminal.ProgressSpinner(f"compiling {options.model}") as progress:
         own = _write(path, options, devices, progress)
     saved = SavedModel.open(path)
     size, refused, frames = os.path.getsize(path), saved.refused_by_player, frames_text(saved, description_of(path))
@@ -135,7 +135,7 @@ def execute(options: argparse.Namespace) -> None:
 
 
 def _write(
-    path: str, options: argparse.Namespace, devices: Sequence[DeviceInfo], progress: terminal.Progress
+    path: str, options: argparse.Namespace, devices: Sequence[DeviceInfo], progress: terminal.ProgressSpinner
 ) -> DeviceInfo:
     """Writes the file; returns the device of the plan. With --target no device is opened unless one has to measure."""
     from imgconv.onnx_import import declared_inputs
@@ -231,7 +231,7 @@ def read_answers(
     made: TensorSpecs = {name: (graph.values[name].dtype, graph.values[name].shape) for name in graph.outputs}
     inputs: TensorSpecs = {value.name: (value.dtype, value.shape) for value in graph.inputs}
     found = answer_stage(inputs, shapes, made, said, stage, options.most or MOST)
-    return found, described(found, json.loads(text or "{}"))
+    return found, description_with_answers(found, json.loads(text or "{}"))
 
 
 def frames_text(saved: SavedModel, description: Description) -> str:

@@ -26,7 +26,7 @@ from imgconv.passes.elementwise import LAUNCH
 from imgconv.reports import terminal
 from imgconv.reports.table import Column, print_table
 from imgconv.loading.compiled import prepare_for
-from imgconv.loading.target import target_of
+from imgconv.loading.device_target import target_of
 from imgconv.runtime.host_fallback import boundary_bytes, strict_error
 from imgconv.stored.tuning import open_tuning_database
 
@@ -59,7 +59,7 @@ def execute(options: argparse.Namespace) -> None:
     if options.target or (is_container(options.model) and options.device is None):
         _show_plans(options, config)
         return
-    with terminal.Progress(f"reading {options.model}") as progress:
+    with terminal.ProgressSpinner(f"reading {options.model}") as progress:
         declared = declared_of(options.model)
         shapes = read_shapes(options.shape, declared)
         check_sizes(declared, shapes)
@@ -85,7 +85,7 @@ def _show_plans(options: argparse.Namespace, config: Config) -> None:
             raise ConfigError(f"{options.model!r} is a compiled file: its plans are fixed")
         found = read_plans(options.model)
     else:
-        with terminal.Progress(f"reading {options.model}"):
+        with terminal.ProgressSpinner(f"reading {options.model}"):
             found = make_plans(options, config)
     if options.json:
         terminal.print_json(_plans_as_json(options, found))
@@ -120,7 +120,7 @@ def _plans_as_json(options: argparse.Namespace, found: Sequence[ModelPlans]) -> 
 
 
 def _compiled(
-    options: argparse.Namespace, shapes: Shapes, config: Config, device: DeviceInfo, progress: terminal.Progress
+    options: argparse.Namespace, shapes: Shapes, config: Config, device: DeviceInfo, progress: terminal.ProgressSpinner
 ) -> tuple[Graph, Plan, Config]:
     """Graph, plan and the settings of the plan, with what keeps float."""
     if not config.float16 and not is_container(options.model):

@@ -19,7 +19,7 @@ from imgconv.errors import ConfigError
 from imgconv.graph.nodes import Graph, Value
 from imgconv.kernels.device_model.time_range import TimeRange
 from imgconv.loading.compiled import prepare_for
-from imgconv.loading.description import read_description
+from imgconv.loading.device_descriptions import read_device_description
 from imgconv.precision.share import HalfShare, half_share_of
 from imgconv.reports import terminal
 from imgconv.reports.table import Column, print_table
@@ -105,7 +105,7 @@ def _planned(options: argparse.Namespace, config: Config, shapes: Shapes) -> Mod
         raise strict_error(graph.host_partition, options.model)
     tuning = open_tuning_database(options.model)
     made = []
-    for info in map(read_description, options.target):
+    for info in map(read_device_description, options.target):
         prepared = prepare_for(info, graph, config, tuning)
         made.append((prepared.graph, DevicePlan(prepared.plan(), info.key, prepared.target)))
     return ModelPlans(made[0][0], config, [each for _, each in made], find_description(options.model), {}, {})

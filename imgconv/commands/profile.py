@@ -18,7 +18,7 @@ from imgconv.reports.host_profile import HostProfile
 from imgconv.reports.profile import LaunchProfile, Profile, headline, measure, page, percent
 from imgconv.reports.table import Column, print_table
 from imgconv.reports.trace import trace
-from imgconv.precision.inputs import synthetic_inputs
+from imgconv.precision.calibration_inputs import synthetic_inputs
 
 DESCRIPTION = """\
 Time each launch with OpenCL events, and show the slowest launches. For each launch the table shows
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> None:
     """Prints the profile and writes the files. Raises what imgconv.load and Model.run raise, and InputError."""
     check_folder(options.trace, options.html)
-    with terminal.Progress(f"reading {options.model}") as progress:
+    with terminal.ProgressSpinner(f"reading {options.model}") as progress:
         arrays, shapes = read_inputs(options)
         model = load_model(options, shapes, progress)
         inputs = {**synthetic_inputs(model.graph)[0], **arrays}

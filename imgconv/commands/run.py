@@ -27,7 +27,7 @@ from imgconv.preprocessing.preparation import Size
 from imgconv.pictures.sources import count_of, expanded
 from imgconv.pictures.video import check_writable, is_video_file
 from imgconv.reports import terminal
-from imgconv.reports.counting import Counting, summary
+from imgconv.reports.counting import PictureProgress, summary
 from imgconv.tasks import HEADS, TASKS, Description, coco_json, read_labels
 
 DESCRIPTION = """\
@@ -213,14 +213,14 @@ def run_all(
     heads: list[DeviceSummary] = []
     workers = 0 if options.output and is_video_file(options.output) else worker_count(total, cores())
     with ExitStack() as stack:
-        with terminal.Progress(f"reading {options.model}") as progress:
+        with terminal.ProgressSpinner(f"reading {options.model}") as progress:
             if options.devices:
                 messages = dispatch(line, size, items, total, devices_of(options.devices))
             else:
                 messages = results(line, size, items, workers, lambda *stage: progress(*stage))
             stack.enter_context(closing(messages))
             first, start = next(messages), time.monotonic()
-        counting = stack.enter_context(Counting(total)) if several else None
+        counting = stack.enter_context(PictureProgress(total)) if several else None
         for message in chain([first], messages):
             if isinstance(message, DeviceSummary):
                 print_head(line, message, is_first=not heads)

@@ -20,7 +20,7 @@ from imgconv.commands.picture_result import PictureResult, drawn, is_folder, pat
 from imgconv.commands.recognizer import Recognizer
 from imgconv.errors import InputError, ModelError
 from imgconv.model import Model, prepares_pictures
-from imgconv.pictures.frames import frame_of
+from imgconv.pictures.camera_frames import camera_frame
 from imgconv.pictures.host import input_array, pixels_or_array, resized
 from imgconv.preprocessing.pixels import Pixels
 from imgconv.preprocessing.preparation import PictureInput, Preparation, Size, as_text
@@ -211,7 +211,7 @@ class PictureProcessor:
             placement = PicturePlacement.of(given.frame or picture.size, size, self._preparation)
             if given.frame:
                 placement = placement.stretched(picture.size)
-                made: Array | Pixels = frame_of(picture, given.frame, self._preparation)
+                made: Array | Pixels = camera_frame(picture, given.frame, self._preparation)
             else:
                 made = pixels_or_array(picture, target, self._preparation, self.on_device)
             return Sample(item, picture, placement), [{**given.arrays, target.name: made}]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from imgconv.arrays import Shapes, TensorSpecs
 from imgconv.errors import InputError
-from imgconv.loading.description import known_devices
+from imgconv.loading.device_descriptions import known_devices
 from imgconv.preprocessing.preparation import FILTERS, ORDERS, RESIZES
 
 

@@ -91,7 +91,7 @@ def _tune_kernels(options: argparse.Namespace) -> None:
     from imgconv.onnx_import import import_onnx
 
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)
-    with terminal.Progress(f"reading {options.model}") as progress:
+    with terminal.ProgressSpinner(f"reading {options.model}") as progress:
         _, shapes = read_cases(options)
         device = select_device(config.device)
         database = TuningDatabase(options.output or default_path(options.model), new=True)
@@ -168,7 +168,7 @@ def _row(problem: Problem, measured: list[Measurement], target: Target, layers: 
 
 
 def chosen_precision(
-    options: argparse.Namespace, tolerance: float, progress: terminal.Progress
+    options: argparse.Namespace, tolerance: float, progress: terminal.ProgressSpinner
 ) -> tuple[Config, PrecisionChoice, PrecisionFile, HalfShare]:
     """The settings, what stays float by a search to its end on options.pictures, the file with it, and the share.
 
@@ -197,7 +197,7 @@ def _tune_precision(options: argparse.Namespace) -> None:
     tolerance = BOUND if options.tolerance is None else options.tolerance
     if not tolerance > 0:
         raise ConfigError(f"--tolerance is {tolerance:g}; it must be above 0")
-    with terminal.Progress(f"reading {options.model}") as progress:
+    with terminal.ProgressSpinner(f"reading {options.model}") as progress:
         config, choice, file, half_share = chosen_precision(options, tolerance, progress)
     path = Path(options.output) if options.output else precision_path(options.model)
     with written_whole(path) as written:

@@ -17,10 +17,10 @@ from imgconv.reports import terminal
 from imgconv.reports import verify_page
 from imgconv.reports.table import Column, print_table
 from imgconv.reports.verify import (
-    SUM_TYPES, FLOAT_BOUND, HALF_BOUND, Layer, as_json, check_oracle, first_problem, verify, wrong_outputs,
+    FLOAT_BOUND, HALF_BOUND, SUM_TYPES, LayerErrors, as_json, check_oracle, first_problem, verify, wrong_outputs,
 )
 from imgconv.loading.compiled import prepare_for
-from imgconv.precision.inputs import synthetic_inputs
+from imgconv.precision.calibration_inputs import synthetic_inputs
 from imgconv.loading.native_functions import native_functions_fit
 from imgconv.precision.choose import choose_precision
 from imgconv.loading.replanning import until_kernels_work
@@ -66,7 +66,7 @@ def execute(options: argparse.Namespace) -> None:
     """Prints outputs and layers. Raises Error naming an output over a bound, and what imgconv.load raises."""
     check_oracle("imgconv verify")
     check_folder(options.html)
-    with terminal.Progress(f"reading {options.model}") as progress:
+    with terminal.ProgressSpinner(f"reading {options.model}") as progress:
         device, config, layers = measure(options, progress)
     if options.html:
         given = options.case or options.picture or "synthetic input"
@@ -85,7 +85,7 @@ def execute(options: argparse.Namespace) -> None:
         raise Error(f"{options.model}: {_fault(wrong[0], first)}")
 
 
-def _fault(output: Layer, first: Layer) -> str:
+def _fault(output: LayerErrors, first: LayerErrors) -> str:
     """Returns what is wrong with an output, and the layer in which it may begin."""
     origin = f" ({', '.join(first.origin)})" if first.origin else ""
     if output is first:
@@ -94,7 +94,9 @@ def _fault(output: Layer, first: Layer) -> str:
     return f"output {output.name!r} {output.fault}; {begin}"
 
 
-def measure(options: argparse.Namespace, progress: terminal.Progress) -> tuple[DeviceInfo, Config, list[Layer]]:
+def measure(
+    options: argparse.Namespace, progress: terminal.ProgressSpinner
+) -> tuple[DeviceInfo, Config, list[LayerErrors]]:
     """The device, the settings that are judged (float16 is 0 if only float is), and every layer."""
     from imgconv.onnx_import import import_onnx
 
@@ -110,7 +112,7 @@ def measure(options: argparse.Namespace, progress: terminal.Progress) -> tuple[D
     context, tuning = open_device(device), open_tuning_database(options.model)
     native = native_functions_fit(context, config)
 
-    def verified(info: DeviceInfo) -> list[Layer]:
+    def verified(info: DeviceInfo) -> list[LayerErrors]:
         started = perf_counter()
         prepared = prepare_for(info, import_onnx(options.model, shapes), config, tuning, native_functions=native)
         inputs = cases[0] if cases else synthetic_inputs(prepared.graph)[0]
@@ -135,7 +137,7 @@ WORST = 10
 
 
 def print_layers(
-    device: DeviceInfo, layers: Sequence[Layer], everything: bool = False, with_half: bool = True
+    device: DeviceInfo, layers: Sequence[LayerErrors], everything: bool = False, with_half: bool = True
 ) -> None:
     """Prints the outputs with their verdict, then the WORST layers in order.
 
@@ -170,14 +172,14 @@ def conditional(problem: str) -> str:
     return said if said.endswith(" fp16") else f"{said} in fp16"
 
 
-def _verdict(layer: Layer) -> tuple[str, ...]:
+def _verdict(layer: LayerErrors) -> tuple[str, ...]:
     shape = "x".join(map(str, layer.shape)) or "scalar"
     by_itself = f"right; onnxruntime differs from itself by {layer.unstable or 0:.2g} {layer.yardstick}"
     verdict = layer.fault or (by_itself if layer.unstable else "right")
     return layer.name, shape, _shown(layer.float_error), _shown(layer.half_error), verdict
 
 
-def _cells(place: int, layer: Layer) -> tuple[str, ...]:
+def _cells(place: int, layer: LayerErrors) -> tuple[str, ...]:
     numbers = (layer.float_difference, layer.float_error, layer.half_difference, layer.half_error, layer.rounding)
     return (
         str(place), layer.name, layer.operation, *map(_shown, numbers), f"{layer.largest:.4g}", layer.problem,

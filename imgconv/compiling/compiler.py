@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from imgconv.compiling.choose import Chooser, CostModelChooser, ExcludingChooser
 from imgconv.compiling.lower import lower
-from imgconv.passes.plain_sums import with_plain_sums
+from imgconv.passes.sums_as_reductions import sums_as_reductions
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.dtype import FLOAT16, FLOAT32
@@ -47,7 +47,7 @@ class PreparedGraph:
         excluded, plain = frozenset[tuple[Problem, Specialisation]](), frozenset[str]()
         while True:
             chooser = ExcludingChooser(self.chooser, excluded) if excluded else self.chooser
-            graph = with_plain_sums(self.graph, plain) if plain else self.graph
+            graph = sums_as_reductions(self.graph, plain) if plain else self.graph
             plan = lower(graph, config or self.config, self.target, states, chooser, plain)
             launches = [launch for launch in plan.launches if self._refuses(launch.source)]
             found = {(each.choice.problem, each.choice.specialisation) for each in launches if each.choice}

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Literal
 
 from imgconv.arrays import Array, Arrays
-from imgconv.config import ACCUMULATORS, Sums
+from imgconv.config import ACCUMULATORS, Accumulation
 from imgconv.dtype import FLOAT16
 from imgconv.graph.nodes import Graph, Value
 from imgconv.graph.pass_through import WIDE
@@ -48,7 +48,7 @@ class Launch:
     rejected: Choice | None = None
 
     @property
-    def sums(self) -> Sums | Literal[""]:
+    def sums(self) -> Accumulation | Literal[""]:
         """The width in which the launch's convolutions sum: half, runs or float. Empty for other launches."""
         problem = self.choice and self.choice.problem
         if isinstance(problem, (conv.Problem, separable.Problem, winograd2d.Problem)) and self.values:

@@ -9,7 +9,7 @@ from math import prod
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.config import Config, Precision, Sums
+from imgconv.config import Accumulation, Config, Precision
 from imgconv.dtype import FLOAT16, FLOAT32, UNSIGNED_INT8, DType
 from imgconv.graph.growth import growth_of
 from imgconv.graph.expression import Apply, operations, subexpressions
@@ -266,7 +266,7 @@ class Textures:
             and self._dtype(self.graph.values[self.alike[name]], Precision()) == FLOAT16
         )
 
-    def sums_of(self, name: str) -> Sums:
+    def sums_of(self, name: str) -> Accumulation:
         """Returns the narrowest width in which a value's node may sum: half only if the value is stored in half too."""
         half = self.config.products == FLOAT16 and self.placements[name].storage.dtype == FLOAT16
         return self.config.precision.sums_of(name) if half else "float"

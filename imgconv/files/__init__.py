@@ -2,7 +2,7 @@
 
 disk.py         files that appear whole or not at all
 disk_cache.py   files in the user's cache folder, for later processes
-marks.py        marks of work that a process may not survive
+crash_marks.py  marks of work that a process may not survive
 container.py    a file with a head and blobs, with checksums
 flat.py         FlatBuffers, by their schema
 """

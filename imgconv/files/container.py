@@ -77,7 +77,7 @@ def write_container(path: str | os.PathLike[str], head: bytes, blobs: Sequence[B
             file.write(bytes(_aligned(len(part)) - len(part)))
 
 
-class Container:
+class ContainerFile:
     """An opened file; `head` was read and checked. Every problem with the file is a ModelError that names it."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -121,7 +121,7 @@ def own_folder(name: str) -> Path:
 
 
 @contextmanager
-def one_process(name: str) -> Iterator[None]:
+def one_process_at_a_time(name: str) -> Iterator[None]:
     """Lets this user's processes into the `with` block one after another; all at once where no file can be locked."""
     with ExitStack() as opened:
         with suppress(OSError):
@@ -136,7 +136,7 @@ def private_folder(folder: Path) -> Path:
     return folder
 
 
-def digest(*parts: bytes | memoryview) -> bytes:
+def hash_of(*parts: bytes | memoryview) -> bytes:
     """A hash of several contents, which tells ("a", "b") from ("ab",)."""
     made = hashlib.blake2b(digest_size=HEAD - len(MAGIC))
     for part in parts:
@@ -146,7 +146,7 @@ def digest(*parts: bytes | memoryview) -> bytes:
 
 
 def _head(key: str, content: bytes) -> bytes:
-    return MAGIC + digest(key.encode(), content)
+    return MAGIC + hash_of(key.encode(), content)
 
 
 def _check_ours(path: Path, kind: int) -> None:

@@ -27,7 +27,7 @@ from imgconv.graph.expression import Argument, Expression, Literal
 from imgconv.graph.graph_error import require
 from imgconv.graph.nodes import IDENTITY, Load, Node, Operand, Operation, Product, Reduction, ReductionKind, Value
 from imgconv.graph.view import View
-from imgconv.limits import budget
+from imgconv.limits import current_budget
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -129,7 +129,7 @@ class Lazy(ShapedTensor):
         If it depends on no input, its content is known, unless the host would compute it for too long: then it is
         computed on the device, as if it depended on one.
         """
-        shape, reads, left = tuple(int(n) for n in shape), operands + epilogue_operands, budget()
+        shape, reads, left = tuple(int(n) for n in shape), operands + epilogue_operands, current_budget()
         left.check_tensor(shape, dtype)
         made = RecordedNode(operation, operands, epilogue, epilogue_operands, _origin.get())
         computable = all(r.tensor.is_constant for r in reads)

@@ -27,7 +27,7 @@ from imgconv.arrays import Array
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
 from imgconv.host.registry import HostCall, host
 from imgconv.host.subgraphs import DOMAIN, constants_of
-from imgconv.suppression import best_first
+from imgconv.suppression import order_by_score
 
 BEST_OF_CLASSES = "BestOfClasses"
 SORTED_WHOLE = 50_000  # scores: up to this count a full sort beats pre-selection
@@ -74,7 +74,7 @@ def best_of_classes(call: HostCall, scores: Array, boxes: Array) -> Any:
         chosen[:, many] = (better | equal & (numpy.cumsum(equal, 1) <= room[:, None])).T
     row, column = numpy.divmod(numpy.flatnonzero(chosen[:, classes]), len(classes))
     values = scores[row, classes[column]]
-    order = best_first(values, column)
+    order = order_by_score(values, column)
     counts = numpy.bincount(column, minlength=len(classes))
     before = numpy.cumsum(counts) - counts  # the classes are one after the other
     order = order[numpy.arange(len(order)) - before[column[order]] < most]

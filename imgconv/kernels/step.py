@@ -12,7 +12,7 @@ from dataclasses import Field, dataclass
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from imgconv.arrays import Array
-from imgconv.config import Config, Sums
+from imgconv.config import Accumulation, Config
 from imgconv.dtype import DType
 from imgconv.graph.expression import MathMode, operations
 from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Load, Node, Operand, Operation, Value
@@ -195,7 +195,7 @@ class Placing(Protocol):
         """The element type in which weights are stored."""
         ...
 
-    def sums_of(self, name: str) -> Sums:
+    def sums_of(self, name: str) -> Accumulation:
         """Returns the narrowest width in which the node that computes a value may sum."""
         ...
 

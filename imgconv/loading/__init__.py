@@ -4,8 +4,8 @@ compiled.py        a model's plans for given input shapes, from an ONNX file, a 
 progress.py        the progress of a load, on a terminal or in a notebook
 states.py          checks the states that stay on the device from run to run
 replanning.py      makes a new plan if the compiler crashes at a kernel, or limits a kernel's work groups
-target.py          an opened device as the compiler sees it; description.py: a device that is not present;
-                   targets.py: writes compiled files for such devices, without an OpenCL driver
+device_target.py   an opened device as the compiler sees it; device_descriptions.py: a device that is not present;
+                   offline_compile.py: writes compiled files for such devices, without an OpenCL driver
 native_functions.py  measures once how accurate the device's native functions are
 device_subgraphs.py  runs parts of the host's work on the device
 tuner.py           measures which specialisation is fastest

@@ -28,11 +28,11 @@ from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Precision
 from imgconv.errors import DeviceError, ResourceError
 from imgconv.graph.nodes import Graph, Value
-from imgconv.limits import Limits, spending
-from imgconv.loading.description import read_description
+from imgconv.limits import Limits, load_budget
+from imgconv.loading.device_descriptions import read_device_description
 from imgconv.runtime.host_fallback import HostFallback, strict_error
 from imgconv.loading.native_functions import native_functions_fit
-from imgconv.loading.target import target_of
+from imgconv.loading.device_target import target_of
 from imgconv.loading.replanning import until_kernels_work
 from imgconv.stored.compiled_file import DevicePlan, SavedModel, SizedModel, save_sizes
 from imgconv.stored.precision_file import PrecisionFile, choice_key, read_choice, write_choice
@@ -152,7 +152,7 @@ def subgraphs_on(
                 check_once(SessionUnderTest(session, prepared.graph, plain), started)
             return session
 
-        with spending(limits):
+        with load_budget(limits):
             return until_kernels_work(info, made)
 
     def subgraph(body: HostGraph) -> HostFunction:
@@ -182,7 +182,8 @@ def plans_to_save(
         found = with_checks(found, compiled.graph, config, compiled.states)
         others = [own] if target.native_functions or target.dot_product else []
     else:
-        found, others = None, [each if isinstance(each, DeviceInfo) else read_description(each) for each in targets]
+        found = None
+        others = [each if isinstance(each, DeviceInfo) else read_device_description(each) for each in targets]
     plans = plans_for(compiled.graph, config, others, tuning, compiled.states, packings)
     return plans if found is None else [found, *plans]
 
@@ -233,7 +234,7 @@ def with_generic(
 
     There can be none if the settings ask for arithmetic in half, or if a kernel exceeds that device's limits.
     """
-    least = read_description("generic")
+    least = read_device_description("generic")
     if any(each.device == least.key for each in plans):
         return [*plans]
     try:
@@ -316,7 +317,7 @@ class ModelSource:
     def compile(self, shapes: Shapes, contents: Arrays, share_with: Sequence[Session] = ()) -> CompiledModel:
         """Compiles the model for these shapes and known contents, sharing weights that equal those of `share_with`."""
         def compiled(info: DeviceInfo) -> CompiledModel:
-            with spending(self.limits):
+            with load_budget(self.limits):
                 return replace(self, info=info)._compiled(shapes, contents, share_with)
 
         return until_kernels_work(self.info, compiled)
@@ -459,7 +460,7 @@ class CompiledFileSource:
         from imgconv.runtime.session import Session
 
         started = perf_counter()
-        with spending(self.limits), saved.naming():
+        with load_budget(self.limits), saved.naming():
             target = with_image_limit(target_of(self.info), saved.config)
             kept = self.states or saved.states
             found = saved.plan_for(self.info.key, target) if self.trusted and kept == saved.states else None

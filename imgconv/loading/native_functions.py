@@ -22,7 +22,7 @@ from imgconv.arrays import Array
 from imgconv.cl.building.program_source import ProgramSource
 from imgconv.config import Config
 from imgconv.dtype import FLOAT32
-from imgconv.files.disk_cache import DiskCache, digest
+from imgconv.files.disk_cache import DiskCache, hash_of
 from imgconv.graph.expression import FUNCTIONS
 from imgconv.runtime.device import Device
 
@@ -47,24 +47,24 @@ def native_errors(device: Device) -> dict[str, float]:
 
     Kept for later processes. Raises BuildError, DeviceError.
     """
-    key = digest(str(VERSION).encode(), device.info.key.encode()).hex()
+    key = hash_of(str(VERSION).encode(), device.info.key.encode()).hex()
     kept = MEASURED.read(key)
     if kept is not None:
         return {name: float(error) for name, error in json.loads(kept).items()}
-    x = arguments()
-    found = {name: largest_error(name, x, made) for name, made in computed(device, x).items()}
+    x = sampled_arguments()
+    found = {name: largest_error(name, x, made) for name, made in device_results(device, x).items()}
     MEASURED.write(key, json.dumps(found).encode())
     return found
 
 
-def arguments() -> Array:
+def sampled_arguments() -> Array:
     """The arguments at which functions are measured."""
     random = numpy.random.default_rng(0)
     parts = random.uniform(-1, 1, SAMPLES), random.uniform(-RANGE, RANGE, SAMPLES), BEYOND
     return numpy.concatenate(parts).astype(numpy.float32)
 
 
-def computed(device: Device, x: Array) -> dict[str, Array]:
+def device_results(device: Device, x: Array) -> dict[str, Array]:
     """Returns the device's results for some arguments, by function."""
     forms = {name: (FUNCTIONS[name].to_half or "").format("x[n]") for name in MEASURED_FUNCTIONS}
     lines = "\n".join(f"  {name}[n] = {form};" for name, form in forms.items())

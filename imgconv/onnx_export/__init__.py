@@ -26,8 +26,8 @@ except ModuleNotFoundError as error:
 
 from imgconv.files.disk import written_whole
 from imgconv.graph.nodes import Graph, Value
-from imgconv.onnx_export.nodes import Nodes
-from imgconv.onnx_export.writer import Writer, element_type
+from imgconv.onnx_export.nodes import NodeExporter
+from imgconv.onnx_export.writer import OnnxWriter, element_type
 
 OPSET = 18
 IR_VERSION = 8
@@ -43,8 +43,8 @@ def export_onnx(graph: Graph, path: str | os.PathLike[str] | None = None) -> onn
     if graph.host_partition is not None:
         said = f"the host computes a part of the model, which is not written: {graph.host_partition.reason}"
         raise UnsupportedError(said, node=graph.host_partition.node)
-    writer = Writer(graph.values)
-    nodes = Nodes(graph, writer)
+    writer = OnnxWriter(graph.values)
+    nodes = NodeExporter(graph, writer)
     for node in graph.nodes:
         writer.value, writer.origin = node.output, ", ".join(node.origin)
         before = len(writer.nodes)
@@ -62,7 +62,7 @@ def _read_by(nodes: Sequence[onnx.NodeProto]) -> set[str]:
     return {name for node in nodes for name in node.input}.union(*map(_read_by, bodies))
 
 
-def _model(graph: Graph, writer: Writer) -> onnx.ModelProto:
+def _model(graph: Graph, writer: OnnxWriter) -> onnx.ModelProto:
     """The ONNX model of the writer's nodes and initializers, with the Graph's inputs and outputs."""
     known = graph.values
     arrays = writer.initializers | {name: array for name, array in graph.constants.items() if name in graph.outputs}

@@ -16,17 +16,17 @@ from imgconv.graph.nodes import IDENTITY, Concatenation, Convolution, Gather, Gr
 from imgconv.graph.nodes import Order, Product, Recurrence, Reduction, Suppression, indices_of
 from imgconv.graph.view import Shape
 from imgconv.onnx_export.recurrences import recurrence
-from imgconv.onnx_export.views import axes_of, cut, grid_arrays, only_padding, reduced_axes, through, windows
-from imgconv.onnx_export.writer import OnnxTensor, Writer, common, computed
+from imgconv.onnx_export.views import axes_of, grid_arrays, keep_axes, only_padding, reduced_axes, through, windows
+from imgconv.onnx_export.writer import OnnxTensor, OnnxWriter, common_dtype, compute_dtype
 
 REDUCTIONS = {"sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin", "product": "ReduceProd"}
 _A, _B = Argument(0), Argument(1)
 
 
-class Nodes:
+class NodeExporter:
     """Writes the nodes of a graph as ONNX operators."""
 
-    def __init__(self, graph: Graph, writer: Writer) -> None:
+    def __init__(self, graph: Graph, writer: OnnxWriter) -> None:
         self.graph = graph
         self.writer = writer
 
@@ -34,17 +34,17 @@ class Nodes:
         """Exports what the operand reads. Axes along which it only repeats get length 1, but for the last `fixed`."""
         rank = len(operand.view.shape)
         indices = [*operand.view.index, *(b.index for b in operand.view.bounds)]
-        loose = replace(operand.view, shape=cut(operand.view.shape, axes_of(indices)))
+        loose = replace(operand.view, shape=keep_axes(operand.view.shape, axes_of(indices)))
         shape = tuple(n if a >= rank - fixed else loose.shape[a] for a, n in enumerate(operand.view.shape))
         array = self.graph.constants.get(operand.value)
         if array is not None and not (loose.is_identity and shape == loose.shape):
-            kind = str(array.dtype) if moved_only else computed(str(array.dtype))
+            kind = str(array.dtype) if moved_only else compute_dtype(str(array.dtype))
             return self.writer.constant(replace(operand.view, shape=shape).evaluate(array.astype(kind), operand.fill))
         if array is not None:
             self.writer.initializers[operand.value] = array
         value = self.graph.values[operand.value]
         tensor = OnnxTensor(value.name, value.dtype, value.shape)
-        tensor = tensor if moved_only else self.writer.cast(tensor, computed(value.dtype))
+        tensor = tensor if moved_only else self.writer.cast(tensor, compute_dtype(value.dtype))
         return self.writer.expand(through(self.writer, tensor, loose, operand.fill), shape)
 
     # Operations
@@ -69,7 +69,7 @@ class Nodes:
 
     def concatenation(self, operation: Concatenation, node: Node) -> OnnxTensor:
         parts = [self.load(o, len(node.output.shape), self.only_moves(node)) for o in node.operands]
-        dtype = parts[0].dtype if len({p.dtype for p in parts}) == 1 else common(parts)
+        dtype = parts[0].dtype if len({p.dtype for p in parts}) == 1 else common_dtype(parts)
         parts = [self.writer.cast(p, dtype) for p in parts]
         return self.writer.emit("Concat", parts, dtype, node.output.shape, axis=operation.axis)
 
@@ -79,7 +79,7 @@ class Nodes:
 
     def product(self, _: Product, node: Node) -> OnnxTensor:
         a, b = (self.load(o, 2) for o in node.operands)
-        dtype = common([a, b])
+        dtype = common_dtype([a, b])
         batch = numpy.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         inputs = [self.writer.cast(a, dtype), self.writer.cast(b, dtype)]
         return self.writer.emit("MatMul", inputs, dtype, (*batch, a.shape[-2], b.shape[-1]))
@@ -238,7 +238,7 @@ class Nodes:
         value = self.graph.values[table.value]
         if table.value in self.graph.constants:
             self.writer.initializers[table.value] = self.graph.constants[table.value]
-        source = self.writer.cast(OnnxTensor(value.name, value.dtype, value.shape), computed(value.dtype))
+        source = self.writer.cast(OnnxTensor(value.name, value.dtype, value.shape), compute_dtype(value.dtype))
         source = self.writer.cast(source, "int64") if source.dtype == "bool" else source
         flattened = self.writer.reshape(source, (value.size,))
         read = self.writer.emit("Gather", [flattened, position], source.dtype, position.shape, axis=0)
@@ -272,8 +272,8 @@ class Nodes:
 
 
 # The export of each operation.
-EXPORTS: Mapping[type[Operation], Callable[[Nodes, Any, Node], OnnxTensor]] = {
-    Load: Nodes.movement, Reduction: Nodes.reduction, Convolution: Nodes.convolution, Product: Nodes.product,
-    Concatenation: Nodes.concatenation, Gather: Nodes.gather, Order: Nodes.order, Suppression: Nodes.suppression,
-    Recurrence: Nodes.recurrence,
+EXPORTS: Mapping[type[Operation], Callable[[NodeExporter, Any, Node], OnnxTensor]] = {
+    Load: NodeExporter.movement, Reduction: NodeExporter.reduction, Convolution: NodeExporter.convolution,
+    Product: NodeExporter.product, Concatenation: NodeExporter.concatenation, Gather: NodeExporter.gather,
+    Order: NodeExporter.order, Suppression: NodeExporter.suppression, Recurrence: NodeExporter.recurrence,
 }

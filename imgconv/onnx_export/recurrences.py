@@ -11,10 +11,10 @@ import onnx.numpy_helper
 
 from imgconv.graph.nodes import Recurrence
 from imgconv.graph.view import Shape
-from imgconv.onnx_export.writer import OnnxTensor, Writer, element_type
+from imgconv.onnx_export.writer import OnnxTensor, OnnxWriter, element_type
 
 
-def recurrence(writer: Writer, operation: Recurrence, operands: Sequence[OnnxTensor], shape: Shape) -> OnnxTensor:
+def recurrence(writer: OnnxWriter, operation: Recurrence, operands: Sequence[OnnxTensor], shape: Shape) -> OnnxTensor:
     """The states (S, T, N, D, H) of a Recurrence. operands: its operands in full, as float32."""
     made = [_direction(writer, operation, operands, direction) for direction in range(shape[3])]
     whole = []
@@ -25,7 +25,7 @@ def recurrence(writer: Writer, operation: Recurrence, operands: Sequence[OnnxTen
 
 
 def _direction(
-    writer: Writer, operation: Recurrence, operands: Sequence[OnnxTensor], direction: int
+    writer: OnnxWriter, operation: Recurrence, operands: Sequence[OnnxTensor], direction: int
 ) -> list[OnnxTensor]:
     """Each state of one direction after each step, (T, N, H)."""
     x, weights, *rest = operands
@@ -48,10 +48,10 @@ def _direction(
 
 
 def _body(
-    outer: Writer, operation: Recurrence, matrices: Sequence[OnnxTensor], constant: Sequence[OnnxTensor]
+    outer: OnnxWriter, operation: Recurrence, matrices: Sequence[OnnxTensor], constant: Sequence[OnnxTensor]
 ) -> onnx.GraphProto:
     """One step: the states, x of the step and its number to the states after it, given twice."""
-    writer = Writer(())
+    writer = OnnxWriter(())
     writer.used, writer.value = outer.used, outer.value
     (batch, hidden), count = constant[0].shape, len(operation.states)
 

@@ -12,30 +12,30 @@ from imgconv.arrays import Array
 from imgconv.graph import view as views
 from imgconv.graph.index import Index
 from imgconv.graph.view import Shape, View
-from imgconv.onnx_export.writer import OnnxTensor, Writer, filling
+from imgconv.onnx_export.writer import OnnxTensor, OnnxWriter, scalar_array
 
 
-def through(writer: Writer, tensor: OnnxTensor, view: View, fill: float) -> OnnxTensor:
+def through(writer: OnnxWriter, tensor: OnnxTensor, view: View, fill: float) -> OnnxTensor:
     """The tensor read through a view. Axes along which the view only repeats must have length 1."""
     if view.is_identity:
         return tensor
     if 0 in view.source or 0 in view.shape:
-        return writer.constant(numpy.full(view.shape, filling(fill, tensor.dtype)))
+        return writer.constant(numpy.full(view.shape, scalar_array(fill, tensor.dtype)))
     fill = float(fill != 0) if tensor.dtype == "bool" else fill
     amounts = _padding(view)
     if amounts is not None:
         return writer.pad(tensor, *amounts, fill)
-    made = _gathered(writer, tensor, replace(view, shape=cut(view.shape, axes_of(view.index)), bounds=()))
+    made = _gathered(writer, tensor, replace(view, shape=keep_axes(view.shape, axes_of(view.index)), bounds=()))
     for bound in view.bounds:
         position = numpy.asarray(bound.index.evaluate(grid_arrays(view.shape, range(len(view.shape)))))
         valid = writer.constant((position >= bound.low) & (position < bound.high))
         made = writer.cast(made, "int64") if made.dtype == "bool" else made
-        inputs = [valid, made, writer.constant(filling(fill, made.dtype))]
+        inputs = [valid, made, writer.constant(scalar_array(fill, made.dtype))]
         made = writer.emit("Where", inputs, made.dtype, numpy.broadcast_shapes(valid.shape, made.shape))
     return made
 
 
-def _gathered(writer: Writer, tensor: OnnxTensor, view: View) -> OnnxTensor:
+def _gathered(writer: OnnxWriter, tensor: OnnxTensor, view: View) -> OnnxTensor:
     """The tensor read through a view without bounds, one group of axes after another."""
     groups = _groups(view)
     made = writer.transpose(tensor, [a for source, _ in groups for a in source])
@@ -55,7 +55,7 @@ def axes_of(indices: Sequence[Index]) -> frozenset[int]:
     return frozenset(int(v.name[1:]) for e in indices for v in e.variables())
 
 
-def cut(shape: Shape, axes: frozenset[int]) -> Shape:
+def keep_axes(shape: Shape, axes: frozenset[int]) -> Shape:
     """The shape with all axes but the given ones set to length 1."""
     return tuple(n if a in axes else 1 for a, n in enumerate(shape))
 

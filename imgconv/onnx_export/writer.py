@@ -25,10 +25,10 @@ class OnnxTensor:
     shape: Shape
 
 
-Number = Union[OnnxTensor, Literal]
+OnnxNumber = Union[OnnxTensor, Literal]
 
 
-class Writer:
+class OnnxWriter:
     """The nodes and initializers of the ONNX graph being written. used: the names already taken."""
 
     def __init__(self, used: Iterable[str]) -> None:
@@ -112,7 +112,7 @@ class Writer:
     def pad(self, tensor: OnnxTensor, before: Sequence[int], after: Sequence[int], fill: float = 0.0) -> OnnxTensor:
         """`fill` around each axis; negative amounts crop."""
         shape = tuple(b + n + a for b, n, a in zip(before, tensor.shape, after, strict=True))
-        number = self.constant(filling(fill, tensor.dtype))
+        number = self.constant(scalar_array(fill, tensor.dtype))
         return self.emit("Pad", [tensor, self.integers(*before, *after), number], tensor.dtype, shape)
 
     def pick(self, tensor: OnnxTensor, axis: int, positions: Array) -> OnnxTensor:
@@ -134,12 +134,12 @@ class Writer:
 
     def compute(self, expression: Expression, arguments: Sequence[OnnxTensor]) -> OnnxTensor:
         """The result of an expression of the arguments; shared parts are written once."""
-        given: Sequence[Number] = arguments
+        given: Sequence[OnnxNumber] = arguments
         made = fold(expression, Literal, given, self.apply)
         return self.typed(made, "float32") if isinstance(made, Literal) else made
 
-    def apply(self, e: Apply, arguments: Sequence[Number]) -> OnnxTensor:
-        number = common(arguments[1:] if e.operation == "where" else arguments)
+    def apply(self, e: Apply, arguments: Sequence[OnnxNumber]) -> OnnxTensor:
+        number = common_dtype(arguments[1:] if e.operation == "where" else arguments)
         form = FUNCTIONS[e.operation].onnx
         if form.composed and (not form.operator or number == "float32"):
             tensors = [self.typed(a, "float32") for a in arguments]
@@ -154,7 +154,7 @@ class Writer:
         dtype = number if form.gives == NUMBER else form.gives
         return self.emit(form.operator, tensors, dtype, shape, **dict(form.attributes))
 
-    def bounded(self, operation: str, arguments: Sequence[Number]) -> OnnxTensor | None:
+    def bounded(self, operation: str, arguments: Sequence[OnnxNumber]) -> OnnxTensor | None:
         """max(x, 0) as Relu and min(Relu, c) as Clip, since other engines fuse these; None for anything else."""
         tensors = [a for a in arguments if isinstance(a, OnnxTensor)]
         limits = [a.value for a in arguments if isinstance(a, Literal)]
@@ -170,9 +170,9 @@ class Writer:
             return self.emit("Clip", [x, *bounds], "float32", x.shape)
         return None
 
-    def typed(self, number: Number, dtype: str) -> OnnxTensor:
+    def typed(self, number: OnnxNumber, dtype: str) -> OnnxTensor:
         if isinstance(number, Literal):
-            return self.constant(filling(number.value, dtype))
+            return self.constant(scalar_array(number.value, dtype))
         return self.cast(number, dtype)
 
 
@@ -180,21 +180,21 @@ def element_type(dtype: str) -> int:
     return onnx.helper.np_dtype_to_tensor_dtype(numpy.dtype(dtype))
 
 
-def computed(dtype: str) -> str:
+def compute_dtype(dtype: str) -> str:
     """The dtype in which a value stored as `dtype` is computed."""
     if dtype == "bool":
         return dtype
     return "float32" if dtype.startswith("float") else "int64"
 
 
-def common(numbers: Sequence[Number]) -> str:
+def common_dtype(numbers: Sequence[OnnxNumber]) -> str:
     """int64 if at least one tensor is given and all are integers, else float32."""
     whole = [n.value.is_integer() if isinstance(n, Literal) else n.dtype != "float32" for n in numbers]
     tensors = any(isinstance(n, OnnxTensor) for n in numbers)
     return "int64" if all(whole) and tensors else "float32"
 
 
-def filling(number: float, dtype: str) -> Array:
+def scalar_array(number: float, dtype: str) -> Array:
     """The number as an array of rank 0; clipped to the type's range for int64."""
     if dtype == "int64":
         limits = numpy.iinfo(numpy.int64)

@@ -21,12 +21,12 @@ except ModuleNotFoundError as error:
 
 from imgconv.graph.nodes import Graph
 from imgconv.host.subgraphs import ungrouped_layers
-from imgconv.limits import budget, spending
+from imgconv.limits import current_budget, load_budget
 from imgconv.onnx_import.cut import cut_at
-from imgconv.onnx_import.file import opset_of, opsets_of, parsed, prepared, read_file
-from imgconv.onnx_import.inputs import declaration, read_inputs, real_inputs, size_clash, with_content
+from imgconv.onnx_import.file import converted_to_supported_opset, opset_of, opsets_of, parsed, read_file
+from imgconv.onnx_import.input_shapes import declaration, read_inputs, real_inputs, size_clash, with_content
 from imgconv.onnx_import.schema import domain_of
-from imgconv.onnx_import.scope import UNROLLED_NODES, Scope, ImportState, needed_steps
+from imgconv.onnx_import.scope import UNROLLED_NODES, ImportScope, ImportState, needed_nodes
 from imgconv.onnx_import.partition import Partitioner
 from imgconv.onnx_import.texts import text_nodes
 from imgconv.tensor import build_graph
@@ -60,9 +60,9 @@ def import_onnx(
         graph = import_onnx("detector.onnx", {"images": (1, 3, 640, 640)})
     """
     file = _file_of(model)
-    with _naming(file), spending():
+    with _naming(file), load_budget():
         folder = Path(file).parent if file else None
-        proto = cut_at(prepared(_proto_of(model)), outputs)
+        proto = cut_at(converted_to_supported_opset(_proto_of(model)), outputs)
         return _Importer(proto, folder, shapes or {}, contents or {}).run()
 
 
@@ -75,7 +75,7 @@ def declared_inputs(model: OnnxModel, outputs: Sequence[str] = ()) -> dict[str, 
     Example: {"images": ("float32", ["batch", 3, 640, 640])}. Raises ModelError and UnsupportedError as `import_onnx`.
     """
     with _naming(_file_of(model)):
-        graph = cut_at(prepared(_proto_of(model)), outputs).graph
+        graph = cut_at(converted_to_supported_opset(_proto_of(model)), outputs).graph
         return {value.name: declaration(value) for value in real_inputs(graph)}
 
 
@@ -114,7 +114,7 @@ class _Importer:
         self.graph = proto.graph
         self.shapes = shapes
         self.contents = contents
-        self.scope = Scope(ImportState(folder, proto.ir_version), {**opsets_of(proto), "": opset_of(proto)})
+        self.scope = ImportScope(ImportState(folder, proto.ir_version), {**opsets_of(proto), "": opset_of(proto)})
 
     def run(self) -> Graph:
         try:
@@ -129,8 +129,8 @@ class _Importer:
 
     def _imported(self) -> Graph:
         names, texts = [value.name for value in self.graph.output], text_nodes(self.graph)
-        steps, self.scope.needed = needed_steps([*texts, *self.graph.node], names)
-        budget().count_nodes(len(steps))
+        steps, self.scope.needed = needed_nodes([*texts, *self.graph.node], names)
+        current_budget().count_nodes(len(steps))
         self.scope.refuse_unsupported(
             s for s in steps if not host.has_host_function(s.proto.op_type, domain_of(s.proto))
         )

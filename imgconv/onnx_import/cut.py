@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import onnx
 
 from imgconv.errors import InputError
-from imgconv.onnx_import.scope import needed_steps
+from imgconv.onnx_import.scope import needed_nodes
 
 NEAR = 5  # names that an error lists
 
@@ -30,7 +30,7 @@ def cut_at(proto: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
     graph = cut.graph
     known = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
     outputs = [known.get(name) or onnx.ValueInfoProto(name=name) for name in dict.fromkeys(names)]
-    needed = needed_steps(graph.node, names)[1]
+    needed = needed_nodes(graph.node, names)[1]
     kept = [value for value in graph.input if value.name in needed]
     del graph.output[:], graph.input[:]
     graph.output.extend(outputs)

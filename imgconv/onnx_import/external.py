@@ -12,7 +12,7 @@ import onnx
 import onnx.helper
 
 from imgconv.errors import ModelError
-from imgconv.limits import budget
+from imgconv.limits import current_budget
 
 
 def with_external_data(tensor: onnx.TensorProto, folder: Path | None) -> onnx.TensorProto:
@@ -28,7 +28,7 @@ def with_external_data(tensor: onnx.TensorProto, folder: Path | None) -> onnx.Te
     path = folder / location
     offset = _number(tensor, entries, "offset", 0)
     dtype = numpy.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
-    budget().check_tensor(tensor.dims, str(dtype) if dtype.kind in "fiub" else "int64")
+    current_budget().check_tensor(tensor.dims, str(dtype) if dtype.kind in "fiub" else "int64")
     length = _number(tensor, entries, "length", prod(tensor.dims) * dtype.itemsize)
     try:
         content = _read(path, folder, offset, length)

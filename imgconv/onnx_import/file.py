@@ -16,7 +16,7 @@ import onnx.version_converter
 from imgconv.errors import ModelError, UnsupportedError
 from imgconv.files.container import MAGIC
 from imgconv.files.disk import check_regular
-from imgconv.limits import budget
+from imgconv.limits import current_budget
 from imgconv.onnx_import.schema import OWN_DOMAINS
 
 OLDEST_OPSET = 7
@@ -51,7 +51,7 @@ def parsed(content: bytes) -> onnx.ModelProto:
         raise ModelError("this is not an ONNX file, or a truncated one: the protobuf data cannot be decoded") from error
 
 
-def prepared(proto: onnx.ModelProto) -> onnx.ModelProto:
+def converted_to_supported_opset(proto: onnx.ModelProto) -> onnx.ModelProto:
     """The model in an opset that imgconv supports, with its own functions inlined."""
     if not proto.HasField("graph") or not proto.graph.output:
         raise ModelError("this is not an ONNX model, or a truncated one: it has no graph with outputs")
@@ -60,11 +60,11 @@ def prepared(proto: onnx.ModelProto) -> onnx.ModelProto:
         proto = _modernised(proto)
     if not proto.functions:
         return proto
-    budget().check_nodes(_nodes_after_inlining(proto))
+    current_budget().check_nodes(_nodes_after_inlining(proto))
     try:
         return onnx.inliner.inline_local_functions(proto)
     except FAILURES as error:
-        raise UnsupportedError(f"its functions cannot be inlined: {said(error)}") from error
+        raise UnsupportedError(f"its functions cannot be inlined: {one_line_message(error)}") from error
 
 
 def _check_names(proto: onnx.ModelProto) -> None:
@@ -122,10 +122,10 @@ def _modernised(proto: onnx.ModelProto) -> onnx.ModelProto:
     try:
         return onnx.version_converter.convert_version(proto, OLDEST_OPSET)
     except FAILURES as error:
-        raise UnsupportedError(f"{old}: {said(error)}") from error
+        raise UnsupportedError(f"{old}: {one_line_message(error)}") from error
 
 
-def said(error: Exception) -> str:
+def one_line_message(error: Exception) -> str:
     """The onnx package's message on one line."""
     return " ".join(str(error).split())
 

@@ -22,9 +22,9 @@ from imgconv.graph.onnx_nodes import HostGraph, HostNode
 from imgconv.graph.pass_through import WIDE
 from imgconv.host.loops import hoist_loop_invariants
 from imgconv.host.subgraphs import group_subgraphs
-from imgconv.limits import budget
+from imgconv.limits import current_budget
 from imgconv.onnx_import.schema import ELEMENT_TYPES, domain_of, dtype_name, function_versions, schema_of
-from imgconv.onnx_import.scope import TYPE_ATTRIBUTES, Scope, NeededNode, UnrolledError, needed_steps, reads
+from imgconv.onnx_import.scope import TYPE_ATTRIBUTES, ImportScope, NeededNode, UnrolledError, needed_nodes, reads
 from imgconv.onnx_import.texts import TEXT, text_nodes, string_outputs, with_text
 from imgconv.tensor import Tensor
 
@@ -42,7 +42,7 @@ NEVER_FIRST = LAYERS | {"Softmax", "LogSoftmax", "Squeeze"}  # engines read empt
 
 
 @dataclass(frozen=True)
-class Hosted:
+class HostedNode:
     """A step that the host computes. number: its position in the model. reason: why the device does not."""
 
     number: int
@@ -53,11 +53,11 @@ class Hosted:
 class Partitioner:
     """Imports a model's nodes in order, and collects those that are left to the host."""
 
-    def __init__(self, scope: Scope, inputs: Iterable[Tensor]) -> None:
+    def __init__(self, scope: ImportScope, inputs: Iterable[Tensor]) -> None:
         self.scope = scope
         self.inputs = {tensor.name for tensor in inputs}
         self.makers: dict[str, tuple[int, NeededNode]] = {}
-        self.hosted: dict[str, Hosted] = {}
+        self.hosted: dict[str, HostedNode] = {}
         self.texts: set[str] = set()  # those of `hosted` that hold strings
         self.number = 0
         self.inexact: UnsupportedError | None = None  # of the first node that only floats keep from the device
@@ -68,7 +68,7 @@ class Partitioner:
         node = step.proto
         hosted = [name for name in reads(node) if name in self.hosted]
         if with_text(node):
-            self.hosted[node.output[0]] = Hosted(self.number, step, "strings are the host's")
+            self.hosted[node.output[0]] = HostedNode(self.number, step, "strings are the host's")
             self.texts.add(node.output[0])
             return
         if hosted:
@@ -88,11 +88,11 @@ class Partitioner:
             else:
                 self.makers |= {name: (self.number, step) for name in node.output if name}
                 return
-        self._leave(Hosted(self.number, step, reason))
+        self._leave(HostedNode(self.number, step, reason))
 
-    def _leave(self, hosted: Hosted) -> None:
+    def _leave(self, hosted: HostedNode) -> None:
         node = hosted.step.proto
-        budget().check_time()
+        current_budget().check_time()
         if not host.has_host_function(node.op_type, domain_of(node)):
             raise UnsupportedError(
                 f"{node.op_type}: depends on data, and the host has no function for it", node=hosted.step.name
@@ -138,7 +138,7 @@ class Partitioner:
             raise ModelError(f"output {name!r} is not computed by any node")
         return found
 
-    def _cut(self, chosen: dict[int, Hosted]) -> list[str]:
+    def _cut(self, chosen: dict[int, HostedNode]) -> list[str]:
         """The values that the host's nodes read and do not make; adds nodes to `chosen` that make the cut smaller."""
         while True:
             made = {name for each in chosen.values() for name in each.step.proto.output}
@@ -149,7 +149,7 @@ class Partitioner:
             added = [name for name in cut if self._is_cheaper_here(name, cut)][:1] or self._pieces(cut)
             if not added:
                 return cut
-            chosen |= {number: Hosted(number, step, "") for number, step in (self.makers[name] for name in added)}
+            chosen |= {number: HostedNode(number, step, "") for number, step in (self.makers[name] for name in added)}
 
     def _pieces(self, cut: Sequence[str]) -> list[str]:
         """The values of the cut that are pieces of one tensor, if it has at most twice their bytes.
@@ -224,7 +224,7 @@ def _declared(value: onnx.ValueInfoProto) -> Value:
     return Value(value.name, sizes, dtype_name(tensor.elem_type))
 
 
-def host_node(scope: Scope, step: NeededNode) -> HostNode:
+def host_node(scope: ImportScope, step: NeededNode) -> HostNode:
     """A node as plain data. Raises UnsupportedError for an attribute of a type that no tensor has."""
     node = with_text(step.proto) or step.proto
     unknown = [a.i for a in node.attribute if a.name in TYPE_ATTRIBUTES and not _is_known_type(a.i)]
@@ -247,11 +247,11 @@ def host_node(scope: Scope, step: NeededNode) -> HostNode:
     )
 
 
-def host_graph(scope: Scope, graph: onnx.GraphProto, prefix: str = "") -> HostGraph:
+def host_graph(scope: ImportScope, graph: onnx.GraphProto, prefix: str = "") -> HostGraph:
     """A body, or a whole model, as plain data. Raises UnsupportedError for an operator that the host does not run."""
     outputs = tuple(value.name for value in graph.output)
-    steps, needed = needed_steps([*text_nodes(graph), *graph.node], outputs, prefix)
-    inner = Scope(scope.source, scope.opsets)
+    steps, needed = needed_nodes([*text_nodes(graph), *graph.node], outputs, prefix)
+    inner = ImportScope(scope.source, scope.opsets)
     inner.needed = needed
     for step in steps:
         if not host.has_host_function(step.proto.op_type, domain_of(step.proto)):

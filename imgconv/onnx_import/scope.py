@@ -18,10 +18,10 @@ import onnx.numpy_helper
 from imgconv import ops
 from imgconv.arrays import Array
 from imgconv.errors import InputError, ModelError, UnsupportedError
-from imgconv.limits import budget
+from imgconv.limits import current_budget
 from imgconv.onnx_import.external import with_external_data
-from imgconv.onnx_import.file import said
-from imgconv.onnx_import.inputs import real_inputs
+from imgconv.onnx_import.file import one_line_message
+from imgconv.onnx_import.input_shapes import real_inputs
 from imgconv.onnx_import.schema import (
     ELEMENT_TYPES, OWN_DOMAINS, bound_nodes, domain_of, dtype_name, flag_problem, function_of, function_versions,
     schema_of, type_problem,
@@ -53,7 +53,7 @@ class NeededNode:
     proto: onnx.NodeProto
 
 
-def needed_steps(
+def needed_nodes(
     nodes: Sequence[onnx.NodeProto], outputs: Iterable[str], prefix: str = ""
 ) -> tuple[list[NeededNode], set[str]]:
     """(The nodes that an output needs, each after those it reads; the outputs and all names that these nodes read)."""
@@ -97,7 +97,7 @@ def reads(node: onnx.NodeProto) -> set[str]:
     for body in (a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH):
         own = {v.name for v in body.input} | {t.name for t in body.initializer}
         own |= {name for inner in body.node for name in inner.output}
-        names |= needed_steps(body.node, [v.name for v in body.output])[1] - own
+        names |= needed_nodes(body.node, [v.name for v in body.output])[1] - own
     return names
 
 
@@ -140,13 +140,13 @@ class ImportState:
     in_float: dict[str, str] = field(default_factory=dict)
 
 
-class Scope:
+class ImportScope:
     """The tensors of one graph by name: of a model, of a body of If, Loop or Scan, or of a function.
 
     A body also sees the names of the graph around it (`outer`); its own names hide those.
     """
 
-    def __init__(self, source: ImportState, opsets: Mapping[str, int], outer: Scope | None = None) -> None:
+    def __init__(self, source: ImportState, opsets: Mapping[str, int], outer: ImportScope | None = None) -> None:
         """opsets: the version of each domain, "" for ONNX's own."""
         self.source = source
         self.opsets = opsets
@@ -161,7 +161,7 @@ class Scope:
     def run(self, steps: Sequence[NeededNode], needed: set[str], outputs: Iterable[str]) -> list[Tensor]:
         """Imports the nodes; returns the tensors of the named outputs."""
         self.needed = needed
-        budget().count_nodes(len(steps))
+        current_budget().count_nodes(len(steps))
         for step in steps:
             self.add(step)
         made = [(name, self.find(name)) for name in outputs]
@@ -201,7 +201,7 @@ class Scope:
     def add(self, step: NeededNode) -> None:
         """Imports one node and defines its outputs."""
         node = step.proto
-        budget().check_time()
+        current_budget().check_time()
         unknown = [name for name in node.input if name and not self.knows(name)]
         if unknown:
             raise ModelError(f"{node.op_type} reads {unknown[0]!r}, which no node before it computes", node=step.name)
@@ -231,17 +231,17 @@ class Scope:
             raise ModelError(f"{step.proto.op_type}: {problem}", node=step.name)
         function = function_of(step.proto, self.version, inputs)
         version = next(entry.version for entry in function.opset_import if entry.domain in OWN_DOMAINS)
-        inner = Scope(self.source, {"": version})
+        inner = ImportScope(self.source, {"": version})
         inner.tensors |= dict(zip(function.input, (*inputs, *[None] * len(function.input))))
         wanted = {name: made for name, made in zip(step.proto.output, function.output) if name in self.needed}
-        steps, needed = needed_steps(bound_nodes(function, step.proto, self.version), wanted.values(), f"{step.name}/")
+        steps, needed = needed_nodes(bound_nodes(function, step.proto, self.version), wanted.values(), f"{step.name}/")
         inner.refuse_unsupported(steps)
         self.define_all(dict(zip(wanted, inner.run(steps, needed, wanted.values()))), step.name)
 
     def body(self, graph: onnx.GraphProto, node: str) -> ops.Body:
         """A graph attribute as a Python function of its inputs; each call imports its nodes once more."""
         inputs, outputs = [v.name for v in real_inputs(graph)], [v.name for v in graph.output]
-        steps, needed = needed_steps(graph.node, outputs, f"{node}/")
+        steps, needed = needed_nodes(graph.node, outputs, f"{node}/")
         stored: dict[str, Tensor] = {}
 
         def run(*given: Tensor) -> list[Tensor]:
@@ -250,7 +250,7 @@ class Scope:
             self.source.unrolled += max(len(steps), 1)
             if self.source.unrolled > UNROLLED_NODES:
                 raise UnrolledError(f"unrolled, the loops are more than {UNROLLED_NODES} nodes", node=node)
-            inner = Scope(self.source, self.opsets, self)
+            inner = ImportScope(self.source, self.opsets, self)
             inner.refuse_unsupported(steps)
             if not stored:
                 stored.update(inner.initializers(graph, needed))
@@ -296,7 +296,7 @@ class Scope:
             if not schema.deprecated:
                 onnx.checker.check_node(node, self.context)
         except onnx.checker.ValidationError as error:
-            raise ModelError(f"not valid ONNX: {said(error)}", node=step.name) from error
+            raise ModelError(f"not valid ONNX: {one_line_message(error)}", node=step.name) from error
         problem = type_problem(schema, inputs)
         if problem:
             raise ModelError(f"{node.op_type}: {problem}", node=step.name)
@@ -353,7 +353,7 @@ class Scope:
             raise ModelError(f"the content of tensor {tensor.name!r} does not fit its shape: {error}") from error
         if list(content.shape) != list(tensor.dims):
             raise ModelError(f"tensor {tensor.name!r} has the shape {list(tensor.dims)}")
-        budget().given_bytes += content.nbytes
+        current_budget().given_bytes += content.nbytes
         if tensor.data_type != onnx.TensorProto.BFLOAT16:
             return content
         self.source.in_float.setdefault("bfloat16", tensor.name)

@@ -12,7 +12,7 @@ from onnx.helper import make_attribute, make_node
 from imgconv import host
 from imgconv.errors import UnsupportedError
 from imgconv.onnx_import.schema import schema_of
-from imgconv.onnx_import.scope import NeededNode, needed_steps
+from imgconv.onnx_import.scope import NeededNode, needed_nodes
 
 TEXT = onnx.TensorProto.STRING
 # Operators of ONNX's text whose host functions take numbers only; onnxruntime has none for strings either.
@@ -82,7 +82,7 @@ def _texts_of_body(step: NeededNode, body: onnx.GraphProto, texts: AbstractSet[s
     given = dict(zip([v.name for v in body.input], node.input[before:]))
     inside = set(texts) - {v.name for v in body.input} | {own for own, name in given.items() if name in texts}
     outputs = [v.name for v in body.output]
-    for each in needed_steps([*text_nodes(body), *body.node], outputs, f"{step.name}/")[0]:
+    for each in needed_nodes([*text_nodes(body), *body.node], outputs, f"{step.name}/")[0]:
         inside |= string_outputs(each, inside, version)
     made = outputs[1:] if node.op_type == "Loop" else outputs  # the first is whether it goes on
     return [name for name, own in zip(node.output, made) if name and own in inside]

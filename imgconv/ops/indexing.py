@@ -43,19 +43,19 @@ def counted_from_front(call: Call, index: Tensor, size: int) -> Tensor:
     return Tensor.constant(numpy.where(known < 0, known + size, known))
 
 
-def outside(index: Tensor, size: int) -> Tensor:
+def is_out_of_range(index: Tensor, size: int) -> Tensor:
     """Returns whether an index is outside of -size .. size - 1."""
     return less(index, -size).apply("or", less(index, size).apply("not"))
 
 
-def known(result: Tensor, *indices: tuple[Tensor, int]) -> Tensor:
+def nan_if_out_of_range(result: Tensor, *indices: tuple[Tensor, int]) -> Tensor:
     """The result of a scatter; NaN everywhere if one of the indices, each with its axis's size, is out of range.
 
     A device raises no error. Results of integers cannot say it: an update that is out of range is left out of them.
     """
     for index, size in indices if result.is_float else ():
         if not index.is_constant and index.size:
-            strays = where(outside(index, size), 1, index * 0).max()
+            strays = where(is_out_of_range(index, size), 1, index * 0).max()
             result = where(strays.cast("bool"), math.nan, result)
     return result
 
@@ -129,7 +129,7 @@ def scatter_elements(call: Call) -> Tensor:
 
     made = _scattered(call, rows(x), rows(counted_from_front(call, index, x.shape[axis]), -1), rows(updates))
     back = made.reshape(*(x.shape[a] for a in order)).transpose(*numpy.argsort(order).tolist())
-    return known(back, (index, x.shape[axis]))
+    return nan_if_out_of_range(back, (index, x.shape[axis]))
 
 
 @operator("ScatterND")
@@ -148,7 +148,9 @@ def scatter_nd(call: Call) -> Tensor:
         flat = flat * size + part
     rest = prod(x.shape[count:])
     made = _scattered(call, x.reshape(prod(chosen), rest), flat.reshape(rows, 1), updates.reshape(rows, rest))
-    return known(made.reshape(*x.shape), *((_component(indices, n), size) for n, size in enumerate(chosen)))
+    return nan_if_out_of_range(
+        made.reshape(*x.shape), *((_component(indices, n), size) for n, size in enumerate(chosen))
+    )
 
 
 def _scattered(call: Call, x: Tensor, index: Tensor, updates: Tensor) -> Tensor:

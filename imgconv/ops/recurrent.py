@@ -13,8 +13,8 @@ from imgconv.graph.expression import Apply, Argument, Expression, apply, fold
 from imgconv.ops.registry import Call, operator
 from imgconv.tensor import Tensor, concatenate, elementwise, less, recurrence, where
 
-Function = Callable[[Expression], Expression]
-Product = Callable[[Tensor, Tensor], Tensor]  # of a state (batch, H) and weights (columns, H)
+GateFunction = Callable[[Expression], Expression]
+StateProduct = Callable[[Tensor, Tensor], Tensor]  # of a state (batch, H) and weights (columns, H)
 MOST_HIDDEN = 1024  # numbers of a state that every work group can hold in its local memory; larger ones are unrolled
 
 
@@ -70,7 +70,7 @@ class Cell:
 
     size: tuple[int, int]
     others: int
-    functions: Sequence[Function] = field(compare=False)
+    functions: Sequence[GateFunction] = field(compare=False)
 
     def x(self, gate: int) -> Expression:
         """Returns a gate's input, without its product with the state."""
@@ -91,8 +91,8 @@ class Cell:
         return Argument(2 * self.size[0] + self.size[1] + number)
 
 
-Steps = tuple[list[Expression], Union[Expression, None]]  # `states` and `inner` of a Recurrence
-Step = Callable[[Cell], Steps]
+StepExpressions = tuple[list[Expression], Union[Expression, None]]  # `states` and `inner` of a Recurrence
+StepFunction = Callable[[Cell], StepExpressions]
 
 
 @operator("RNN")
@@ -109,7 +109,7 @@ def gru(call: Call) -> list[Tensor]:
     """
     before = call.flag("linear_before_reset")
 
-    def step(cell: Cell) -> Steps:
+    def step(cell: Cell) -> StepExpressions:
         f, g = cell.functions
         z, r = (f(cell.total(gate)) for gate in (0, 1))
         inner = cell.product(2)
@@ -123,7 +123,7 @@ def gru(call: Call) -> list[Tensor]:
 
 
 @operator("LSTM")
-def lstm(call: Call, product: Product | None = None) -> list[Tensor]:
+def lstm(call: Call, product: StateProduct | None = None) -> list[Tensor]:
     """i, o, f = f(..), c = g(..), C = f*C + i*c, H = o*h(C); gates in the order i, o, f, c.
 
     Peepholes add Pi*C and Pf*C to the inputs of gates i and f, and Po times the new C to that of o. input_forget makes
@@ -132,7 +132,7 @@ def lstm(call: Call, product: Product | None = None) -> list[Tensor]:
     """
     coupled, peeps = call.flag("input_forget"), call.optional(7) is not None
 
-    def step(cell: Cell) -> Steps:
+    def step(cell: Cell) -> StepExpressions:
         f, g, h = cell.functions
 
         def total(gate: int, peephole: int, c: Expression) -> Expression:
@@ -164,8 +164,8 @@ class Parameters:
 
 
 def _layer(
-    call: Call, names: Sequence[str], size: tuple[int, int], step: Step, late: bool = False,
-    product: Product | None = None,
+    call: Call, names: Sequence[str], size: tuple[int, int], step: StepFunction, late: bool = False,
+    product: StateProduct | None = None,
 ) -> list[Tensor]:
     """Y, Y_h and, with two states, Y_c, for one or both directions.
 
@@ -196,7 +196,7 @@ def _layer(
     return [y.transpose(0, 2, 1, 3), *(t.transpose(1, 0, 2) for t in finals)]
 
 
-def _stopped(cell: Cell, states: list[Expression], inner: Expression | None) -> Steps:
+def _stopped(cell: Cell, states: list[Expression], inner: Expression | None) -> StepExpressions:
     """The expressions of a step that leaves the states as they are past the end of a sequence.
 
     A backward run therefore starts at the end of each sequence with its initial states.
@@ -226,7 +226,8 @@ def _input_product(x: Tensor, given: Parameters, gates: int) -> Tensor:
 
 
 def _states(
-    total: Tensor, given: Parameters, group: range, cell: Steps, backward: Sequence[bool], product: Product | None
+    total: Tensor, given: Parameters, group: range, cell: StepExpressions, backward: Sequence[bool],
+    product: StateProduct | None
 ) -> Tensor:
     """The states (S, T, N, D, H) of a group of directions with the same expressions."""
     (states, inner), (_, batch, _, gates, hidden) = cell, total.shape
@@ -248,15 +249,15 @@ def _states(
     return concatenate(made, 3)
 
 
-def _product_of(r: Tensor, product: Product | None) -> Callable[[Tensor], Tensor]:
+def _product_of(r: Tensor, product: StateProduct | None) -> Callable[[Tensor], Tensor]:
     """The product of a state and r. The transpose is one tensor for all steps: each one is computed at load."""
     transposed = r.transpose(1, 0)
     return (lambda state: state.matmul(transposed)) if product is None else lambda state: product(state, r)
 
 
 def _unrolled(
-    x: Tensor, r: Tensor, states: list[Tensor], others: list[Tensor], cell: Steps, backward: bool,
-    product: Product | None,
+    x: Tensor, r: Tensor, states: list[Tensor], others: list[Tensor], cell: StepExpressions, backward: bool,
+    product: StateProduct | None,
 ) -> Tensor:
     """The same as `recurrence` for one direction, with tensors of their own for each step."""
     steps, inner = cell
@@ -350,7 +351,7 @@ def _initial(call: Call, position: int, shape: tuple[int, int, int], dtype: str,
     return given.transpose(1, 0, 2)
 
 
-def _functions(call: Call, defaults: Sequence[str], count: int) -> list[list[Function]]:
+def _functions(call: Call, defaults: Sequence[str], count: int) -> list[list[GateFunction]]:
     """The activation functions of each direction; those that use alpha or beta take the next of the list."""
     names = [str(n).lower() for n in call.attribute("activations", None) or [*defaults] * count]
     unknown = [n for n in names if n not in _ACTIVATIONS]
@@ -359,7 +360,7 @@ def _functions(call: Call, defaults: Sequence[str], count: int) -> list[list[Fun
     alphas, betas = (list(call.attribute(f"activation_{name}", None) or ()) for name in ("alpha", "beta"))
     limit = call.attribute("clip", None)
 
-    def function(name: str, clips: bool) -> Function:
+    def function(name: str, clips: bool) -> GateFunction:
         kind = _ACTIVATIONS[name]
         alpha, beta = (
             0.0 if default is None else float(given.pop(0)) if given else default

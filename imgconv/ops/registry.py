@@ -202,14 +202,14 @@ class Signature:
 
 
 @dataclass(frozen=True)
-class Registered:
+class RegisteredOperator:
     """An operator of the table: its function, and what its nodes may have if ONNX has no schema for it."""
 
     function: Operator
     signature: Signature | None = None
 
 
-_OPERATORS: dict[tuple[str, str], Registered] = {}
+_OPERATORS: dict[tuple[str, str], RegisteredOperator] = {}
 
 
 def operator(*op_types: str, domain: str = "", signature: Signature | None = None) -> Callable[[Function], Function]:
@@ -226,13 +226,13 @@ def operator(*op_types: str, domain: str = "", signature: Signature | None = Non
         taken = [op_type for op_type in op_types if (domain, op_type) in _OPERATORS]
         if taken:
             raise ConfigError(f"operator {qualified(domain, taken[0])} is registered twice")
-        _OPERATORS.update({(domain, op_type): Registered(function, signature) for op_type in op_types})
+        _OPERATORS.update({(domain, op_type): RegisteredOperator(function, signature) for op_type in op_types})
         return function
 
     return register
 
 
-def find(op_type: str, domain: str = "") -> Registered | None:
+def find(op_type: str, domain: str = "") -> RegisteredOperator | None:
     """The entry of an op type; None if the table has none."""
     return _OPERATORS.get((domain, op_type))
 

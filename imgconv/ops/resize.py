@@ -33,7 +33,7 @@ WORK = 16  # numbers that the host handles for each output position of an axis
 
 
 @dataclass(frozen=True)
-class Method:
+class Interpolation:
     """The interpolation; the fields are Resize's attributes.
 
     nearest_mode "by_scale" is the rule of opset 10 and Upsample: floor for an enlargement, ceil for a reduction.
@@ -48,7 +48,7 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Axis:
+class ResizedAxis:
     """One axis to be resized: its number, sizes before and after, the scale and the region of interest (tf_crop)."""
 
     number: int
@@ -69,7 +69,7 @@ def upsample(call: Call) -> Tensor:
     mode = call.choice("mode", "nearest", ("nearest", "linear", "bilinear"))
     if scales is None or numpy.min(scales, initial=1) < 1:
         raise call.wrong(f"needs scales of at least 1, not {scales}")
-    method = Method("nearest" if mode == "nearest" else "linear")
+    method = Interpolation("nearest" if mode == "nearest" else "linear")
     return _resize(call, x, _scaled_axes(call, x, range(x.rank), scales), method)
 
 
@@ -79,8 +79,10 @@ def resize(call: Call) -> Tensor:
     x = call.input(0)
     if call.version < 11:
         mode: Mode = call.choice("mode", "nearest", ("nearest", "linear"))
-        return _resize(call, x, _scaled_axes(call, x, range(x.rank), call.required_constant(1, "scales")), Method(mode))
-    method = Method(
+        return _resize(
+            call, x, _scaled_axes(call, x, range(x.rank), call.required_constant(1, "scales")), Interpolation(mode)
+        )
+    method = Interpolation(
         call.choice("mode", "nearest", get_args(Mode)),
         call.choice("coordinate_transformation_mode", "half_pixel", get_args(Coordinates)),
         call.choice("nearest_mode", "round_prefer_floor", get_args(NearestMode)),
@@ -92,7 +94,7 @@ def resize(call: Call) -> Tensor:
     return _resize(call, x, axes, method, call.number("extrapolation_value", 0.0))
 
 
-def _read_axes(call: Call, x: Tensor, crops: bool) -> list[Axis]:
+def _read_axes(call: Call, x: Tensor, crops: bool) -> list[ResizedAxis]:
     """The axes with their new sizes, from `scales` or `sizes`: the one that is present and not empty."""
     stated = call.attribute("axes", None)
     numbers = call.axes(range(x.rank) if stated is None else stated, x.rank)
@@ -110,7 +112,7 @@ def _read_axes(call: Call, x: Tensor, crops: bool) -> list[Axis]:
 
 def _scaled_axes(
     call: Call, x: Tensor, numbers: Sequence[int], scales: Array | None, roi: Array | None = None
-) -> list[Axis]:
+) -> list[ResizedAxis]:
     if scales is None or numpy.shape(scales) != (len(numbers),) or min(scales) <= 0:
         raise call.wrong(f"scales {scales} for {len(numbers)} axes")
     axes = []
@@ -122,13 +124,15 @@ def _scaled_axes(
                 "inference does not; use sizes"
             )
         after = int(_Single(x.shape[number]) * _Single(scale))
-        axes.append(Axis(number, x.shape[number], after, _Single(scale), start, end))
+        axes.append(ResizedAxis(number, x.shape[number], after, _Single(scale), start, end))
     if any(a.after < 1 for a in axes):
         raise call.wrong(f"scales {list(scales)} leave nothing of {list(x.shape)}")
     return axes
 
 
-def _sized_axes(call: Call, x: Tensor, numbers: Sequence[int], sizes: Sequence[int], roi: Array | None) -> list[Axis]:
+def _sized_axes(
+    call: Call, x: Tensor, numbers: Sequence[int], sizes: Sequence[int], roi: Array | None
+) -> list[ResizedAxis]:
     if len(sizes) != len(numbers) or min(sizes) < 1:
         raise call.wrong(f"sizes {list(sizes)} for {len(numbers)} axes")
     scales = [_Single(n) / _Single(x.shape[a]) for n, a in zip(sizes, numbers, strict=True)]
@@ -138,7 +142,7 @@ def _sized_axes(call: Call, x: Tensor, numbers: Sequence[int], sizes: Sequence[i
         scales = [common] * len(numbers)
         sizes = [int(numpy.floor(common * _Single(x.shape[a]) + _Single(0.5))) for a in numbers]
     return [
-        Axis(a, x.shape[a], size, scale, *_region(roi, i, len(numbers)))
+        ResizedAxis(a, x.shape[a], size, scale, *_region(roi, i, len(numbers)))
         for i, (a, size, scale) in enumerate(zip(numbers, sizes, scales, strict=True))
     ]
 
@@ -147,7 +151,9 @@ def _region(roi: Array | None, i: int, count: int) -> tuple[float, float]:
     return (0.0, 1.0) if roi is None else (float(roi[i]), float(roi[count + i]))
 
 
-def _resize(call: Call, x: Tensor, axes: Sequence[Axis], method: Method, extrapolation: float = 0.0) -> Tensor:
+def _resize(
+    call: Call, x: Tensor, axes: Sequence[ResizedAxis], method: Interpolation, extrapolation: float = 0.0
+) -> Tensor:
     if method.mode != "nearest":
         call.needs_floats(x)
     outside, taps = numpy.zeros((1,) * x.rank, bool), dict[int, tuple[Any, Any]]()
@@ -179,7 +185,7 @@ def _resampled(x: Tensor, taps: Mapping[int, tuple[Any, Any]]) -> Tensor:
     return x
 
 
-def _original(axis: Axis, coordinates: Coordinates) -> Any:
+def _original(axis: ResizedAxis, coordinates: Coordinates) -> Any:
     """The input coordinate of each output position."""
     x, half, n = numpy.arange(axis.after, dtype=_Single), _Single(0.5), _Single(axis.before)
     scale, resized = axis.scale, _Single(axis.after)
@@ -203,7 +209,7 @@ def _original(axis: Axis, coordinates: Coordinates) -> Any:
     return centred
 
 
-def _taps(axis: Axis, coordinate: Array, method: Method) -> tuple[Any, Any]:
+def _taps(axis: ResizedAxis, coordinate: Array, method: Interpolation) -> tuple[Any, Any]:
     """Positions and weights, each (outputs, taps)."""
     if method.mode == "nearest":
         nearest = _nearest(coordinate, method.nearest_mode, reduces=bool(axis.scale < 1))

@@ -7,26 +7,26 @@ from itertools import chain
 
 from imgconv.graph.graph_error import GraphError, require
 from imgconv.graph.nodes import Graph
-from imgconv.limits import budget
+from imgconv.limits import current_budget
 from imgconv.passes.channel_orders import order_channels
 from imgconv.passes.concatenations import place_concatenations
 from imgconv.passes.constants import fold_constants
 from imgconv.passes.dead_code import remove_dead_code
-from imgconv.passes.plain_sums import reduce_dynamic_weights
+from imgconv.passes.sums_as_reductions import reduce_dynamic_weights
 from imgconv.passes.elementwise import merge_elementwise
 from imgconv.passes.epilogues import fuse_epilogues
 from imgconv.passes.exact_integers import guard_integers
-from imgconv.passes.factors import multiply_inputs
+from imgconv.passes.channel_factors import fuse_channel_factors
 from imgconv.passes.gathers import join_gathers
-from imgconv.passes.ghosts import join_ghosts
+from imgconv.passes.ghost_convolutions import join_ghost_convolutions
 from imgconv.passes.requantization import fold_requantization
 from imgconv.passes.literals import literal_constants
 from imgconv.passes.materialise import materialise_operands
 from imgconv.passes.movement import sink_movement
 from imgconv.passes.nesting import nest_concatenations
 from imgconv.passes.padding import fold_padding
-from imgconv.passes.parallel import join_parallel
-from imgconv.passes.parts import split_elementwise
+from imgconv.passes.parallel_convolutions import join_parallel_convolutions
+from imgconv.passes.concatenation_parts import push_into_concatenation
 from imgconv.passes.products import sink_product_scales
 from imgconv.passes.reductions import split_reductions
 from imgconv.passes.repeated import share_repeated
@@ -53,7 +53,7 @@ PHASES: Mapping[str, tuple[Pass, ...]] = {
     ),
     "place concatenations": (
         order_channels,  # before the parts are grouped in the order that they have
-        join_ghosts,  # before the tensor is copied into the result
+        join_ghost_convolutions,  # before the tensor is copied into the result
         nest_concatenations,
         place_concatenations,  # last: it sees which parts others write in place
         push_views,  # through the loads of grouped parts
@@ -65,14 +65,14 @@ PHASES: Mapping[str, tuple[Pass, ...]] = {
     ),
     "fuse": (
         sink_product_scales,  # makes an epilogue of what would be a load before the product
-        join_parallel,  # before the addition becomes an epilogue
+        join_parallel_convolutions,  # before the addition becomes an epilogue
         merge_elementwise,
-        split_elementwise,  # of merged work, so that each part has one load
+        push_into_concatenation,  # of merged work, so that each part has one load
         join_gathers,
         fuse_epilogues,
         fold_scales,  # of epilogues
         fold_requantization,  # of whole epilogues
-        multiply_inputs,  # the rest: factors that are no constants
+        fuse_channel_factors,  # the rest: factors that are no constants
     ),
     "split reductions": (  # after fusion, which needs them whole
         split_window_axes,
@@ -90,7 +90,7 @@ def run_passes(graph: Graph, passes: tuple[Pass, ...] = PIPELINE) -> Graph:
     """Returns the graph after all passes. It is validated after each; the error for an invalid graph names the pass."""
     graph.validate()
     for step in passes:
-        budget().check_time()
+        current_budget().check_time()
         names = graph.inputs, graph.outputs
         try:
             graph = step(graph).validate()

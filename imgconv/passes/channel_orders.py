@@ -32,7 +32,7 @@ class ConcatenationPart:
 
 
 @dataclass
-class Chain:
+class ConcatenationChain:
     """Concatenations of channels. Each uses some channels of the previous one, and further parts.
 
     sources: for each channel of a concatenation, by name, its number among the channels of all parts. readers: the
@@ -75,15 +75,15 @@ def order_channels(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(nodes), constants=constants)
 
 
-def _chains(graph: Graph) -> list[Chain]:
+def _chains(graph: Graph) -> list[ConcatenationChain]:
     """The chains of a graph. A concatenation is in one chain at most."""
-    chains: list[Chain] = []
-    last: dict[str, Chain] = {}
+    chains: list[ConcatenationChain] = []
+    last: dict[str, ConcatenationChain] = {}
     for node in graph.nodes:
         if not isinstance(node.operation, Concatenation) or node.operation.axis != 1 or len(node.output.shape) != 4:
             continue
         links = [o for o in node.operands if o.value in last and len(last[o.value].nodes) < MOST_LINKS]
-        chain = last[links[0].value] if links else Chain()
+        chain = last[links[0].value] if links else ConcatenationChain()
         taken = [_channels_read(operand) for operand in links]
         if len({o.value for o in links}) > 1 or any(channels is None for channels in taken):
             continue
@@ -168,7 +168,7 @@ def _is_by_channel(graph: Graph, operand: Operand) -> bool:
     return operand.value in graph.constants and variables <= {"i1"} and not operand.view.bounds
 
 
-def _find_readers(graph: Graph, chain: Chain) -> None:
+def _find_readers(graph: Graph, chain: ConcatenationChain) -> None:
     """Fills `chain.readers`. They stay empty if nothing of the chain is shuffled or split.
 
     A convolution is left out if a node that is none reads the same channels: they share a copy.
@@ -195,7 +195,7 @@ def _find_readers(graph: Graph, chain: Chain) -> None:
         chain.readers.clear()
 
 
-def _order(part: ConcatenationPart, chain: Chain) -> list[int]:
+def _order(part: ConcatenationPart, chain: ConcatenationChain) -> list[int]:
     """The part's channels, sorted by their readers; the last of a group is repeated to fill its texel."""
     groups: dict[tuple[int, ...], list[int]] = {}
     sets = [set(channels.tolist()) for channels in chain.readers.values()]
@@ -208,7 +208,7 @@ def _order(part: ConcatenationPart, chain: Chain) -> list[int]:
 
 
 def _rewrite(
-    graph: Graph, chain: Chain, orders: Sequence[list[int]], constants: dict[str, Array]
+    graph: Graph, chain: ConcatenationChain, orders: Sequence[list[int]], constants: dict[str, Array]
 ) -> dict[str, list[Node]]:
     """The nodes that replace some of the graph's, by name. Adds the sorted weights to `constants`."""
     made: dict[str, list[Node]] = {}

@@ -8,7 +8,7 @@ import numpy
 
 from imgconv.graph.evaluate import elements_held, evaluate_node
 from imgconv.graph.nodes import Graph, Node
-from imgconv.limits import budget
+from imgconv.limits import current_budget
 
 SMALL = 1 << 16
 
@@ -41,4 +41,4 @@ def _is_worth_it(node: Node, known: int) -> bool:
         return False
     views, output = [o.view for o in node.operands], node.output
     read, held = node.operation.elements_read(views, output.shape), elements_held(views, output.shape)
-    return budget().can_fold(read, output.size * numpy.dtype(output.dtype).itemsize, known, held)
+    return current_budget().can_fold(read, output.size * numpy.dtype(output.dtype).itemsize, known, held)

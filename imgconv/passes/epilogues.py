@@ -8,7 +8,7 @@ from imgconv.graph.expression import Argument, Expression, substitute
 from imgconv.graph.nodes import Concatenation, GraphEditor, Graph, Load, Node, Operand
 from imgconv.passes.concatenations import MOST_OPERANDS
 from imgconv.passes.elementwise import merge_elementwise, short_enough
-from imgconv.passes.literals import compact
+from imgconv.passes.literals import without_unused_operands
 
 
 def fuse_epilogues(graph: Graph) -> Graph:
@@ -60,7 +60,7 @@ def _fuse(node: Node, producer: Node) -> Node:
         else:
             extra.append(operand)
             arguments[number] = Argument(len(extra))
-    return compact(
+    return without_unused_operands(
         replace(
             producer, output=node.output, epilogue=substitute(node.epilogue, arguments), epilogue_operands=tuple(extra),
             origin=tuple(dict.fromkeys((*producer.origin, *node.origin))),

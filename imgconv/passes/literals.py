@@ -43,10 +43,12 @@ def _rewrite(node: Node, uniform: dict[str, float]) -> Node:
             arguments[number] = Argument(len(kept))
     if len(kept) == len(node.epilogue_operands):
         return node
-    return compact(replace(node, epilogue=substitute(node.epilogue, arguments), epilogue_operands=tuple(kept)))
+    return without_unused_operands(
+        replace(node, epilogue=substitute(node.epilogue, arguments), epilogue_operands=tuple(kept))
+    )
 
 
-def compact(node: Node) -> Node:
+def without_unused_operands(node: Node) -> Node:
     """The node without unused epilogue operands and with each repeated operand only once."""
     used = argument_numbers(node.epilogue) - {0}
     kept: list[Operand] = []

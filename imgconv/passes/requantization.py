@@ -17,7 +17,7 @@ from imgconv.graph.expression import (
 from imgconv.graph.intervals import ANY, range_of
 from imgconv.graph.pass_through import EXACT
 from imgconv.graph.nodes import Graph, Node, Operand, Product
-from imgconv.passes.literals import compact
+from imgconv.passes.literals import without_unused_operands
 from imgconv.passes.scales import along_axis, by_channel
 
 ARITHMETIC = ("add", "subtract", "multiply", "divide")
@@ -81,7 +81,7 @@ class _Folding:
         made = self.rewritten(self.original.epilogue)
         if made == self.original.epilogue:
             return self.original
-        return compact(replace(
+        return without_unused_operands(replace(
             self.original, epilogue=made, epilogue_operands=(*self.original.epilogue_operands, *self.added),
         ))
 

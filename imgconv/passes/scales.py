@@ -11,7 +11,7 @@ from imgconv.graph.expression import Argument, Expression, Literal, apply, repla
 from imgconv.graph.index import Variable
 from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Node, Operand, Product
 from imgconv.graph.view import Shape, View, axis_variables
-from imgconv.passes.literals import compact
+from imgconv.passes.literals import without_unused_operands
 
 
 def fold_scales(graph: Graph) -> Graph:
@@ -47,12 +47,12 @@ def _rewrite(graph: Graph, node: Node, constants: dict[str, Array]) -> Node:
         constants[name] = scaled
         made = replace(made, operands=(made.operands[0], Operand(name, view)))
     if not numpy.any(shift):
-        return compact(replace(made, epilogue=rest))
+        return without_unused_operands(replace(made, epilogue=rest))
     bias = graph.unused(f"{node.output.name}.bias")
     constants[bias] = shift.astype(numpy.float32)
     added = apply("add", IDENTITY, Argument(len(made.epilogue_operands) + 1))
     operand = Operand(bias, along_axis(node.output.shape, axis))
-    return compact(
+    return without_unused_operands(
         replace(
             made, epilogue=replace_subexpression(rest, IDENTITY, added),
             epilogue_operands=(*made.epilogue_operands, operand),

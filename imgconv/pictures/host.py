@@ -19,7 +19,7 @@ from imgconv.errors import InputError
 from imgconv.files.disk import check_regular, written_whole
 from imgconv.preprocessing.pixels import Pixels
 from imgconv.preprocessing.preparation import (
-    ChannelOrder, Filter, PictureInput, Preparation, Size, luma_weights, placed, taps,
+    ChannelOrder, Filter, PictureInput, Preparation, Size, luma_weights, resize_geometry, taps,
 )
 
 ORIENTATION = 0x0112  # the tag of EXIF data
@@ -150,7 +150,7 @@ def _framed(picture: Image.Image, size: Size | None, preparation: Preparation, o
         raise InputError(f"a picture is a PIL.Image.Image, not {type(picture).__name__}: {remedy}")
     size = size or picture.size
     rgb = picture if picture.mode == "RGB" else picture.convert("RGB")
-    (width, height), box = placed(picture.size, size, preparation.resize, preparation.crop)
+    (width, height), box = resize_geometry(picture.size, size, preparation.resize, preparation.crop)
     framed = numpy.empty((len(order), size[1], size[0]), numpy.float32)
     if (width, height) != size:
         framed.fill(preparation.pad)

@@ -24,7 +24,7 @@ from imgconv.graph.expression import operations
 from imgconv.graph.nodes import Convolution, Graph, Product, Reduction
 from imgconv.precision.share import UNDECIDED
 from imgconv.precision.storage import StorageSearch
-from imgconv.precision.sums import Sums, choose_sums
+from imgconv.precision.sums import AccumulationTrials, choose_sums
 from imgconv.runtime.device import Device
 from imgconv.runtime.programs import ProgressCallback
 from imgconv.runtime.session import Session
@@ -73,7 +73,7 @@ def choose_precision(
     precision, error, session = storage.precision, max(storage.errors), storage.session
     if prepared.config.float16 == 2:
         seconds = None if started is None else storage.ready - started
-        precision, error, session = choose_sums(Sums(storage), ends_in_softmax(graph), runs, seconds)
+        precision, error, session = choose_sums(AccumulationTrials(storage), ends_in_softmax(graph), runs, seconds)
     return PrecisionChoice(precision, error, storage.half_error, storage.largest, session)
 
 

@@ -39,7 +39,7 @@ class StorageGroup:
     size: int
 
 
-def items_of(half: Plan, reference: Plan, graph: Graph) -> dict[str, StorageGroup]:
+def storage_groups(half: Plan, reference: Plan, graph: Graph) -> dict[str, StorageGroup]:
     """The items of a plan in half, in the order in which they are first written. reference: the plan in float."""
     constants: dict[tuple[str, str], dict[str, Storage]] = {}
     for launch in reference.launches:
@@ -68,7 +68,7 @@ def items_of(half: Plan, reference: Plan, graph: Graph) -> dict[str, StorageGrou
     return items
 
 
-class Simulation:
+class HalfSimulation:
     """Runs of a float session in which the values of chosen items, and their weights, are rounded to half.
 
     No other thread may use the session's constants until `restore`.

@@ -38,7 +38,7 @@ class TrialBudget:
 
 
 @dataclass(frozen=True)
-class Block:
+class ItemBlock:
     """Neighbouring items, and the relative error of the outputs if only these are narrow. size: in numbers."""
 
     names: tuple[str, ...]
@@ -47,7 +47,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The items that are narrow, and those that stay wide because the budget was spent before they were measured."""
 
     narrow: frozenset[str]
@@ -57,7 +57,7 @@ class Found:
 def search(
     sizes: Mapping[str, int], cost: Callable[[frozenset[str]], float], allowed: Callable[[frozenset[str]], bool],
     most: Sequence[float], budget: TrialBudget,
-) -> Found:
+) -> SearchResult:
     """Returns the items that may be narrow together. sizes: the sizes of all items, in their order.
 
     cost: the error if only these items are narrow; allowed: whether the outputs are within the bound if all of these
@@ -66,7 +66,7 @@ def search(
     """
     every = frozenset(sizes)
     if not every or allowed(every):
-        return Found(every)
+        return SearchResult(every)
     blocks, ended = measured_blocks(sizes, cost, most[0], budget)
     tried = {every}
     for bound in most:
@@ -77,22 +77,22 @@ def search(
         if narrow in tried:
             continue
         if not budget.has_more_than(0):
-            return Found(frozenset(), every)
+            return SearchResult(frozenset(), every)
         tried.add(narrow)
         if allowed(narrow):
             unsplit = frozenset(name for block in blocks if len(block.names) > 1 for name in block.names)
-            return Found(narrow, frozenset() if ended else unsplit - narrow)
-    return Found(frozenset(), frozenset() if ended else every)
+            return SearchResult(narrow, frozenset() if ended else unsplit - narrow)
+    return SearchResult(frozenset(), frozenset() if ended else every)
 
 
 def measured_blocks(
     sizes: Mapping[str, int], cost: Callable[[frozenset[str]], float], most: float, budget: TrialBudget
-) -> tuple[list[Block], bool]:
+) -> tuple[list[ItemBlock], bool]:
     """All items in blocks with their costs, and whether they are as small as they have to be.
 
     most: blocks that cost half of this together stay whole.
     """
-    blocks, least = [Block(tuple(sizes), float("inf"), sum(sizes.values()))], LITTLE * sum(sizes.values())
+    blocks, least = [ItemBlock(tuple(sizes), float("inf"), sum(sizes.values()))], LITTLE * sum(sizes.values())
     reserve = (1 - PART_OF_COSTS) * (budget.left or 0)
     while True:
         several = [block for block in blocks if len(block.names) > 1]
@@ -107,25 +107,25 @@ def measured_blocks(
         ends = [len(names) * part // count for part in range(count + 1)]
         for start, end in pairwise(ends):
             part = names[start:end]
-            blocks.append(Block(part, cost(frozenset(part)), sum(sizes[name] for name in part)))
+            blocks.append(ItemBlock(part, cost(frozenset(part)), sum(sizes[name] for name in part)))
 
 
-def combined_error(blocks: Collection[Block]) -> float:
+def combined_error(blocks: Collection[ItemBlock]) -> float:
     """The error of all these blocks by the rule of squares."""
     return float(sum(block.error**2 for block in blocks) ** 0.5)
 
 
-def by_worth(blocks: Collection[Block]) -> list[Block]:
+def by_worth(blocks: Collection[ItemBlock]) -> list[ItemBlock]:
     """The blocks, first those that cost most for their size: the squares of errors add up, and so do sizes."""
     return sorted(blocks, key=lambda block: -(block.error**2) / max(block.size, 1))
 
 
-def without_room(blocks: Collection[Block], most: float) -> list[Block]:
+def without_room(blocks: Collection[ItemBlock], most: float) -> list[ItemBlock]:
     """The blocks that stay wide, for the others to cost at most `most` together.
 
     A block that costs more than is left is passed over; smaller ones after it may still be narrow.
     """
-    narrow: list[Block] = []
+    narrow: list[ItemBlock] = []
     for block in reversed(by_worth(blocks)):
         narrow += [block] if combined_error([*narrow, block]) <= most else []
     return [block for block in blocks if block not in narrow]

@@ -28,8 +28,8 @@ from imgconv.compiling.plan import Plan
 from imgconv.config import Float16, Precision
 from imgconv.kernels.layout import Texture
 from imgconv.kernels.target import HALF_MAX
-from imgconv.precision.inputs import MARGIN, overflow_probes, synthetic_inputs
-from imgconv.precision.loss import Simulation, is_lost, items_of, least_scales, relative_error, scales_of
+from imgconv.precision.calibration_inputs import MARGIN, overflow_probes, synthetic_inputs
+from imgconv.precision.loss import HalfSimulation, is_lost, least_scales, relative_error, scales_of, storage_groups
 from imgconv.precision.search import TrialBudget, search
 from imgconv.precision.share import UNDECIDED
 from imgconv.precision.statistics import building_statistics, measured
@@ -124,8 +124,8 @@ class StorageSearch:
         self.near = Precision(frozenset(over), reasons=reasons)
         if over:
             self.half = self.plan(1, self.near)
-        self.items = items_of(self.half, self.reference.plan, graph)
-        self.simulation = Simulation(self.reference, self.items)
+        self.items = storage_groups(self.half, self.reference.plan, graph)
+        self.simulation = HalfSimulation(self.reference, self.items)
 
     def loses_outputs(self) -> bool:
         """Returns whether half loses an output of an overflow probe that float has.

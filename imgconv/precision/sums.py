@@ -25,7 +25,7 @@ from time import perf_counter
 
 from imgconv.arrays import Array, Arrays
 from imgconv.config import Precision
-from imgconv.precision.inputs import MARGIN, held_out_inputs
+from imgconv.precision.calibration_inputs import MARGIN, held_out_inputs
 from imgconv.precision.loss import least_scales, relative_error, scales_of
 from imgconv.precision.search import TrialBudget, search
 from imgconv.precision.share import UNDECIDED
@@ -42,7 +42,7 @@ NONE = frozenset[str]()
 
 
 @dataclass(frozen=True)
-class Judged:
+class ReferenceRun:
     """Inputs, their outputs in float, the scales of these, and the outputs' relative error with sums in float.
 
     room: what sums may add to that error.
@@ -55,7 +55,7 @@ class Judged:
     room: float
 
 
-class Sums:
+class AccumulationTrials:
     """Plans of one storage that differ in how convolutions sum, and how far their outputs are from float.
 
     storage: its choice, whose session sums in float. seconds: of the last trial, without building.
@@ -73,14 +73,14 @@ class Sums:
         return {name: each.multiply_adds for each in launches if each.sums_in_half for name in each.values}
 
     @cached_property
-    def judged(self) -> list[Judged]:
+    def judged(self) -> list[ReferenceRun]:
         """The inputs on which sums are judged: the measured ones, then others.
 
         Storage alone may be over the bound on another input, which then says nothing of sums and is left out.
         """
         storage, bound, least = self.storage, self.storage.bound, least_scales(self.storage.prepared.graph)
         found = [
-            Judged(inputs, exact, storage.scales, error, SHARE_OF_SUMS * max(0.0, bound - error))
+            ReferenceRun(inputs, exact, storage.scales, error, SHARE_OF_SUMS * max(0.0, bound - error))
             for inputs, exact, error in zip(storage.inputs, storage.exact, self.errors, strict=True)
         ]
         for inputs, most in zip(held_out_inputs(storage.prepared.graph, storage.inputs), (bound, MARGIN * bound)):
@@ -88,7 +88,7 @@ class Sums:
             scales = scales_of([exact], least)
             error = relative_error(self.wide.run(inputs), exact, scales)
             room = bound if most > bound else SHARE_OF_SUMS * (bound - error)
-            found += [Judged(inputs, exact, scales, error, room)] if error <= most else []
+            found += [ReferenceRun(inputs, exact, scales, error, room)] if error <= most else []
         return found
 
     def precision(self, chunks: frozenset[str], in_float: frozenset[str]) -> Precision:
@@ -137,7 +137,7 @@ class Sums:
 
 
 def choose_sums(
-    sums: Sums, only_chunks: bool, runs: int | None = None, seconds: float | None = None
+    sums: AccumulationTrials, only_chunks: bool, runs: int | None = None, seconds: float | None = None
 ) -> tuple[Precision, float, Session]:
     """Returns the Precision whose sums are as narrow as the bound allows, its error on the inputs, and its plan.
 

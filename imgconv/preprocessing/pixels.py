@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.preprocessing.preparation import PictureInput, Preparation, Size, luma_weights, placed, taps
+from imgconv.preprocessing.preparation import PictureInput, Preparation, Size, luma_weights, resize_geometry, taps
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -77,7 +77,7 @@ class _PixelPlan:
 
 @lru_cache(TABLES)
 def _plan(own: Size, size: Size, channels_last: bool, how: Preparation) -> _PixelPlan:
-    inner, (left, top, right, bottom) = placed(own, size, how.resize, how.crop)
+    inner, (left, top, right, bottom) = resize_geometry(own, size, how.resize, how.crop)
     columns, column_weights = taps(own[0], inner[0], left, right, how.filter)
     rows, row_weights = taps(own[1], inner[1], top, bottom, how.filter)
     box = int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1

@@ -87,7 +87,7 @@ class Preparation:
 RANGE = ("scale", "mean", "std")  # one setting in three numbers
 
 
-def over(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def merged_settings(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Returns fields of a Preparation, with those of `defaults` that are missing; one of RANGE replaces all three.
 
     over({"scale": 1 / 255}, {"order": "bgr", "std": (58,)}) is {"order": "bgr", "scale": 1 / 255}.
@@ -200,7 +200,7 @@ def letterbox_scale(picture: Size, size: Size) -> float:
     return min(size[0] / picture[0], size[1] / picture[1])
 
 
-def placed(picture: Size, size: Size, resize: Resize, crop: float = 1.0) -> tuple[Size, Box]:
+def resize_geometry(picture: Size, size: Size, resize: Resize, crop: float = 1.0) -> tuple[Size, Box]:
     """(The size of the resized picture, which stands at the top left of `size`; the part of the picture it shows).
 
     Sizes are compared and divided as integers, because a rounded scale could place edges outside of the picture.

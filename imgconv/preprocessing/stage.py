@@ -22,7 +22,7 @@ from imgconv.errors import InputError, ShapeError
 from imgconv.graph.join import join_graphs, rename_values
 from imgconv.graph.nodes import Graph, Value
 from imgconv.preprocessing.preparation import (
-    Box, Filter, Format, PictureInput, Preparation, Size, luma_weights, picture_inputs, placed, taps,
+    Box, Filter, Format, PictureInput, Preparation, Size, luma_weights, picture_inputs, resize_geometry, taps,
 )
 from imgconv.tensor import Tensor, build_graph, origin
 
@@ -103,7 +103,7 @@ class PictureStage:
         height, width = value.shape[1:3] if target.channels_last else value.shape[2:]
         picture = Tensor.input(PICTURE, _picture_shape(shapes), array_dtype(self.how.format))
         with origin(PICTURE):
-            made = prepared(picture, (width, height), self.how)
+            made = prepare_picture(picture, (width, height), self.how)
             made = made.transpose(0, 2, 3, 1) if target.channels_last else made
             if not value.dtype.startswith("float"):
                 limits = numpy.iinfo(value.dtype)
@@ -144,10 +144,10 @@ def stage_for_input(
     return PictureStage(found[0], found[0].preparation(settings))
 
 
-def prepared(picture: Tensor, size: Size, how: Preparation) -> Tensor:
+def prepare_picture(picture: Tensor, size: Size, how: Preparation) -> Tensor:
     """The float32 input (1, C, height, width) that a picture becomes; C is 3, or 1 for order 'y'."""
     own = size_of_array(how.format, picture.shape)
-    inner, box = placed(own, size, how.resize, how.crop)
+    inner, box = resize_geometry(own, size, how.resize, how.crop)
     pixels = picture.cast("float32")
     if how.format == "p010":  # 10 bits at the upper end of 16; BT.2100-2, table 9, has the ranges
         pixels = pixels * (255 / 65472 if how.colors.endswith("-full") else 1 / 256)

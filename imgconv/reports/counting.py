@@ -39,7 +39,7 @@ class Rate(ProgressColumn):
         return Text(f"{task.speed:.1f}/s" if task.speed else "")
 
 
-class Counting:
+class PictureProgress:
     """Shows on stderr how many pictures are done, while the `with` block runs.
 
         with Counting(2000) as counting:
@@ -62,7 +62,7 @@ class Counting:
                 redirect_stdout=printing, redirect_stderr=True, expand=True,
             )
 
-    def __enter__(self) -> Counting:
+    def __enter__(self) -> PictureProgress:
         if self._bar:
             self._bar.start()
             self._bar.add_task("", total=self._total)

@@ -73,7 +73,7 @@ def finite(content: object) -> object:
     return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
-class Progress:
+class ProgressSpinner:
     """Shows on stderr the current step and its progress, while the `with` block runs.
 
     A terminal shows a line that disappears afterwards, as `load` does. Files and pipes get a line for each step, for
@@ -88,7 +88,7 @@ class Progress:
         self._timer = threading.Timer(PATIENCE, self._say)
         self._timer.daemon = True
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressSpinner:
         if self._line:
             self._line(0, 0, self._text)
         else:

@@ -48,7 +48,7 @@ SUM_TYPES = {"float": "fp32", "runs": "chunks", "half": "fp16"}
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerErrors:
     """The measurements of one value.
 
     largest: its largest magnitude in float. float_difference, float_error: the largest difference from onnxruntime,
@@ -100,7 +100,7 @@ def verify(
     path: str | os.PathLike[str], prepared: PreparedGraph, context: Device, inputs: Arrays,
     bound: float = HALF_BOUND, precision: Precision | None = None, progress: ProgressCallback | None = None,
     judge_half: bool = True,
-) -> list[Layer]:
+) -> list[LayerErrors]:
     """Returns every layer in order. prepared: the file at `path`; inputs: arrays by input name.
 
     The settings' float16 is the mode of the half run, 0 for none. precision: the values that keep float in it (default:
@@ -123,7 +123,7 @@ def verify(
     launches = {name: plans[0].launches[number] for number, name in plans[0].made.items()}
     stored = {name: str(place.storage.dtype) for name, place in plans[-1].placements.items()}
     sums = {name: launch.sums for launch in plans[-1].launches if launch.sums for name in launch.values}
-    layers: list[Layer] = []
+    layers: list[LayerErrors] = []
     outputs: dict[str, Array] = {}
     for number, (name, found, half) in enumerate(_values(sessions, inputs)):
         if progress:
@@ -168,7 +168,9 @@ def perturbed(inputs: Arrays) -> dict[str, Array]:
     return made
 
 
-def _compared(layer: Layer, expected: Any, other: Any, found: Array | None, bound: float, yardstick: str) -> Layer:
+def _compared(
+    layer: LayerErrors, expected: Any, other: Any, found: Array | None, bound: float, yardstick: str
+) -> LayerErrors:
     """The layer, unstable if onnxruntime's other run differs by more than the bound, and explains the difference.
 
     In a quantised network the least change decides to which of two levels a number between them is rounded. found: the
@@ -203,7 +205,7 @@ def _values(sessions: Sequence[Session], inputs: Arrays) -> Iterator[tuple[str, 
     assert next(others, None) is None
 
 
-def _judged(layer: Layer, expected: Any, bound: float, judge_half: bool) -> Layer:
+def _judged(layer: LayerErrors, expected: Any, bound: float, judge_half: bool) -> LayerErrors:
     is_half = isinstance(expected, numpy.ndarray) and expected.dtype == numpy.float16
     bounds = (bound, bound if is_half else bound / 10)
     float_error = None if layer.unstable else layer.float_error
@@ -214,7 +216,7 @@ def _judged(layer: Layer, expected: Any, bound: float, judge_half: bool) -> Laye
     return replace(layer, problem=problem, fault=problem if layer.is_output else "", in_half=in_half)
 
 
-def _on_host(name: str, expected: Any, found: Any, half: Any = None) -> Layer:
+def _on_host(name: str, expected: Any, found: Any, half: Any = None) -> LayerErrors:
     """The Layer of an output that the host computes. half: that of the half run, None without one.
 
     Another shape, which data decide, is an infinite error. A sequence is compared as one row of all its numbers,
@@ -225,7 +227,7 @@ def _on_host(name: str, expected: Any, found: Any, half: Any = None) -> Layer:
         return _on_host(name, same[0], numpy.ones(found.shape), same[1])
     mine, shape = _flat(found), found.shape if isinstance(found, numpy.ndarray) else ()
     gap, error = _errors(mine, _flat(expected))
-    layer = Layer(name, shape, "on the host", (), magnitude(mine), 0.0, gap, error, is_output=True)
+    layer = LayerErrors(name, shape, "on the host", (), magnitude(mine), 0.0, gap, error, is_output=True)
     if half is None:
         return layer
     gap, error = _errors(_flat(half), mine)
@@ -249,11 +251,11 @@ def _errors(found: Array, expected: Array) -> tuple[float, float]:
     return difference(found, expected), relative_error({"": found}, {"": expected})
 
 
-def _layer(launch: Launch, found: Array, expected: Array | None) -> Layer:
+def _layer(launch: Launch, found: Array, expected: Array | None) -> LayerErrors:
     """The Layer of a value in the float run. expected: onnxruntime's tensor, or None."""
     with numpy.errstate(over="ignore"):
         rounding = relative_error({"": found.astype(numpy.float16)}, {"": found})
-    layer = Layer(launch.name, found.shape, launch.description, launch.origin, magnitude(found), rounding)
+    layer = LayerErrors(launch.name, found.shape, launch.description, launch.origin, magnitude(found), rounding)
     if expected is None:
         return layer
     assert expected.shape == found.shape, f"{launch.name} is {list(found.shape)}, in ONNX {list(expected.shape)}"
@@ -261,7 +263,7 @@ def _layer(launch: Launch, found: Array, expected: Array | None) -> Layer:
     return replace(layer, float_difference=difference(found, expected), float_error=error)
 
 
-def problem_of(layer: Layer, half_bound: float, float_bound: float) -> str:
+def problem_of(layer: LayerErrors, half_bound: float, float_bound: float) -> str:
     """Returns a few words on what is wrong with a layer; "" if nothing is."""
     if layer.float_error is not None and not layer.float_error <= float_bound:
         return f"differs from onnxruntime by {layer.float_error:.2g} in fp32, over {float_bound:.2g}"
@@ -318,16 +320,16 @@ def reference(
     return given | dict(zip(made, arrays, strict=True))
 
 
-def wrong_outputs(layers: Sequence[Layer]) -> list[Layer]:
+def wrong_outputs(layers: Sequence[LayerErrors]) -> list[LayerErrors]:
     """The outputs that have a fault: what the model is judged by."""
     return [layer for layer in layers if layer.fault]
 
 
-def first_problem(layers: Sequence[Layer]) -> Layer | None:
+def first_problem(layers: Sequence[LayerErrors]) -> LayerErrors | None:
     return next((layer for layer in layers if layer.problem), None)
 
 
-def as_json(layers: Sequence[Layer]) -> Mapping[str, Any]:
+def as_json(layers: Sequence[LayerErrors]) -> Mapping[str, Any]:
     """Everything that was measured, as plain data."""
     first = first_problem(layers)
     wrong = [layer.name for layer in wrong_outputs(layers)]

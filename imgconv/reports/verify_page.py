@@ -7,7 +7,7 @@ from html import escape
 from math import log10
 
 from imgconv.kernels.target import HALF_MAX
-from imgconv.reports.verify import SUM_TYPES, Layer, first_problem, wrong_outputs
+from imgconv.reports.verify import SUM_TYPES, LayerErrors, first_problem, wrong_outputs
 
 # The powers of ten at the left and the right end of a bar.
 ERRORS = (-8.0, 1.0)
@@ -60,7 +60,7 @@ td.operation, .note { color: var(--quiet); }
 TITLES = ("fp32 error, against onnxruntime", "fp16 error, against fp32", "largest value", "stored", "sums", "problem")
 
 
-def page(title: str, about: str, layers: Sequence[Layer], bound: float) -> str:
+def page(title: str, about: str, layers: Sequence[LayerErrors], bound: float) -> str:
     """The page's text. It needs no other file and no network. about: a line below the title."""
     outputs = [layer for layer in layers if layer.is_output]
     over = sum(bool(layer.problem) for layer in layers)
@@ -88,7 +88,7 @@ layer over its bound is not a fault.</p>
 """
 
 
-def _judgement(layers: Sequence[Layer]) -> str:
+def _judgement(layers: Sequence[LayerErrors]) -> str:
     wrong, first = wrong_outputs(layers), first_problem(layers)
     if not wrong:
         half = next((layer for layer in layers if layer.in_half), None)
@@ -98,13 +98,13 @@ def _judgement(layers: Sequence[Layer]) -> str:
     return f'<p class="problem">Output {escape(wrong[0].name)} {escape(wrong[0].fault)}{begin}</p>'
 
 
-def _table(first: str, layers: Sequence[Layer], bound: float) -> str:
+def _table(first: str, layers: Sequence[LayerErrors], bound: float) -> str:
     headings = "".join(f"<th>{title}</th>" for title in (first, "operation", *TITLES))
     rows = "\n".join(_row(layer, bound) for layer in layers)
     return f"<table><thead><tr>{headings}</tr></thead><tbody>\n{rows}\n</tbody></table>"
 
 
-def _row(layer: Layer, bound: float) -> str:
+def _row(layer: LayerErrors, bound: float) -> str:
     kind = "problem" if layer.problem else "note"
     contents = (
         _bar(layer.float_error, ERRORS, bound / 10), _bar(layer.half_error, ERRORS, bound),

@@ -11,7 +11,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.errors import ModelError
-from imgconv.files.disk_cache import digest
+from imgconv.files.disk_cache import hash_of
 from imgconv.kernels.winograd.taps import WINDOW, taps_of
 
 ZERO = -(1 << 62)
@@ -115,7 +115,7 @@ class BlobWriter:
 
 def key_of(array: Array) -> bytes:
     """Returns a hash of the content of an array."""
-    return digest(_data_of(array))
+    return hash_of(_data_of(array))
 
 
 def _data_of(array: Array) -> memoryview:

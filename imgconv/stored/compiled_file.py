@@ -23,7 +23,7 @@ from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.dtype import DOT_PRODUCTS
 from imgconv.errors import InputError, ModelError
-from imgconv.files.container import Blob, Container, places_of, write_container
+from imgconv.files.container import Blob, ContainerFile, places_of, write_container
 from imgconv.files.flat import Table
 from imgconv.graph.pass_through import pass_through_sources
 from imgconv.graph.nodes import Graph, HostPartition
@@ -159,14 +159,14 @@ class SavedModel:
     names the file.
     """
 
-    container: Container
+    container: ContainerFile
     table: Table
     root: Table
 
     @staticmethod
     def open(path: str | os.PathLike[str]) -> SavedModel:
         """Raises ModelError for a damaged file, or one that this imgconv cannot read."""
-        container = Container(path)
+        container = ContainerFile(path)
         try:
             table = schema().read(container.head)
             needs, written_by = table.needs, table.written_by

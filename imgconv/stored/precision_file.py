@@ -25,7 +25,7 @@ import numpy
 from imgconv.config import Config, Float16, Precision, is_float16
 from imgconv.errors import ConfigError
 from imgconv.files.disk import check_regular
-from imgconv.files.disk_cache import DiskCache, digest
+from imgconv.files.disk_cache import DiskCache, hash_of
 from imgconv.graph.expression import operations
 from imgconv.graph.nodes import Graph
 
@@ -128,7 +128,7 @@ CHOICE = 16  # a number for the way of choosing: raise it if other values would 
 def choice_key(graph: Graph, device: str, config: Config) -> str:
     """The name of a choice: a hash of the graph after the passes without its sizes, the device's key, the settings."""
     about = [CHOICE, device, config.float16, config.native_explog, config.max_image]
-    return digest(json.dumps(about).encode(), fingerprint(graph).encode()).hex()
+    return hash_of(json.dumps(about).encode(), fingerprint(graph).encode()).hex()
 
 
 def read_choice(key: str, graph: Graph) -> Precision | None:

@@ -31,7 +31,7 @@ from imgconv.kernels.device_model.time_range import TimeRange
 from imgconv.kernels.layout import HostBuffer, TexelAxis, Texture, Tiling
 from imgconv.kernels.step import Choice
 from imgconv.kernels.templates import TEMPLATES
-from imgconv.limits import budget
+from imgconv.limits import current_budget
 from imgconv.stored.blobs import BlobWriter, ReadArray
 from imgconv.stored.codec import APART, MERGED, Codec, Coder, TableReader, TableWriter, hints
 
@@ -112,7 +112,7 @@ def graph_values(graph: Graph, blobs: BlobWriter) -> dict[str, Any]:
 
 def read_graph(table: Any, array: ReadArray) -> Graph:
     """The Graph of a table. Raises ValueError for what no graph has, UnsupportedError for what passes the limits."""
-    budget().count_nodes(len(table.nodes))
+    current_budget().count_nodes(len(table.nodes))
     reader = TableReader(codec(), array)
     reader.read_pool(Index, table.indices)
     reader.read_pool(Expression, table.expressions)
@@ -222,7 +222,7 @@ def _made(kind: Any, content: Any) -> Any:
 def _check_value(value: Value) -> bool:
     if value.dtype not in TENSOR_TYPES or min(value.shape, default=0) < 0:
         return False
-    budget().check_tensor(value.shape, value.dtype)
+    current_budget().check_tensor(value.shape, value.dtype)
     return True
 
 

@@ -8,7 +8,7 @@ from imgconv.arrays import Array, Arrays
 from imgconv.errors import InputError
 from imgconv.preprocessing.preparation import Size
 from imgconv.tasks.description import Description
-from imgconv.tasks.detection import STRIDES, Candidates, cells, corners_of, only
+from imgconv.tasks.detection import STRIDES, Candidates, cells, corners_of, single_output
 
 NANODET_STRIDES = (8, 16, 32, 64)
 NANODET_BINS = 8  # distances 0 to 7 strides
@@ -41,7 +41,7 @@ def nanodet(outputs: Arrays, description: Description, size: Size) -> Candidates
     A row has the scores of the classes, and for left, top, right and bottom the logits of 8 distances from the cell's
     corner, 0 to 7 strides, whose mean is the distance (Li et al., arXiv:2006.04388).
     """
-    name, rows = only(outputs)
+    name, rows = single_output(outputs)
     places, strides = cells(size, NANODET_STRIDES)
     distances = _mean_distances(rows[:, -4 * NANODET_BINS :]) * strides
     return Candidates(name, _around(places * strides, distances), rows[:, : -4 * NANODET_BINS])
@@ -87,7 +87,7 @@ def fastestdet(outputs: Arrays, description: Description, size: Size) -> Candida
     A cell has the score that there is an object, the centre before tanh, in cells, width and height before a sigmoid,
     as parts of the input, and the scores of the classes. The score is object**0.6 * class**0.4.
     """
-    name, maps = only(outputs)
+    name, maps = single_output(outputs)
     _, height, width = maps.shape
     cell_rows, columns = numpy.mgrid[:height, :width]
     places, numbers = numpy.stack([columns.ravel(), cell_rows.ravel()], axis=1), maps.reshape(len(maps), -1).T

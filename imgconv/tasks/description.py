@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from imgconv.errors import InputError
-from imgconv.preprocessing.preparation import Preparation, Size, over
+from imgconv.preprocessing.preparation import Preparation, Size, merged_settings
 
 TASKS = ("classify", "detect", "segment", "pose", "depth", "image", "text")
 
@@ -58,9 +58,11 @@ class Description:
             raise InputError("picture has the sizes of a frame and of the network's input: 'size' and 'model'")
 
     def after(self, defaults: Mapping[str, Any]) -> Description:
-        """Returns it with a head's values for fields that are None or empty. Preparations are merged, see `over`."""
+        """Returns it with a head's values for fields that are None or empty. Preparations are merged, see
+        `merged_settings`.
+        """
         missing = {name: value for name, value in defaults.items() if not getattr(self, name)}
-        preparation = over(self.preparation, defaults.get("preparation", {}))
+        preparation = merged_settings(self.preparation, defaults.get("preparation", {}))
         return replace(self, **{**missing, "preparation": preparation})
 
 

@@ -99,7 +99,7 @@ def detections(
 
 
 @dataclass(frozen=True)
-class Boxes:
+class BoxDecoder:
     """The decoder of a detector: its formula, then suppression."""
 
     formula: Callable[[Arrays, Description, Size], Candidates]
@@ -167,7 +167,7 @@ def _name(description: Description, classes: int, index: int, first: int) -> str
     return name_of(labels, index if len(labels) == classes + first else index - first)
 
 
-def only(outputs: Arrays) -> tuple[str, Array]:
+def single_output(outputs: Arrays) -> tuple[str, Array]:
     """The name of the first output, and its one element of the batch."""
     name, array = next(iter(outputs.items()))
     return name, array[0]
@@ -179,7 +179,7 @@ def yolox(outputs: Arrays, description: Description, size: Size) -> Candidates:
     A row has the centre relative to its cell in strides, the logarithm of width and height in strides, the score that
     there is an object, and the scores of the classes.
     """
-    name, rows = only(outputs)
+    name, rows = single_output(outputs)
     places, strides = cells(size)
     centres, sizes = (rows[:, :2] + places) * strides, numpy.exp(rows[:, 2:4]) * strides
     return Candidates(name, corners_of(centres, sizes), rows[:, 4:5] * rows[:, 5:])
@@ -190,7 +190,7 @@ def yolov5(outputs: Arrays, description: Description, size: Size) -> Candidates:
 
     A row has centre, width and height in pixels, the score that there is an object, and the scores of the classes.
     """
-    name, rows = only(outputs)
+    name, rows = single_output(outputs)
     is_array = isinstance(rows, numpy.ndarray)  # what a graph computes is not known yet
     if rows.shape[-1] == FACE_COLUMNS and is_array and (abs(rows[:, 5:15]) > 1.01).any():
         raise InputError(f"{name!r} has scores above 1, which are landmarks if it is YOLOv5-face: --head yolov5-face")
@@ -203,7 +203,7 @@ def yolov5_face(outputs: Arrays, description: Description, size: Size) -> Candid
     A row has centre, width and height in pixels, the score that there is an object, x and y of five landmarks in
     pixels, and the score of the class.
     """
-    name, rows = only(outputs)
+    name, rows = single_output(outputs)
     if rows.shape[-1] != FACE_COLUMNS:
         raise ValueError(rows.shape)
     scores = rows[:, 4:5] * rows[:, 15:]
@@ -216,14 +216,14 @@ def yolov8(outputs: Arrays, description: Description, size: Size) -> Candidates:
 
     A column has centre, width and height in pixels, and the scores of the classes.
     """
-    name, columns = only(outputs)
+    name, columns = single_output(outputs)
     rows = columns.T
     return Candidates(name, corners_of(rows[:, :2], rows[:, 2:4]), rows[:, 4:])
 
 
 def yolov8_seg(outputs: Arrays, description: Description, size: Size) -> Candidates:
     """Boxes and masks of YOLOv8-seg: (1, 4 + classes + k, cells) and prototypes (1, k, height / 4, width / 4)."""
-    name, columns = only(outputs)
+    name, columns = single_output(outputs)
     prototypes = next(array[0] for array in outputs.values() if array.ndim == 4)
     rows, count = columns.T, len(prototypes)
     masks = Masks(rows[:, -count:], prototypes)
@@ -232,7 +232,7 @@ def yolov8_seg(outputs: Arrays, description: Description, size: Size) -> Candida
 
 def yolov8_pose(outputs: Arrays, description: Description, size: Size) -> Candidates:
     """People and keypoints of YOLOv8-pose: (1, 5 + 3 * keypoints, cells), each keypoint x, y and a score."""
-    name, columns = only(outputs)
+    name, columns = single_output(outputs)
     rows = columns.T
     points = rows[:, 5:].reshape(len(rows), -1, 3)
     return Candidates(name, corners_of(rows[:, :2], rows[:, 2:4]), rows[:, 4:5], points=points)
@@ -255,5 +255,5 @@ def boxes(outputs: Arrays, description: Description, size: Size) -> Candidates:
 
 def yolov10(outputs: Arrays, description: Description, size: Size) -> Candidates:
     """Boxes of YOLOv10 and YOLO26, which need no suppression: (1, n, 6), corners in pixels, score and class."""
-    name, rows = only(outputs)
+    name, rows = single_output(outputs)
     return Candidates(name, rows[:, :4], rows[:, 4], rows[:, 5].round().astype(numpy.int64))

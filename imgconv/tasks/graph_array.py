@@ -143,7 +143,7 @@ def tensor_of(value: Any) -> Tensor:
     return Tensor.constant(array.astype(numpy.float32) if array.dtype.kind == "f" else array)
 
 
-def taken(table: Any, places: Any, fill: float = 0.0) -> Any:
+def take_or_fill(table: Any, places: Any, fill: float = 0.0) -> Any:
     """The elements of the first axis of a GraphArray at `places`; `fill` for those that are not among them, as -1."""
     count, shape = len(places), table.shape
     axes = axis_variables((count, *shape[1:], shape[0]))

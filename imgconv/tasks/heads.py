@@ -16,8 +16,8 @@ from imgconv.tasks.answer_outputs import read_answers
 from imgconv.tasks.coco import KEYPOINTS, NAMES
 from imgconv.tasks.dense import NANODET_STRIDES
 from imgconv.tasks.description import TASKS, Description
-from imgconv.tasks.detection import STRIDES, Boxes, count_cells
-from imgconv.tasks.maps import Points, Segments
+from imgconv.tasks.detection import STRIDES, BoxDecoder, count_cells
+from imgconv.tasks.maps import KeypointDecoder, SegmentationDecoder
 from imgconv.tasks.values import Answers, PicturePlacement
 
 OutputShapes = list[tuple[int, ...]]  # of the outputs
@@ -172,40 +172,40 @@ def _are_boxes_and_scores(shapes: OutputShapes) -> bool:
 # In the order in which they are looked for.
 HEADS: Mapping[str, Head] = {
     "yolox": Head(
-        "detect", "(1, cells, 5 + classes), undecoded", Boxes(detection.yolox),
+        "detect", "(1, cells, 5 + classes), undecoded", BoxDecoder(detection.yolox),
         lambda outputs, size: _is_yolo(outputs, size, 1, 1, 6),
         {**YOLO, "preparation": LETTERBOX},
     ),
     "yolov5": Head(
-        "detect", "(1, 3 * cells, 5 + classes)", Boxes(detection.yolov5),
+        "detect", "(1, 3 * cells, 5 + classes)", BoxDecoder(detection.yolov5),
         lambda outputs, size: _is_yolo(outputs, size, 3, 1, 6), {**YOLO, "preparation": YOLO_PICTURE},
     ),
     "yolov5-face": Head(
-        "detect", "(1, 3 * cells, 16), five landmarks before the class", Boxes(detection.yolov5_face), None,
+        "detect", "(1, 3 * cells, 16), five landmarks before the class", BoxDecoder(detection.yolov5_face), None,
         {**YOLO, "labels": ("face",), "preparation": YOLO_PICTURE},
         lambda shapes: len(shapes[0]) == 3 and shapes[0][2] == detection.FACE_COLUMNS,
     ),
     "yolov8": Head(
-        "detect", "(1, 4 + classes, cells), YOLOv8 and v11", Boxes(detection.yolov8),
+        "detect", "(1, 4 + classes, cells), YOLOv8 and v11", BoxDecoder(detection.yolov8),
         lambda outputs, size: _is_yolo(outputs, size, 1, 2, 5), {**YOLO, "preparation": YOLO_PICTURE},
     ),
     "yolov10": Head(
-        "detect", "(1, n, 6), YOLOv10 and YOLO26: corners in pixels, score, class", Boxes(detection.yolov10),
+        "detect", "(1, n, 6), YOLOv10 and YOLO26: corners in pixels, score, class", BoxDecoder(detection.yolov10),
         _is_yolov10,
         {"score": 0.5, "overlap": 1.0, "preparation": YOLO_PICTURE},
     ),
     "yolov8-seg": Head(
-        "detect", "(1, 4 + classes + k, cells), (1, k, height / 4, width / 4)", Boxes(detection.yolov8_seg),
+        "detect", "(1, 4 + classes + k, cells), (1, k, height / 4, width / 4)", BoxDecoder(detection.yolov8_seg),
         _is_yolov8_seg,
         {**YOLO, "preparation": YOLO_PICTURE},
     ),
     "yolov8-pose": Head(
-        "pose", "(1, 5 + 3 * keypoints, cells)", Boxes(detection.yolov8_pose), None,
+        "pose", "(1, 5 + 3 * keypoints, cells)", BoxDecoder(detection.yolov8_pose), None,
         {**YOLO, "preparation": YOLO_PICTURE},
         lambda shapes: len(shapes[0]) == 3 and shapes[0][1] > 5 and (shapes[0][1] - 5) % 3 == 0,
     ),
     "retinaface": Head(
-        "detect", "(1, n, 4), (1, n, 2), (1, n, 10), relative to anchors", Boxes(anchors.retinaface),
+        "detect", "(1, n, 4), (1, n, 2), (1, n, 10), relative to anchors", BoxDecoder(anchors.retinaface),
         lambda outputs, size: _has_anchors(outputs, (2, 4, 10), 2 * count_cells(size)),
         {
             "score": 0.5, "overlap": 0.4, "anchors": anchors.RETINAFACE, "labels": ("face",),
@@ -213,7 +213,7 @@ HEADS: Mapping[str, Head] = {
         },
     ),
     "faceboxes": Head(
-        "detect", "(1, n, 4), (1, n, 2), relative to FaceBoxes' anchors", Boxes(anchors.anchors),
+        "detect", "(1, n, 4), (1, n, 2), relative to FaceBoxes' anchors", BoxDecoder(anchors.anchors),
         lambda outputs, size: _has_anchors(outputs, (2, 4), len(anchors.anchors_of(size, anchors.FACEBOXES)[0])),
         {
             "score": 0.5, "overlap": 0.3, "anchors": anchors.FACEBOXES, "labels": ("face",),
@@ -222,41 +222,41 @@ HEADS: Mapping[str, Head] = {
     ),
     "ssd": Head(
         "detect", "boxes (1, n, 4), corners as fractions of the input size; scores (1, n, classes), background first",
-        Boxes(anchors.ssd), _is_ssd,
+        BoxDecoder(anchors.ssd), _is_ssd,
         {"score": 0.7, "overlap": 0.3, "preparation": {"filter": "bilinear", "mean": (127.0,), "std": (128.0,)}},
     ),
     "anchors": Head(
-        "detect", "(1, n, 4), (1, n, classes), relative to the anchors of MODEL.task.json", Boxes(anchors.anchors),
+        "detect", "(1, n, 4), (1, n, classes), relative to the anchors of MODEL.task.json", BoxDecoder(anchors.anchors),
         None, {"score": 0.5, "overlap": 0.45}, _are_boxes_and_scores,
     ),
     "yunet": Head(
         "detect", "cls, obj, bbox and kps for each of the strides 8, 16 and 32, as cls_8",
-        Boxes(dense.yunet), _is_yunet,
+        BoxDecoder(dense.yunet), _is_yunet,
         {"score": 0.9, "overlap": 0.3, "labels": ("face",), "preparation": {**LETTERBOX, "pad": 0}},
     ),
     "nanodet": Head(
-        "detect", "(1, cells, classes + 32), NanoDet-Plus", Boxes(dense.nanodet), _is_nanodet, NANODET
+        "detect", "(1, cells, classes + 32), NanoDet-Plus", BoxDecoder(dense.nanodet), _is_nanodet, NANODET
     ),
     "nanodet-m": Head(
         "detect", "(1, cells, classes) and (1, cells, 32) for each of the strides 8, 16 and 32",
-        Boxes(dense.nanodet_m),
+        BoxDecoder(dense.nanodet_m),
         _is_nanodet_m, NANODET,
     ),
     "scrfd": Head(
         "detect", "(1, 2 * cells, 1), (1, 2 * cells, 4), (1, 2 * cells, 10) for each of the strides 8, 16 and 32",
-        Boxes(dense.scrfd), _is_scrfd,
+        BoxDecoder(dense.scrfd), _is_scrfd,
         {
             "score": 0.5, "overlap": 0.4, "labels": ("face",),
             "preparation": {**LETTERBOX, "order": "rgb", "mean": (127.5,), "std": (128.0,), "pad": 0},
         },
     ),
     "fastestdet": Head(
-        "detect", "(1, 5 + classes, height / 16, width / 16)", Boxes(dense.fastestdet), _is_fastestdet,
+        "detect", "(1, 5 + classes, height / 16, width / 16)", BoxDecoder(dense.fastestdet), _is_fastestdet,
         {"score": 0.65, "overlap": 0.45, "preparation": {"order": "bgr", "scale": 1 / 255}},
     ),
     "fcos": Head(
         "detect", "P3logits (1, classes, h, w), P3bbox_reg (1, 4, h, w), P3centerness (1, 1, h, w), to P7",
-        Boxes(dense.fcos),
+        BoxDecoder(dense.fcos),
         lambda outputs, size: {"P3logits", "P7centerness"} <= set(outputs),
         {
             "score": 0.5, "overlap": 0.6,
@@ -265,11 +265,11 @@ HEADS: Mapping[str, Head] = {
     ),
     "tensorflow": Head(
         "detect", "detection_boxes (1, n, 4), detection_scores and detection_classes (1, n), num_detections (1)",
-        Boxes(anchors.tensorflow), lambda outputs, size: {"detection_boxes", "num_detections"} <= set(outputs),
+        BoxDecoder(anchors.tensorflow), lambda outputs, size: {"detection_boxes", "num_detections"} <= set(outputs),
         {"score": 0.5, "overlap": 1.0},
     ),
     "centernet": Head(
-        "detect", "hm (1, classes, h, w), wh and reg (1, 2, h, w)", Boxes(dense.centernet),
+        "detect", "hm (1, classes, h, w), wh and reg (1, 2, h, w)", BoxDecoder(dense.centernet),
         lambda outputs, size: set(outputs) == {"hm", "wh", "reg"},
         {
             "score": 0.3, "overlap": 1.0, "preparation": {
@@ -279,27 +279,27 @@ HEADS: Mapping[str, Head] = {
     ),
     "boxes": Head(
         "detect", "boxes (n, 4) in pixels of the input, scores (n), labels (n), after suppression (torchvision)",
-        Boxes(detection.boxes), _is_boxes, {"score": 0.5, "overlap": 1.0, "preparation": {"scale": 1 / 255}},
+        BoxDecoder(detection.boxes), _is_boxes, {"score": 0.5, "overlap": 1.0, "preparation": {"scale": 1 / 255}},
     ),
     "movenet": Head(
-        "pose", "(1, 1, 17, 3), y, x and score of each keypoint", Points(maps.movenet), _is_movenet,
+        "pose", "(1, 1, 17, 3), y, x and score of each keypoint", KeypointDecoder(maps.movenet), _is_movenet,
         {"labels": KEYPOINTS, "preparation": {"resize": "letterbox", "filter": "bilinear", "pad": 0}},
         lambda shapes: len(shapes[0]) == 4 and shapes[0][:2] == (1, 1) and shapes[0][3] == 3,
     ),
     "simcc": Head(
-        "pose", "(1, keypoints, 2 * width), (1, keypoints, 2 * height)", Points(maps.simcc), _is_simcc, {},
+        "pose", "(1, keypoints, 2 * width), (1, keypoints, 2 * height)", KeypointDecoder(maps.simcc), _is_simcc, {},
         lambda shapes: [len(shape) for shape in shapes[:2]] == [3, 3] and shapes[0][:2] == shapes[1][:2],
     ),
-    "heatmaps": Head("pose", "(1, keypoints, height, width)", Points(maps.heatmaps), accepts=_are_planes),
+    "heatmaps": Head("pose", "(1, keypoints, height, width)", KeypointDecoder(maps.heatmaps), accepts=_are_planes),
     "indices": Head(
-        "segment", "(1, height, width) or (1, 1, height, width) of integers", Segments(maps.segment_indices),
+        "segment", "(1, height, width) or (1, 1, height, width) of integers", SegmentationDecoder(maps.segment_indices),
         _is_segment_indices, {}, _are_one_plane,
     ),
     "logits": Head(
-        "segment", "(1, classes, height, width)", Segments(maps.segment_logits, maps.are_segment_logits),
+        "segment", "(1, classes, height, width)", SegmentationDecoder(maps.segment_logits, maps.are_segment_logits),
         _is_segment_logits, {}, _are_planes,
     ),
-    "mask": Head("segment", "(1, 1, height, width)", Segments(maps.segment_mask), accepts=_are_one_plane),
+    "mask": Head("segment", "(1, 1, height, width)", SegmentationDecoder(maps.segment_mask), accepts=_are_one_plane),
     "map": Head("depth", "(1, height, width) or (1, 1, height, width)", maps.depth, accepts=_are_one_plane),
     "scores": Head("classify", "a score for each class", classification.scores, classification.may_be_classes),
     "dbnet": Head(

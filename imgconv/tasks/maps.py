@@ -14,7 +14,7 @@ from imgconv.preprocessing.preparation import Size
 from imgconv.tasks.classification import MANY, are_probabilities
 from imgconv.tasks.description import Description
 from imgconv.tasks.dense import sigmoid
-from imgconv.tasks.detection import only
+from imgconv.tasks.detection import single_output
 from imgconv.tasks.values import Answers, Depth, Picture, PicturePlacement, Pose, Segmentation, on_picture
 
 
@@ -55,7 +55,7 @@ class ClassMap:
 
 
 @dataclass(frozen=True)
-class Segments:
+class SegmentationDecoder:
     """The decoder of a segmenter: its formula, then the map's classes on the picture; -1 is what a crop leaves out.
 
     A probability counts from `score` on, after its map is enlarged. are_classes: tells by the values whether the
@@ -133,7 +133,7 @@ class Keypoints:
 
 
 @dataclass(frozen=True)
-class Points:
+class KeypointDecoder:
     """The decoder of keypoints: their formula, then their places on the picture."""
 
     formula: Callable[[Arrays, Size], Keypoints]
@@ -180,7 +180,7 @@ def simcc(outputs: Arrays, size: Size) -> Keypoints:
 
 def movenet(outputs: Arrays, size: Size) -> Keypoints:
     """Keypoints of MoveNet (tfhub.dev/google/movenet): (1, 1, points, 3), each y, x as parts of the input, a score."""
-    name, rows = only(outputs)
+    name, rows = single_output(outputs)
     points = rows.reshape(-1, 3)
     return Keypoints(name, points[:, [1, 0]] * numpy.array(size), points[:, 2])
 

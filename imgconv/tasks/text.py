@@ -7,7 +7,7 @@ import numpy
 from imgconv.arrays import Array, Arrays
 from imgconv.errors import InputError
 from imgconv.tasks.description import Description
-from imgconv.tasks.detection import only
+from imgconv.tasks.detection import single_output
 from imgconv.tasks.values import Answers, PicturePlacement, Text, Texts
 
 # The values of PaddleOCR's DBPostProcess.
@@ -42,7 +42,7 @@ def dbnet(outputs: Arrays, description: Description, placement: PicturePlacement
 
 def plane_of(outputs: Arrays) -> tuple[str, Array]:
     """The name of the output, and its probabilities of text (height, width). Raises InputError for several maps."""
-    name, planes = only(outputs)
+    name, planes = single_output(outputs)
     if planes.shape[0] != 1:
         raise InputError(f"output {name!r} has {planes.shape[0]} maps; this head takes one")
     return name, planes[0]
@@ -59,7 +59,7 @@ def ctc(outputs: Arrays, description: Description, placement: PicturePlacement) 
     Class 0 is the blank. Of equal classes in a row one counts. labels: the characters of classes 1, 2 ...; a last class
     without a label is the space, as PaddleOCR has it. The score is the mean of the steps that count.
     """
-    name, rows = only(outputs)
+    name, rows = single_output(outputs)
     characters = characters_of(description.labels, rows.shape[-1])
     best, counts = best_path(rows)
     return {name: Texts((text_of(best[counts], rows.max(axis=1)[counts], characters),))}

@@ -10,7 +10,7 @@ import numpy
 from PIL import Image
 
 from imgconv.arrays import Array
-from imgconv.preprocessing.preparation import Box, Preparation, Size, placed
+from imgconv.preprocessing.preparation import Box, Preparation, Size, resize_geometry
 
 Point = tuple[float, float, float]
 """x and y in pixels of the picture, and how sure it is."""
@@ -164,7 +164,8 @@ Answers = Mapping[str, Answer]
 
 @dataclass(frozen=True)
 class PicturePlacement:
-    """The place of a picture in a model's input. picture and model: their width and height; inner, box: see `placed`.
+    """The place of a picture in a model's input. picture and model: their width and height; inner, box: see
+    `resize_geometry`.
 
     The part `box` of the picture fills the first `inner` columns and rows of the input. frame: the size that the
     picture was stretched to before, None if it was not.
@@ -179,7 +180,7 @@ class PicturePlacement:
     @staticmethod
     def of(picture: Size, model: Size, how: Preparation) -> PicturePlacement:
         """Returns a prepared picture's placement. Example: PicturePlacement.of((640, 480), (416, 416), how)."""
-        return PicturePlacement(picture, model, *placed(picture, model, how.resize, how.crop))
+        return PicturePlacement(picture, model, *resize_geometry(picture, model, how.resize, how.crop))
 
     def stretched(self, picture: Size) -> PicturePlacement:
         """Returns the placement of a picture of this size that was stretched to a frame, the one placed here."""

@@ -1,4 +1,4 @@
-"""The check of the kernel that reads frame_checks: right as it is, wrong if a part of it is changed."""
+"""The check of the kernel that reads frames: right as it is, wrong if a part of it is changed."""
 
 from __future__ import annotations
 

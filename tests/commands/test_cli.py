@@ -23,7 +23,7 @@ from host_fallback_models import CASES
 from imgconv.cl.device import DeviceInfo, list_devices
 from imgconv.cli import notes_on_stderr
 from imgconv.commands import devices as devices_command
-from imgconv.loading.description import read_description
+from imgconv.loading.device_descriptions import read_device_description
 from imgconv.loading.progress import CLEAR
 from imgconv.reports import terminal
 
@@ -255,7 +255,7 @@ def test_devices_shows_one_alone(imgconv: Command, device: DeviceInfo) -> None:
     found = json.loads(imgconv("devices", "--json", "--device", device.index)[1])
     assert [each["index"] for each in found["devices"]] == [device.index]
     Path("device.json").write_text(json.dumps(found))
-    assert read_description("device.json") == device
+    assert read_device_description("device.json") == device
 
 
 def test_compile_and_run_what_was_compiled(
@@ -322,14 +322,14 @@ def test_no_driver_says_what_to_install(imgconv: Command, monkeypatch: pytest.Mo
 
 
 def test_quick_work_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
-    with terminal.Progress("reading") as progress:
+    with terminal.ProgressSpinner("reading") as progress:
         progress(0, 5, "compiling")
     assert capsys.readouterr().err == ""
 
 
 def test_slow_work_is_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "PATIENCE", 0.0)
-    with terminal.Progress("reading") as progress:
+    with terminal.ProgressSpinner("reading") as progress:
         progress(3, 5, "compiling")
         progress(5, 5, "ready")
         progress(0, 0, "running")
@@ -343,7 +343,7 @@ def test_a_terminal_has_one_line_at_a_time(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("sys.stderr", shown)
     monkeypatch.setattr("imgconv.loading.progress.PATIENCE", 0.0)
     monkeypatch.setattr("imgconv.loading.progress.BETWEEN", 0.0)
-    with terminal.Progress("reading " + "a" * 500) as progress:
+    with terminal.ProgressSpinner("reading " + "a" * 500) as progress:
         assert shown.getvalue().startswith(f"{CLEAR}imgconv: reading a") and len(shown.getvalue()) < 500
         progress(3, 5, "compiling")
     assert shown.getvalue().endswith(CLEAR) and "compiling" in shown.getvalue()

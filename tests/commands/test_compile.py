@@ -24,8 +24,8 @@ from imgconv.cl.device import DeviceInfo
 from imgconv.kernels.target import Target
 from imgconv.config import Config
 from imgconv.loading.compiled import with_generic
-from imgconv.loading.description import read_description
-from imgconv.loading.target import target_of
+from imgconv.loading.device_descriptions import read_device_description
+from imgconv.loading.device_target import target_of
 from imgconv.preprocess import FORMATS
 from imgconv.stored.compiled_file import SavedModel
 from imgconv.stored.precision_file import read_precision_file
@@ -57,7 +57,7 @@ def test_the_same_file_as_with_a_device(imgconv: Command, device: DeviceInfo, se
 def test_a_file_ends_with_a_plan_for_any_phone(imgconv: Command, device: DeviceInfo) -> None:
     """With and without --target; once if it is a target; not if it cannot be."""
     write_convolution()
-    least = read_description("generic").key
+    least = read_device_description("generic").key
     for options, count in (("--device", device.index), 2), (TARGETS, 3), (("--target", "generic"), 1):
         status, _, err = imgconv("compile", "conv.onnx", *SIZE, *options)
         assert status == 0, err
@@ -123,7 +123,7 @@ def test_in_a_process_without_any_driver(tmp_path: Path) -> None:
     done = run(*TARGETS)
     assert done.returncode == 0, done.stderr
     plans = SavedModel.open(tmp_path / "conv.imgconv").table.plans
-    assert [plan.device for plan in plans] == [read_description(name).key for name in (*PHONES, "generic")]
+    assert [plan.device for plan in plans] == [read_device_description(name).key for name in (*PHONES, "generic")]
 
 
 def test_pictures_measure_what_can_be_half(imgconv: Command, device: DeviceInfo) -> None:
@@ -162,7 +162,7 @@ def test_half_takes_a_device_or_a_precision_file(imgconv: Command, device: Devic
 
 
 def key_and_target(name: str) -> tuple[str, Target]:
-    info = read_description(name)
+    info = read_device_description(name)
     return info.key, target_of(info)
 
 

@@ -27,7 +27,7 @@ from imgconv import cli
 from imgconv.commands.command_line_inputs import ASKED, read_cases, read_preparation
 from imgconv.commands.picture_loader import in_order
 from imgconv.reports import counting
-from imgconv.reports.counting import Counting, summary
+from imgconv.reports.counting import PictureProgress, summary
 from imgconv.tasks import HEADS
 
 
@@ -393,12 +393,12 @@ def test_cocos_json_is_for_detections(imgconv: Command, device: DeviceInfo) -> N
 
 def test_the_rate_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(counting, "EVERY", 0.0)
-    with Counting(5) as told:
+    with PictureProgress(5) as told:
         for _ in range(2):
             told.step()
     assert capsys.readouterr().err.count(" of 5 pictures, ") == 2
     assert told.line(0.5) == "2 of 5 pictures, 4.0 a second, 1 s left"
-    assert Counting(None).line(2.0) == "0 pictures, 0.0 a second"
+    assert PictureProgress(None).line(2.0) == "0 pictures, 0.0 a second"
 
 
 def test_the_end_tells_the_rate_and_its_limit() -> None:

@@ -24,7 +24,7 @@ from imgconv.cl.device import DeviceInfo
 from imgconv.commands import profile
 from imgconv.commands.devices import describe
 from imgconv.reports import terminal
-from imgconv.reports.counting import Counting
+from imgconv.reports.counting import PictureProgress
 from imgconv.reports.table import Column, fitting, print_table
 from imgconv.tensor import Tensor
 
@@ -287,7 +287,7 @@ def test_lines_stand_above_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stdout", shown)
     monkeypatch.setattr("sys.stderr", shown)
-    with Counting(3) as counting:
+    with PictureProgress(3) as counting:
         counting.step()
         terminal.say("found", style="bold")
     bar, line = re.split(r"found", shown.getvalue(), maxsplit=1)

@@ -31,7 +31,7 @@ from imgconv.passes.scales import fold_scales
 from imgconv.runtime import session
 from imgconv.runtime.programs import PlanPrograms
 from imgconv.runtime.session import Session
-from imgconv.loading.target import target_of
+from imgconv.loading.device_target import target_of
 from imgconv.tensor import Tensor, build_graph
 
 # Draws are the same in every run: a failure is repeated, and the drivers' binaries come from pyopencl's cache.

@@ -24,7 +24,7 @@ from imgconv.cl.context import Context
 from imgconv.cl.device import DeviceInfo
 from imgconv.cl.building.program import Program, ProgramSource
 from imgconv.files.disk_cache import DiskCache
-from imgconv.files.marks import marked
+from imgconv.files.crash_marks import crash_mark
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
 from imgconv.tensor import Tensor, build_graph
@@ -117,7 +117,7 @@ def test_marks_of_somebody_else(device: DeviceInfo, content: bytes) -> None:
 def test_a_build_that_is_under_way_is_no_crash(device: DeviceInfo) -> None:
     with being_built(device, [ONE]):
         assert known_kernels(device) == {}
-    with marked(crashes.CRASHES, json.dumps({"driver": device.key, "kernels": {"aa": "it"}}).encode()):
+    with crash_mark(crashes.CRASHES, json.dumps({"driver": device.key, "kernels": {"aa": "it"}}).encode()):
         assert known_kernels(device) == {}
 
 

@@ -39,7 +39,7 @@ BOUNDED = imgconv.Limits(run_seconds=60)
 # A kernel that runs as long as its process, in front of the model's own.
 HANGING = """
 import os, sys, numpy, imgconv
-from imgconv.cl.building.program import build, kernel
+from imgconv.cl.building.program import build, new_kernel
 from imgconv.cl.context import is_over
 SPIN = '''__kernel void spin(__global volatile int *n) {{ while (n[0] == 0) n[1] += 1; }}'''
 model = imgconv.load({path!r}, device={device}, limits={limits})
@@ -48,7 +48,7 @@ model.run(x)
 frames = [model.submit(x) for _ in range({frames})]
 context = model._source.context
 numbers = context.buffer(numpy.zeros(2, numpy.int32))
-spin = kernel(build(context, SPIN, "spin"), "spin")
+spin = new_kernel(build(context, SPIN, "spin"), "spin")
 spin.set_args(numbers)
 context.enqueue(spin, (1,), (1,))
 hung = context.marker()

@@ -23,7 +23,7 @@ from imgconv.kernels.conv import candidates as conv_candidates, problem as conv
 from imgconv.kernels.layout import Alignment
 from imgconv.kernels.target import Target
 from imgconv.runtime.session import Session
-from imgconv.loading.target import target_of
+from imgconv.loading.device_target import target_of
 from imgconv.tensor import Tensor, build_graph
 
 

@@ -19,7 +19,7 @@ from picture_reference import FLOAT, Size, draw, passing, reference
 import imgconv
 from imgconv.cl.device import DeviceInfo
 from imgconv.kernels.layout import HostBuffer, Texture
-from imgconv.preprocessing.preparation import placed
+from imgconv.preprocessing.preparation import resize_geometry
 from imgconv.preprocess import FILTERS, FORMATS, RESIZES, Preparation, to_array
 from imgconv.preprocessing.stage import YUV
 
@@ -108,7 +108,7 @@ def test_is_that_of_pillow(device: DeviceInfo, resize: str, filter: str) -> None
     for own, size in ((37, 23), (16, 20)), ((30, 17), (61, 40)):
         array = draw("rgb", own, 64, 191)
         model = imgconv.load(passing(*size), device).preprocess((own[1], own[0]), resize=resize, filter=filter)
-        (width, height), box = placed(own, size, resize)
+        (width, height), box = resize_geometry(own, size, resize)
         expected = numpy.full((size[1], size[0], 3), 114.0)
         expected[:height, :width] = by_pillow(Image.fromarray(array), (width, height), box, filter)
         off = abs(model(array)[0] - expected.transpose(2, 0, 1)).max()

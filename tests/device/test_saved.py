@@ -27,8 +27,8 @@ from imgconv.cl.device import DeviceInfo
 from imgconv.files.container import PLAIN, START, VERSION
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
-from imgconv.loading.description import read_description
-from imgconv.loading.target import target_of
+from imgconv.loading.device_descriptions import read_device_description
+from imgconv.loading.device_target import target_of
 from imgconv.stored import compiled_file
 from imgconv.tensor import Tensor, build_graph, concatenate
 
@@ -130,7 +130,7 @@ def test_a_device_that_is_not_at_hand(
     description = {**asdict(phone), "default": True, "sources": {}}
     (tmp_path / "phone.json").write_text(json.dumps({"devices": [description]}))
     (tmp_path / "alone.json").write_text(json.dumps(description))
-    assert read_description(tmp_path / "phone.json") == read_description(tmp_path / "alone.json") == phone
+    assert read_device_description(tmp_path / "phone.json") == read_device_description(tmp_path / "alone.json") == phone
     model = imgconv.load(graph, device=device)
     model.save(tmp_path / "m", targets=[tmp_path / "phone.json", device])
     monkeypatch.setattr("imgconv.compiling.compiler.lower", None)

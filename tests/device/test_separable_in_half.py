@@ -18,7 +18,7 @@ from imgconv.cl.context import Context
 from imgconv.compiling.choose import cheapest_choice
 from imgconv.compiling.compiler import PreparedGraph
 from imgconv.compiling.lower import lower
-from imgconv.config import Config, Precision, Sums
+from imgconv.config import Accumulation, Config, Precision
 from imgconv.kernels.device_model.models import time_range_of
 from imgconv.kernels.device_model.time_range import best_of
 from imgconv.kernels.layout import ImageLimits
@@ -81,7 +81,7 @@ def small_pair() -> tuple[Tensor, Any]:
     ("half", "half", "half"), ("half", "runs", "runs"), ("runs", "half", "runs"), ("float", "half", ""),
     ("half", "float", ""),
 ])
-def test_the_wider_sums_of_both(first: Sums, second: Sums, sums: str) -> None:
+def test_the_wider_sums_of_both(first: Accumulation, second: Accumulation, sums: str) -> None:
     """If either convolution must sum in float, there are two launches, each with its own sums."""
     graph = run_passes(build_graph({"y": small_pair()[0]}))
     middle = next(node.output.name for node in graph.nodes if node.output.name != "y")

@@ -25,7 +25,7 @@ from imgconv.kernels.separable import problem as separable
 from imgconv.kernels.target import Target
 from imgconv.loading import tuner
 from imgconv.runtime import measuring
-from imgconv.loading.target import target_of
+from imgconv.loading.device_target import target_of
 from imgconv.stored.tuning import Measurement, TunedChooser, TuningDatabase, measurement_key
 from imgconv.tensor import Tensor, build_graph
 

@@ -21,7 +21,7 @@ from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
 from imgconv.passes import run_passes
 from imgconv.runtime.session import Session
-from imgconv.loading.target import target_of
+from imgconv.loading.device_target import target_of
 from imgconv.tensor import Tensor, build_graph
 
 SHAPE = (1, 8, 24, 24)

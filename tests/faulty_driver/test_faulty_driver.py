@@ -99,7 +99,7 @@ MODEL = '''
 import dataclasses, json
 import imgconv
 from graphs import const, numbers
-from imgconv.loading.target import target_of
+from imgconv.loading.device_target import target_of
 from imgconv.tensor import Tensor, build_graph
 x = Tensor.input("x", (1, 3, 12, 10))
 y = x

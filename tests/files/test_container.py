@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from imgconv.errors import InputError, ModelError
-from imgconv.files.container import MAGIC, Blob, Container, is_container, places_of, write_container
+from imgconv.files.container import MAGIC, Blob, ContainerFile, is_container, places_of, write_container
 
 HEAD = bytes(range(70))
 BLOBS = [b"", b"x" * 100, memoryview(b"abcde"), bytes(range(64))]
@@ -24,7 +24,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def contents(path: Path) -> tuple[bytes, list[bytes]]:
-    container = Container(path)
+    container = ContainerFile(path)
     return container.head, [container.blob(place) for place in places_of(BLOBS)]
 
 
@@ -44,16 +44,16 @@ def test_heads_of_all_kinds(tmp_path: Path) -> None:
     far = random.Random(0).randbytes(3 << 20)
     for number, head in enumerate((b"", b"a", far + far, bytes(1 << 20))):
         write_container(tmp_path / "a", head, [])
-        assert Container(tmp_path / "a").head == head
+        assert ContainerFile(tmp_path / "a").head == head
         assert (tmp_path / "a").stat().st_size < (200, 200, 3.3e6, 2000)[number]
 
 
 def test_a_head_as_version_2_has_it(path: Path) -> None:
     """It is not compressed."""
     start = MAGIC + struct.pack("<IIQ", 2, zlib.crc32(HEAD), len(HEAD))
-    blobs = Container(path).blob(places_of(BLOBS)[1])
+    blobs = ContainerFile(path).blob(places_of(BLOBS)[1])
     path.write_bytes(start.ljust(64, b"\0") + HEAD.ljust(128, b"\0") + blobs)
-    container = Container(path)
+    container = ContainerFile(path)
     assert container.head == HEAD and container.blob(Blob(0, 100, zlib.crc32(blobs))) == blobs
 
 
@@ -67,7 +67,7 @@ def test_a_head_that_is_not_as_long_as_it_says(path: Path, length: int) -> None:
     path.write_bytes(content)
     refused = pytest.raises(ModelError, match="head is not as long as it says|cannot be decompressed")
     with nullcontext() if length < len(HEAD) else refused:
-        assert Container(path).head == HEAD[:length]
+        assert ContainerFile(path).head == HEAD[:length]
 
 
 def test_every_byte_counts(path: Path) -> None:
@@ -96,7 +96,7 @@ def test_another_version(path: Path) -> None:
     content[8] = 99
     path.write_bytes(content)
     with pytest.raises(ModelError, match="version 99 of the format, this imgconv reads 3: compile it again"):
-        Container(path)
+        ContainerFile(path)
 
 
 def test_what_is_a_container(path: Path, tmp_path: Path) -> None:

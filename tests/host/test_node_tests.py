@@ -14,7 +14,7 @@ from onnx.backend.test.loader import load_model_tests
 from imgconv import host
 from imgconv.onnx_import.file import opset_of
 from imgconv.onnx_import.schema import ELEMENT_TYPES, dtype_name
-from imgconv.onnx_import.scope import Scope, ImportState
+from imgconv.onnx_import.scope import ImportScope, ImportState
 from imgconv.onnx_import.partition import host_graph
 
 # Of types that numpy has not; and the same again, put together from other operators.
@@ -56,7 +56,7 @@ def plain(given: Any) -> Any:
 
 def failure_of(test: Any) -> str:
     """What the host's program does otherwise than the test expects; empty if it does the same."""
-    scope = Scope(ImportState(None, test.model.ir_version), {"": opset_of(test.model)})
+    scope = ImportScope(ImportState(None, test.model.ir_version), {"": opset_of(test.model)})
     try:
         program = host.HostProgram.of(host_graph(scope, test.model.graph))
         for inputs, expected in test.data_sets:

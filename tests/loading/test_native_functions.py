@@ -18,7 +18,9 @@ from imgconv.cl.context import Context
 from imgconv.config import Config
 from imgconv.files.disk_cache import DiskCache
 from imgconv.loading import native_functions
-from imgconv.loading.native_functions import RANGE, UNITS, arguments, computed, largest_error, native_errors
+from imgconv.loading.native_functions import (
+    RANGE, UNITS, device_results, largest_error, native_errors, sampled_arguments
+)
 from imgconv.loading.native_functions import native_functions_fit
 
 GPU_LOADS = """
@@ -26,8 +28,8 @@ import json, numpy
 import imgconv
 from imgconv.loading import native_functions
 from imgconv.tensor import Tensor, build_graph
-measured, original = [], native_functions.computed
-native_functions.computed = lambda *given: measured.append(1) or original(*given)
+measured, original = [], native_functions.device_results
+native_functions.device_results = lambda *given: measured.append(1) or original(*given)
 x, found = Tensor.input("x", (1, 8, 16, 16)), {}
 graph = build_graph({"y": x.sigmoid().conv2d(Tensor.constant(numpy.ones((8, 8, 3, 3), numpy.float32) / 8))})
 for name, settings in SETTINGS.items():
@@ -45,7 +47,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_errors_are_measured_in_units_that_grow_with_the_argument() -> None:
-    x = arguments()
+    x = sampled_arguments()
     x = x[numpy.abs(x) <= RANGE]
     exact = numpy.exp(x.astype(numpy.float64))
     assert largest_error("exp", x, exact.astype(numpy.float32)) < 1
@@ -70,8 +72,8 @@ def test_results_past_the_range_of_a_float_count_too(name: str, x: float, wrong:
 
 def test_the_device_computes_them_at_all_arguments(context: Context) -> None:
     """All drivers' native functions are right in the first three digits; inside of the range that is measured."""
-    x = arguments()
-    made = computed(context, x)
+    x = sampled_arguments()
+    made = device_results(context, x)
     inside = numpy.abs(x) <= RANGE
     for name, function in {"exp": numpy.exp, "sigmoid": lambda v: 1 / (1 + numpy.exp(-v))}.items():
         numpy.testing.assert_allclose(made[name][inside], function(x[inside].astype(numpy.float64)), rtol=2e-3)
@@ -79,7 +81,7 @@ def test_the_device_computes_them_at_all_arguments(context: Context) -> None:
 
 def test_a_device_is_measured_once(context: Context, kept: None, monkeypatch: pytest.MonkeyPatch) -> None:
     first = native_errors(context)
-    monkeypatch.setattr(native_functions, "computed", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr(native_functions, "device_results", lambda *_: pytest.fail("measured again"))
     assert native_errors(context) == first
     other = copy(context)
     other.info = replace(context.info, driver_version="another")

@@ -21,7 +21,7 @@ import numpy
 
 import imgconv
 from imgconv.cl.device import DeviceInfo
-from imgconv.loading.description import read_description
+from imgconv.loading.device_descriptions import read_device_description
 from models import build
 from tests.camera_frames import Frames, noise, pictures, small_detector, yolox
 from tests.tools.debian import unpack
@@ -128,7 +128,7 @@ def main() -> int:
     description.write_text(emulated("--devices"))
     print(description.read_text().split('"extensions"')[0])
     (BUILD / "programs").mkdir(exist_ok=True)
-    device = read_description(description)
+    device = read_device_description(description)
     check_boxes(small_detector(), device, noise())
     if "IMGCONV_MODELS" in os.environ:
         folder = Path(os.environ["IMGCONV_MODELS"]) / "yolox_nano"

@@ -34,8 +34,8 @@ from imgconv.errors import Error
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import HostBuffer, ImageLimits, Texture, choose_tiling, image_layout
 from imgconv.loading.compiled import prepare_for
-from imgconv.loading.description import read_description
-from imgconv.loading.target import target_of
+from imgconv.loading.device_descriptions import read_device_description
+from imgconv.loading.device_target import target_of
 from imgconv.onnx_import import import_onnx
 from imgconv.stored.compiled_file import DevicePlan, SavedModel, save_model
 
@@ -97,7 +97,7 @@ def test_nothing_is_reported(family: str, float16: int, device: DeviceInfo, play
 def with_alternatives(case: OperatorCase) -> Iterator[tuple[Graph, DevicePlan]]:
     """A case's graph and its plans for an Adreno, in each of which other specialisations take the launches' place."""
     model, _ = model_of(case)
-    info = read_description(ADRENO)
+    info = read_device_description(ADRENO)
     try:
         prepared = prepare_for(info, import_onnx(model, {}, {}), Config())
         made = with_checks(DevicePlan(prepared.plan(), info.key, prepared.target), prepared.graph, Config(), {})
@@ -309,7 +309,7 @@ def test_another_plan_in_place_of_a_wrong_one(
     models: dict[str, Case], library: dict[str, str], tmp_path: Path
 ) -> None:
     """Kernels that write images write nothing; those of the file's plan for a CPU write memory."""
-    adreno = read_description(ADRENO)
+    adreno = read_device_description(ADRENO)
     cpu = replace(adreno, kind="cpu", image_row_alignment=0, driver_version="small")
     imgconv.load(models["convolutions"].model).save(tmp_path / "two.imgconv", targets=[adreno, cpu])
     swap = SWAPS["convolutions"]["an output that is not written"]
@@ -346,7 +346,7 @@ def test_the_command(models: dict[str, Case], built: Path, library: dict[str, st
 @pytest.mark.parametrize("path", REAL_CASES)
 def test_files_grow_by_a_tenth_at_most(path: str, tmp_path: Path) -> None:
     """By right values, plain forms and other specialisations."""
-    prepared = prepare_for(read_description("generic"), import_onnx(real_model(path).model, {}, {}), Config())
+    prepared = prepare_for(read_device_description("generic"), import_onnx(real_model(path).model, {}, {}), Config())
     plain = DevicePlan(prepared.plan(), "generic", prepared.target)
     for name, made in {"plain": plain, "checked": with_checks(plain, prepared.graph, Config(), {})}.items():
         save_model(tmp_path / name, prepared.graph, Config(), [made])

@@ -29,7 +29,7 @@ import imgconv
 from imgconv.cl.device import DeviceInfo, list_devices
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.kernels.source import COMMON
-from imgconv.loading.description import read_description
+from imgconv.loading.device_descriptions import read_device_description
 from imgconv.tensor import Tensor, build_graph
 
 X = numbers(1, 8, 12, 12)
@@ -69,7 +69,7 @@ def adreno(built: Path, variables: Any, tmp_path_factory: pytest.TempPathFactory
     """The device that the driver presents, as imgconv-run describes it."""
     folder = tmp_path_factory.mktemp("adreno")
     (folder / "phone.json").write_text(json.dumps(described_with(variables("adreno", folder), built)))
-    return read_description(folder / "phone.json")
+    return read_device_description(folder / "phone.json")
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from imgconv.cl.device import DeviceInfo, list_devices
 from imgconv.config import Precision
 from imgconv.graph.nodes import Graph
 from imgconv.loading import compiled
-from imgconv.loading.target import target_of
+from imgconv.loading.device_target import target_of
 from imgconv.preprocessing.preparation import FORMATS, Format
 from imgconv.stored.compiled_file import DevicePlan, SavedModel, save_model
 from imgconv.tensor import Tensor, build_graph, concatenate, less

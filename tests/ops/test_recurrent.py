@@ -13,7 +13,7 @@ from support import ENGINES, assert_close, run_model, run_oracle
 
 from imgconv.errors import ModelError
 from imgconv.graph.nodes import Recurrence
-from imgconv.limits import spending
+from imgconv.limits import load_budget
 from imgconv.onnx_import import import_onnx
 from imgconv.ops import recurrent
 
@@ -116,7 +116,7 @@ def test_weights_are_computed_once_for_all_unrolled_steps(op_type: str, monkeypa
     hidden, gates = 16, GATES[op_type]
     w, r = Constant(draw(0, 1, gates * hidden, 2)), Constant(draw(1, 1, gates * hidden, hidden))
     model, _ = model_of(Case(op_type, 14, ((30, 1, 2), w, r), {"hidden_size": hidden}))
-    with spending() as spent:
+    with load_budget() as spent:
         import_onnx(model)
     assert spent.folded_elements < 5 * r.array.size
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from imgconv.errors import InputError
-from imgconv.preprocessing.preparation import as_text, picture_inputs, placed
+from imgconv.preprocessing.preparation import as_text, picture_inputs, resize_geometry
 from imgconv.preprocess import FILTERS, RESIZES, Preparation, guess_range, letterbox_scale, read_picture, resized
 from imgconv.preprocess import save_picture, to_array, to_picture, with_color
 
@@ -117,7 +117,7 @@ SIZES = st.tuples(SIDES, SIDES)
 @example((387, 500), (224, 224))
 def test_a_crop_lies_inside_of_the_picture(own: tuple[int, int], size: tuple[int, int]) -> None:
     """It is as large as can be: it has a whole side of the picture, the shape of `size`, and the picture's middle."""
-    shown, (left, top, right, bottom) = placed(own, size, "crop")
+    shown, (left, top, right, bottom) = resize_geometry(own, size, "crop")
     assert shown == size and 0 <= left < right <= own[0] and 0 <= top < bottom <= own[1]
     assert (left, right) == (0, own[0]) or (top, bottom) == (0, own[1])
     assert (right - left) * size[1] == pytest.approx((bottom - top) * size[0], rel=1e-9)
@@ -128,7 +128,7 @@ def test_a_crop_lies_inside_of_the_picture(own: tuple[int, int], size: tuple[int
 @example((1, 22), (320, 240))
 def test_a_letterbox_fills_one_side(own: tuple[int, int], size: tuple[int, int]) -> None:
     """The other side is the largest whole number of pixels that keeps the aspect, and 1 at least."""
-    (width, height), box = placed(own, size, "letterbox")
+    (width, height), box = resize_geometry(own, size, "letterbox")
     assert box == (0, 0, *own)
     wide, high = own[0] * size[1], own[1] * size[0]
     assert width == (size[0] if wide >= high else max(1, wide // own[1]))
@@ -137,7 +137,7 @@ def test_a_letterbox_fills_one_side(own: tuple[int, int], size: tuple[int, int])
 
 def test_every_picture_that_is_387_high_can_be_cropped() -> None:
     for width in range(1, 1001):
-        box = placed((width, 387), (224, 224), "crop")[1]
+        box = resize_geometry((width, 387), (224, 224), "crop")[1]
         assert 0 <= box[0] < box[2] <= width and 0 <= box[1] < box[3] <= 387, width
     assert resized(picture(500, 387), (224, 224), Preparation("crop")).size == (224, 224)
 

@@ -28,10 +28,10 @@ from imgconv.kernels.target import Target
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from imgconv.loading.compiled import TO_THE_END
-from imgconv.loading.target import target_of
+from imgconv.loading.device_target import target_of
 from imgconv.precision import choose, storage
 from imgconv.precision.choose import BOUND, choose_precision, ends_in_softmax
-from imgconv.precision.inputs import synthetic_inputs
+from imgconv.precision.calibration_inputs import synthetic_inputs
 from imgconv.precision.loss import relative_error
 from imgconv.precision.share import UNDECIDED
 from imgconv.runtime.programs import PlanPrograms

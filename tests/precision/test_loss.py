@@ -19,8 +19,8 @@ from imgconv.kernels.layout import ImageLimits, Texture
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from imgconv.loading.native_functions import native_functions_fit
-from imgconv.loading.target import target_of
-from imgconv.precision.loss import PART_OF_RANGE, Simulation, is_lost, items_of, least_scales
+from imgconv.loading.device_target import target_of
+from imgconv.precision.loss import PART_OF_RANGE, HalfSimulation, is_lost, least_scales, storage_groups
 from imgconv.precision.loss import relative_error, scales_of
 from imgconv.precision.statistics import TensorStatistics, magnitude, measured
 from imgconv.runtime.session import Session
@@ -42,13 +42,13 @@ def network(depth: int, width: int) -> Graph:
 
 def sessions(
     graph: Graph, device: DeviceInfo, context: Context, kept: Precision = Precision()
-) -> tuple[Session, Simulation]:
+) -> tuple[Session, HalfSimulation]:
     """The plan in half on the device, and the simulation of it in float."""
     every = Precision(frozenset(graph.values))
     half, reference = (
         Session(lower(graph, Config(1, precision=each), target_of(device)), context) for each in (kept, every)
     )
-    return half, Simulation(reference, items_of(half.plan, reference.plan, graph))
+    return half, HalfSimulation(reference, storage_groups(half.plan, reference.plan, graph))
 
 
 def given(graph: Graph) -> dict[str, numpy.ndarray]:

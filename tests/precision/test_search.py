@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from imgconv.precision.search import Block, TrialBudget, Found, by_worth, measured_blocks, search, without_room
+from imgconv.precision.search import (
+    ItemBlock, SearchResult, TrialBudget, by_worth, measured_blocks, search, without_room
+)
 
 MOST = (1.0, 0.7, 0.5, 0.35, 0.25, 0.125)
 
@@ -27,7 +29,9 @@ class Costs:
         return self.cost(names) <= self.bound
 
 
-def found_with(costs: Mapping[str, float], runs: int | None = None, sizes: Mapping[str, int] | None = None) -> Found:
+def found_with(
+    costs: Mapping[str, float], runs: int | None = None, sizes: Mapping[str, int] | None = None
+) -> SearchResult:
     budget = TrialBudget(runs)
     given = Costs(costs, 1.0, budget)
     return search(sizes or dict.fromkeys(costs, 1), given.cost, given.allowed, MOST, budget)
@@ -35,7 +39,7 @@ def found_with(costs: Mapping[str, float], runs: int | None = None, sizes: Mappi
 
 def test_nothing_is_split_if_all_may_be_narrow() -> None:
     given = Costs({"a": 0.5, "b": 0.5}, 1.0, TrialBudget())
-    assert search({"a": 1, "b": 1}, given.cost, given.allowed, MOST, given.budget) == Found(frozenset("ab"))
+    assert search({"a": 1, "b": 1}, given.cost, given.allowed, MOST, given.budget) == SearchResult(frozenset("ab"))
     assert given.asked == [frozenset("ab")]
 
 
@@ -47,7 +51,7 @@ def test_only_what_costs_too_much_stays_wide() -> None:
 
 
 def test_nothing_is_narrow_if_each_item_costs_too_much() -> None:
-    assert found_with(dict.fromkeys("abcdef", 2.0)) == Found(frozenset())
+    assert found_with(dict.fromkeys("abcdef", 2.0)) == SearchResult(frozenset())
 
 
 def test_the_rule_of_squares_decides_nothing() -> None:
@@ -105,14 +109,14 @@ def test_small_blocks_are_not_split() -> None:
 
 def test_what_costs_most_for_its_size_comes_first() -> None:
     """Of two values of one error the small one keeps float first."""
-    blocks = [Block(("large", "too"), 0.4, 1000), Block(("small",), 0.04, 1), Block(("none",), 0.0, 0)]
+    blocks = [ItemBlock(("large", "too"), 0.4, 1000), ItemBlock(("small",), 0.04, 1), ItemBlock(("none",), 0.0, 0)]
     assert [block.names[0] for block in by_worth(blocks)] == ["small", "large", "none"]
-    assert by_worth([*blocks, Block(("lost",), float("inf"), 10)])[0].names == ("lost",)
+    assert by_worth([*blocks, ItemBlock(("lost",), float("inf"), 10)])[0].names == ("lost",)
 
 
 def test_a_block_without_room_does_not_keep_others_wide() -> None:
     """The large block costs too much alone. Half of the others' cost has room."""
-    large, small = Block(("large",), 0.2, 1000), [Block((str(number),), 0.05, 1) for number in range(6)]
+    large, small = ItemBlock(("large",), 0.2, 1000), [ItemBlock((str(number),), 0.05, 1) for number in range(6)]
     assert by_worth([large, *small])[-1] is large
     kept = without_room([large, *small], 0.1)
     assert large in kept and len(kept) == 3

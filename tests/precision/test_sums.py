@@ -17,15 +17,15 @@ from imgconv.cl.context import Context
 from imgconv.cl.device import DeviceInfo
 from imgconv.compiling.compiler import PreparedGraph
 from imgconv.compiling.lower import lower
-from imgconv.config import Config, Precision, Sums
+from imgconv.config import Accumulation, Config, Precision
 from imgconv.errors import DeviceError
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
-from imgconv.loading.target import target_of
+from imgconv.loading.device_target import target_of
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
+from imgconv.precision.calibration_inputs import MARGIN
 from imgconv.precision.choose import BOUND, choose_precision
-from imgconv.precision.inputs import MARGIN
 from imgconv.precision.loss import relative_error
 from imgconv.precision.search import TrialBudget
 from imgconv.precision.share import UNDECIDED
@@ -97,10 +97,10 @@ def test_sums_keep_the_bound_on_other_pictures(
 
 @dataclass
 class GivenSums:
-    """`Sums` of layers whose sums cost what a function of their widths says, and may cost `room`."""
+    """`AccumulationTrials` of layers whose sums cost what a function of their widths says, and may cost `room`."""
 
     names: Sequence[str]
-    of: Callable[[Mapping[str, Sums]], float]
+    of: Callable[[Mapping[str, Accumulation]], float]
     room: float
     errors: tuple[float, ...] = (0.0,)
     seconds: float = 1.0
@@ -130,11 +130,11 @@ class GivenSums:
     def cost(self, narrow: frozenset[str], in_chunks: bool) -> float:
         self.asked += 1
         self.budget.spend()
-        width: Sums = "runs" if in_chunks else "half"
+        width: Accumulation = "runs" if in_chunks else "half"
         return self.of({name: width if name in narrow else "float" for name in self.names})
 
 
-def squares(widths: Mapping[str, Sums]) -> float:
+def squares(widths: Mapping[str, Accumulation]) -> float:
     """The long sum needs chunks, the difference float, and the others can be in half."""
     costs = {"half": {"long": 3e-2, "difference": 0.5}, "runs": {"difference": 0.5}, "float": {}}
     return float(sum(costs[width].get(name, 1e-5) ** 2 for name, width in widths.items()) ** 0.5)
@@ -162,7 +162,7 @@ def test_sums_that_are_not_measured_in_time_are_wide() -> None:
 
 def test_one_layer_does_not_widen_the_sums_of_others() -> None:
     """In a deep network each layer alone costs what storage costs, and all of them cost hardly more."""
-    def cost(widths: Mapping[str, Sums]) -> float:
+    def cost(widths: Mapping[str, Accumulation]) -> float:
         return max(({"half": 0.5, "runs": 0.5 * (name != "long")}.get(width, 0.0) + (name == "long" and width == "half")
                     for name, width in widths.items()), default=0.0)
 

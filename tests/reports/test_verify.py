@@ -24,9 +24,9 @@ from imgconv.config import Precision
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from imgconv.reports import verify
-from imgconv.reports.verify import Layer, difference, problem_of
+from imgconv.reports.verify import LayerErrors, difference, problem_of
 from imgconv.reports.verify_page import page
-from imgconv.precision.inputs import synthetic_inputs
+from imgconv.precision.calibration_inputs import synthetic_inputs
 from imgconv.stored.precision_file import PrecisionFile, fingerprint
 
 
@@ -274,26 +274,28 @@ def test_page_is_self_contained(command: Command) -> None:
 
 
 def test_bars_are_as_long_as_their_numbers() -> None:
-    layer = Layer("a", (1,), "convolution", (), 65504.0, 1e-4, 0.0, 1e-8, "float16", 0.1, 0.1, "")
+    layer = LayerErrors("a", (1,), "convolution", (), 65504.0, 1e-4, 0.0, 1e-8, "float16", 0.1, 0.1, "")
     widths = re.findall(r'class="(bar[ a-z]*)" style="width:([\d.]+)%"', page("t", "", [layer], 1e-2))
     # From 1e-8 to 1e1 and from 1e-3 to 1e7.
     assert widths == [("bar", "0.0"), ("bar over", "77.8"), ("bar", "78.2")]
-    endless = Layer("a", (1,), "", (), float("inf"), float("inf"), None, None, "float16", float("inf"), float("inf"))
+    endless = LayerErrors(
+        "a", (1,), "", (), float("inf"), float("inf"), None, None, "float16", float("inf"), float("inf")
+    )
     text = page("t", "", [endless], 1e-2)
     assert text.count('"bar over" style="width:100.0%"') == 2 and "not measured" in text
 
 
 def test_problems() -> None:
-    fine = Layer("a", (1,), "", (), 1.0, 1e-4, 1e-6, 1e-6, "float16", 1e-4, 1e-4)
+    fine = LayerErrors("a", (1,), "", (), 1.0, 1e-4, 1e-6, 1e-6, "float16", 1e-4, 1e-4)
     assert problem_of(fine, 1e-2, 1e-3) == ""
     for change, problem in (
         ({"float_error": 2e-3}, "in fp32"), ({"float_error": float("nan")}, "in fp32"),
         ({"largest": 7e4}, "overflows fp16"), ({"half_error": 2e-2}, "off by 0.02"),
         ({"half_error": float("inf")}, "not finite"),
     ):
-        assert problem in problem_of(Layer(**{**vars(fine), **change}), 1e-2, 1e-3)
+        assert problem in problem_of(LayerErrors(**{**vars(fine), **change}), 1e-2, 1e-3)
     kept = {"largest": 7e4, "stored": "float32"}
-    assert problem_of(Layer(**{**vars(fine), **kept}), 1e-2, 1e-3) == ""
+    assert problem_of(LayerErrors(**{**vars(fine), **kept}), 1e-2, 1e-3) == ""
     assert difference(numpy.array([1.0, numpy.nan]), numpy.array([3.0, numpy.inf])) == 2.0
     assert difference(numpy.array([numpy.nan]), numpy.array([3.0])) == float("inf")
 

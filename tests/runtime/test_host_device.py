@@ -25,8 +25,8 @@ from imgconv.config import Config
 from imgconv.graph.evaluate import evaluate_graph, evaluate_node
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import LANES, HostBuffer
-from imgconv.loading.description import read_description
-from imgconv.loading.target import target_of
+from imgconv.loading.device_descriptions import read_device_description
+from imgconv.loading.device_target import target_of
 from imgconv.passes import run_passes
 from imgconv.runtime.session import Session
 from imgconv.tensor import Tensor, build_graph
@@ -176,7 +176,7 @@ def network() -> Graph:
 
 @pytest.mark.parametrize("kind", ["gpu", "cpu"])
 def test_a_session_runs_on_any_device(kind: Any) -> None:
-    info, graph = replace(read_description("adreno_640"), kind=kind), network()
+    info, graph = replace(read_device_description("adreno_640"), kind=kind), network()
     plan = lower(graph, Config(), replace(target_of(info), images_in_buffers=None))
     assert plan.regions if kind == "cpu" else plan.slots, "activations share memory"
     session = Session(plan, HostDevice(info, graph, plan))

@@ -21,7 +21,7 @@ from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Precision
 from imgconv.errors import Error, ModelError
-from imgconv.files.container import Container, write_container
+from imgconv.files.container import ContainerFile, write_container
 from imgconv.graph.expression import Argument, apply
 from imgconv.graph.nodes import Graph, HostPartition, Value
 from imgconv.graph.onnx_nodes import Attribute, HostGraph, HostNode
@@ -222,7 +222,7 @@ def test_plans_share_their_weights(tmp_path: Path) -> None:
 def test_made_up_files(tmp_path: Path) -> None:
     """Heads with good checksums and wrong content: read, or refused with the file's name."""
     saved(tmp_path / "m", CASES[0])
-    container, generator, refused = Container(tmp_path / "m"), random.Random(0), 0
+    container, generator, refused = ContainerFile(tmp_path / "m"), random.Random(0), 0
     for _ in range(150):
         head = bytearray(container.head)
         for _ in range(generator.randrange(1, 9)):

@@ -27,7 +27,7 @@ from examples.player import loader_variables
 from imgconv.checking.player_checks import with_checks
 from imgconv.config import Config
 from imgconv.loading.compiled import prepare_for
-from imgconv.loading.description import read_description
+from imgconv.loading.device_descriptions import read_device_description
 from imgconv.onnx_import import import_onnx
 from imgconv.stored.compiled_file import DevicePlan, save_model
 from tests.tools.changed_kernels import (
@@ -54,7 +54,7 @@ class Model:
 
     def __init__(self, path: str, folder: Path, player: str, variables: Mapping[str, str]) -> None:
         self.path, self.folder, self.player, self.variables = path, folder, player, variables
-        info = read_description(ADRENO)
+        info = read_device_description(ADRENO)
         prepared = prepare_for(info, import_onnx(path, {}, {}), Config())
         self.graph, self.config = prepared.graph, prepared.config
         plan = DevicePlan(prepared.plan(), info.key, prepared.target)

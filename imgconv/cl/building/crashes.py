@@ -21,8 +21,8 @@ from typing import NoReturn
 from imgconv.cl.building.program_source import BuiltKernel
 from imgconv.cl.device_info import DeviceInfo
 from imgconv.errors import BuildError
-from imgconv.files.disk_cache import DiskCache, digest
-from imgconv.files.marks import abandoned, marked
+from imgconv.files.crash_marks import crash_mark, left_marks
+from imgconv.files.disk_cache import DiskCache, hash_of
 
 LOG = logging.getLogger("imgconv")
 CRASHES = DiskCache("crashes", 2**20)
@@ -44,7 +44,7 @@ def key_with_options(key: str, options: Sequence[str]) -> str:
 
 def known_kernels(info: DeviceInfo) -> KnownKernels:
     """The suspects and the refused kernels of a device's driver."""
-    for content in abandoned(CRASHES):
+    for content in left_marks(CRASHES):
         with suppress(AttributeError, KeyError, TypeError, ValueError):  # somebody else's file
             mark = json.loads(content)
             _take_over_marks(str(mark["driver"]), {str(key): str(about) for key, about in mark["kernels"].items()})
@@ -73,7 +73,7 @@ def refused_kernels(info: DeviceInfo) -> frozenset[str]:
 def being_built(info: DeviceInfo, kernels: Sequence[BuiltKernel]) -> AbstractContextManager[None]:
     """Marks the kernels as being built by this process, for the process that comes after it."""
     content = {"driver": info.key, "kernels": {kernel.key: str(kernel) for kernel in kernels}}
-    return marked(CRASHES, json.dumps(content).encode())
+    return crash_mark(CRASHES, json.dumps(content).encode())
 
 
 def suspect(info: DeviceInfo, kernels: Sequence[BuiltKernel]) -> None:
@@ -149,4 +149,4 @@ def _read(driver: str) -> KnownKernels:
 
 
 def _entry(driver: str) -> str:
-    return digest(driver.encode()).hex()
+    return hash_of(driver.encode()).hex()

@@ -29,7 +29,7 @@ from imgconv.cl.drivers import environment_options
 from imgconv.cl.quirks import quirks_of
 from imgconv.cl.watchdog import TIMEOUT, CallOverdueError, ThreadedCalls
 from imgconv.errors import BuildError, DeviceError, Error
-from imgconv.files.disk_cache import DiskCache, digest, one_process
+from imgconv.files.disk_cache import DiskCache, hash_of, one_process_at_a_time
 
 LINES_AROUND_ERROR = 2
 BUILD_SECONDS = TIMEOUT  # in which at least one program has to be built
@@ -143,7 +143,7 @@ def _turn(context: Context) -> Iterator[None]:
     quirks = quirks_of(context.info.platform)
     with (
         _compiler if quirks.one_build_at_a_time else nullcontext(),
-        one_process("build") if quirks.caches_programs else nullcontext(),
+        one_process_at_a_time("build") if quirks.caches_programs else nullcontext(),
     ):
         yield
 
@@ -156,7 +156,7 @@ _lock = Lock()
 def program_key(info: DeviceInfo, source: str, options: Sequence[str]) -> str:
     """The name of a program's entry: a hash of source, compiler options, device and driver."""
     about = [info.key, info.vendor, info.opencl_version, *options]
-    return digest(json.dumps(about).encode(), source.encode()).hex()
+    return hash_of(json.dumps(about).encode(), source.encode()).hex()
 
 
 def _build_part(context: Context, workers: int, part: ProgramSource) -> Program:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from imgconv.files.disk_cache import digest
+from imgconv.files.disk_cache import hash_of
 
 
 @dataclass(frozen=True)
@@ -44,4 +44,4 @@ class ProgramSource:
     @property
     def known_as(self) -> tuple[BuiltKernel, ...]:
         """Its kernels; a program that is of no plan counts as one."""
-        return self.kernels or (BuiltKernel("", digest(self.source.encode()).hex(), self.name),)
+        return self.kernels or (BuiltKernel("", hash_of(self.source.encode()).hex(), self.name),)

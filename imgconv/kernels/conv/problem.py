@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil, gcd, prod
 from typing import Literal, get_args
 
-from imgconv.config import ACCUMULATORS, PRODUCTS, Sums
+from imgconv.config import ACCUMULATORS, PRODUCTS, Accumulation
 from imgconv.dtype import FLOAT16, DType
 from imgconv.graph.nodes import Convolution
 from imgconv.kernels.layout import LANES
@@ -39,7 +39,7 @@ class Problem:
     depthwise: bool = False
     phases: tuple[int, int] = (1, 1)
     phase_shift: tuple[int, int] = (0, 0)
-    sums: Sums = "float"
+    sums: Accumulation = "float"
     integers: bool = False
     gated: bool = field(default=False, repr=False)
     float_sums: str = field(default="the input is stored as fp32", repr=False)

@@ -8,7 +8,7 @@ from math import ceil
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.config import Sums
+from imgconv.config import Accumulation
 from imgconv.dtype import FLOAT16, INT8, DType
 from imgconv.errors import UnsupportedError
 from imgconv.graph.expression import Argument, Expression, apply, argument_numbers, substitute
@@ -67,7 +67,7 @@ def step_of(
     # Sums of integers must stay exact.
     read = placing.graph.producers[node.output.name].operands[0].value
     exact = not placing.graph.values[read].dtype.startswith("float")
-    sums: Sums = "float" if exact else sums_of(placing, node.output.name, array)
+    sums: Accumulation = "float" if exact else sums_of(placing, node.output.name, array)
     weights = Weights(w, array, operation, placing.weights_dtype(array, (node,)))
     places = {o.value: placing.placements[o.value] for o in (x, *factors)}
     places |= placing.operand_places(replace(node, operands=(x, *factors)), output)
@@ -81,7 +81,7 @@ def step_of(
     )
 
 
-def sums_of(placing: Placing, name: str, weights: Array) -> Sums:
+def sums_of(placing: Placing, name: str, weights: Array) -> Accumulation:
     """Returns the width in which a value's convolution sums: float if its weights exceed the largest half."""
     return "float" if numpy.any(numpy.abs(weights) > HALF_MAX) else placing.sums_of(name)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, prod
 
-from imgconv.config import Sums
+from imgconv.config import Accumulation
 from imgconv.kernels.conv import problem as conv
 from imgconv.kernels.layout import LANES
 
@@ -21,7 +21,7 @@ class Problem:
     pointwise: conv.Problem
 
     @property
-    def sums(self) -> Sums:
+    def sums(self) -> Accumulation:
         """The width in which both sum."""
         return self.pointwise.sums
 

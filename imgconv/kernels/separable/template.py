@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd
 
-from imgconv.config import Sums
+from imgconv.config import Accumulation
 from imgconv.dtype import FLOAT16, FLOAT32, DType
 from imgconv.graph.expression import MathMode
 from imgconv.graph.nodes import Convolution, Graph, Node
@@ -32,7 +32,7 @@ from imgconv.kernels.target import Target
 FILE = "kernels/separable/separable.cl"
 
 
-WIDER: tuple[Sums, ...] = ("half", "runs", "float")  # the ways of summing products, each wider than the last
+WIDER: tuple[Accumulation, ...] = ("half", "runs", "float")  # the ways of summing products, each wider than the last
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +186,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, SeparableD
     )
 
 
-def _sums_of(placing: Placing, given: tuple[Node, ...]) -> Sums:
+def _sums_of(placing: Placing, given: tuple[Node, ...]) -> Accumulation:
     """The wider of the ways in which both nodes may sum: one of half only on a phone's GPU, elsewhere float."""
     if not placing.target.is_mobile:
         return "float"

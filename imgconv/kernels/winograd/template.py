@@ -17,7 +17,7 @@ from math import ceil, prod
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.config import Sums
+from imgconv.config import Accumulation
 from imgconv.dtype import FLOAT16
 from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Node, whole_operand
 from imgconv.kernels.codegen.access import SHORT_LIMIT, KernelArgument, read_text
@@ -54,7 +54,7 @@ class Problem:
     folds: int = 1
 
     @property
-    def sums(self) -> Sums:
+    def sums(self) -> Accumulation:
         """The width in which the convolution sums."""
         return self.convolution.sums
 
@@ -107,7 +107,7 @@ class Specialisation:
 
 
 @dataclass(frozen=True, eq=False)
-class TapWeights(Weights):
+class WinogradWeights(Weights):
     """The weights of a 3x3 window as those of PRODUCTS. `array` is that of the window.
 
     Windows are rounded as the weights of conv.cl are, and their taps again: so a file has halves for all plans.
@@ -163,7 +163,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, None] | No
     tapped = replace(node, output=taps, operands=(x,), epilogue=IDENTITY, epilogue_operands=())
     products = replace(tapped, output=sums, operation=PRODUCTS, operands=(whole_operand(taps), w))
     last = replace(node, operands=(whole_operand(sums),))
-    weights = TapWeights(w, direct.details.weights.array, PRODUCTS, direct.details.weights.dtype)
+    weights = WinogradWeights(w, direct.details.weights.array, PRODUCTS, direct.details.weights.dtype)
     return Step(
         (last,), direct.output, {**direct.places, sums.name: places[sums.name]}, TEMPLATE, after, None,
         f"outputs of {describe(node)}", direct.operation, values=direct.values, before=(

@@ -156,9 +156,9 @@ FAULTS = (
         ("precision/test_search.py -k squares",),
     ),
     Fault(
-        "precision/inputs.py", "an input is noise on both sides",
+        "precision/calibration_inputs.py", "an input is noise on both sides",
         "made[..., middle:] = discs[..., middle:]", "made[..., middle:] = made[..., middle:]",
-        ("precision/test_inputs.py -k right_half",),
+        ("precision/test_calibration_inputs.py -k right_half",),
     ),
     Fault(
         "kernels/conv/candidates.py", "GPUs unroll windows of any width",

@@ -30,7 +30,7 @@ from imgconv.compiling.plan import Plan
 from imgconv.errors import Error, ResourceError
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
-from imgconv.limits import Limits, spending
+from imgconv.limits import Limits, load_budget
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from imgconv.runtime.host_fallback import HostFallback
@@ -220,7 +220,7 @@ def drawn_inputs(model: onnx.ModelProto, seed: int) -> Arrays:
 def imported(model: onnx.ModelProto) -> tuple[Graph, Graph] | Error:
     """The graph of a model, before and after the passes; or why there is none."""
     try:
-        with warnings.catch_warnings(), spending(BOUND):
+        with warnings.catch_warnings(), load_budget(BOUND):
             warnings.simplefilter("ignore")
             graph = import_onnx(model)
             return graph, run_passes(graph)

@@ -25,7 +25,7 @@ from imgconv.errors import ConfigError, Error
 from imgconv.files.container import write_container
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.templates import template_of
-from imgconv.limits import Limits, spending
+from imgconv.limits import Limits, load_budget
 from imgconv.stored.compiled_file import DevicePlan, SavedModel, SizedModel, model_values, schema
 from imgconv.stored.precision_file import read_precision_file
 from imgconv.stored.tuning import Measurement, TunedChooser, TuningDatabase, measurement_key
@@ -147,7 +147,7 @@ def compiled_file(draw: Draw, path: Path) -> None:
 
 def read_compiled(draw: Draw, path: Path) -> None:
     """Reads everything, and plans for a device from the graph."""
-    with spending(BOUND):
+    with load_budget(BOUND):
         model = SavedModel.open(path)
         with model.naming():
             if model.inputs is None:

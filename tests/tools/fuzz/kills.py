@@ -32,8 +32,8 @@ from PIL import Image
 import imgconv
 from imgconv import cli
 from imgconv.cl.building import program
+from imgconv.files.crash_marks import SUFFIX
 from imgconv.files.disk_cache import DiskCache
-from imgconv.files.marks import SUFFIX
 from imgconv.graph.nodes import Graph
 from imgconv.stored.tuning import TuningDatabase
 from imgconv.tensor import Tensor, build_graph

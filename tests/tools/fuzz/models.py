@@ -22,7 +22,7 @@ from imgconv import ops
 from imgconv.compiling.compiler import prepare
 from imgconv.config import Config
 from imgconv.errors import Error
-from imgconv.limits import Limits, spending
+from imgconv.limits import Limits, load_budget
 from imgconv.onnx_import import import_onnx
 
 BOUND = Limits(bytes=2**28, seconds=20, nodes=2000)
@@ -169,7 +169,7 @@ def run(draw: Draw) -> str:
 def planned(draw: Draw, model: onnx.ModelProto) -> str:
     """What came of importing and planning a model."""
     try:
-        with warnings.catch_warnings(), spending(BOUND):
+        with warnings.catch_warnings(), load_budget(BOUND):
             warnings.simplefilter("ignore")
             graph = import_onnx(model)
             name = draw.random.choice(sorted(DEVICES))

@@ -17,7 +17,7 @@ from fuzz.graphs import Network, add_any
 import imgconv
 from imgconv.errors import Error
 from imgconv.graph.nodes import Graph
-from imgconv.limits import spending
+from imgconv.limits import load_budget
 from imgconv.onnx_import import import_onnx
 
 ON_A_DEVICE = 1 / 4
@@ -92,7 +92,7 @@ def drawn_size(draw: Draw) -> int:
 
 
 def read(model: onnx.ModelProto, shape: tuple[int, ...]) -> Graph:
-    with warnings.catch_warnings(), spending(BOUND):
+    with warnings.catch_warnings(), load_budget(BOUND):
         warnings.simplefilter("ignore")
         return import_onnx(model, shapes={"x": shape})
 

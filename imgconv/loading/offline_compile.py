@@ -12,7 +12,7 @@ from imgconv.compiling.shared_packings import Packings
 from imgconv.config import Config
 from imgconv.dtype import FLOAT32
 from imgconv.graph.nodes import Graph
-from imgconv.limits import Limits, spending
+from imgconv.limits import Limits, load_budget
 from imgconv.passes import run_passes
 from imgconv.preprocessing.stage import PictureStage
 from imgconv.loading.compiled import OutputStage, log_half_share, plans_for, with_generic
@@ -60,7 +60,7 @@ def save_for_devices(
             check_host(graph.host_partition, plans[0].plan)
         return SizedModel(graph, settings, plans, states)
 
-    with spending(Limits()):
+    with load_budget(Limits()):
         made = [sized(each) for each in (shapes or {}, *({**(shapes or {}), **each} for each in sizes))]
     for each in made:
         for one in each.plans:

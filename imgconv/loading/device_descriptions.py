@@ -21,7 +21,7 @@ def known_devices() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in FOLDER.glob("*.json")))
 
 
-def read_description(path: str | os.PathLike[str]) -> DeviceInfo:
+def read_device_description(path: str | os.PathLike[str]) -> DeviceInfo:
     """The device of a description: a JSON file, or a name of `known_devices`.
 
         read_description("adreno_650").max_image_width      # 16384

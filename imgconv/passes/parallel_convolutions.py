@@ -20,7 +20,7 @@ MOST_TERMS = 64  # of a sum; a longer one is not looked at
 
 
 @dataclass(frozen=True, eq=False)
-class Branch:
+class ConvolutionBranch:
     """A convolution: its weights (O, C/groups, KH, KW), and the names of its ONNX nodes."""
 
     operation: Convolution
@@ -33,7 +33,7 @@ class Branch:
         return prod(self.weights.shape[2:])
 
 
-def join_parallel(graph: Graph) -> Graph:
+def join_parallel_convolutions(graph: Graph) -> Graph:
     """Replace convolutions whose results are added by one with the sum of their weights. If the tensor itself is added
     too, this is a convolution by ones.
 
@@ -93,7 +93,7 @@ def _join(graph: Graph, node: Node, terms: TermWeights, constants: dict[str, Arr
     )
 
 
-def _convolution(graph: Graph, operand: Operand) -> tuple[Operand, Branch] | None:
+def _convolution(graph: Graph, operand: Operand) -> tuple[Operand, ConvolutionBranch] | None:
     """The ordinary convolution by constant weights of floats that an operand is if nothing else reads it: x, and it."""
     node = graph.producers.get(operand.value)
     if node is None or not isinstance(node.operation, Convolution) or node.operation.transposed:
@@ -102,7 +102,7 @@ def _convolution(graph: Graph, operand: Operand) -> tuple[Operand, Branch] | Non
     if known is None or known.dtype.kind != "f" or not view.is_identity or len(node.operands) != 2:
         return None
     is_branch = node.epilogue == IDENTITY and _is_inside(graph, operand)
-    return (node.operands[0], Branch(node.operation, known, node.origin)) if is_branch else None
+    return (node.operands[0], ConvolutionBranch(node.operation, known, node.origin)) if is_branch else None
 
 
 def _is_inside(graph: Graph, operand: Operand) -> bool:
@@ -111,7 +111,7 @@ def _is_inside(graph: Graph, operand: Operand) -> bool:
     return alone and operand.view.is_identity and graph.values[operand.value].dtype.startswith("float")
 
 
-def _branch(graph: Graph, node: Node, operand: Operand, x: Operand, steps: Convolution) -> Branch | None:
+def _branch(graph: Graph, node: Node, operand: Operand, x: Operand, steps: Convolution) -> ConvolutionBranch | None:
     """An operand as a convolution of x, with the strides and groups of `steps`."""
     if operand == x:
         same = operand.view.shape == node.output.shape and steps.strides == (1, 1)
@@ -121,14 +121,14 @@ def _branch(graph: Graph, node: Node, operand: Operand, x: Operand, steps: Convo
     return made if is_like and read == x else None
 
 
-def _ones(operation: Convolution, channels: int) -> Branch:
+def _ones(operation: Convolution, channels: int) -> ConvolutionBranch:
     """The 1x1 convolution that gives its input."""
     weights, each = numpy.zeros((channels, channels // operation.groups, 1, 1)), numpy.arange(channels)
     weights[each, each % weights.shape[1]] = 1.0
-    return Branch(operation, weights)
+    return ConvolutionBranch(operation, weights)
 
 
-def _in_window(branch: Branch, largest: Branch) -> Array | None:
+def _in_window(branch: ConvolutionBranch, largest: ConvolutionBranch) -> Array | None:
     """The weights of a branch in the window of another one, in float64. None if a position is none of that window."""
     made = numpy.zeros((*branch.weights.shape[:2], *largest.weights.shape[2:]))
     positions = []

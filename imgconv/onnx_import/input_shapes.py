@@ -10,7 +10,7 @@ import onnx
 from imgconv.arrays import Array, Shapes
 from imgconv.errors import InputError, ShapeError, UnsupportedError
 from imgconv.graph.view import Shape
-from imgconv.limits import budget
+from imgconv.limits import current_budget
 from imgconv.onnx_import.schema import ELEMENT_TYPES, dtype_name
 from imgconv.tensor import Tensor
 
@@ -39,7 +39,7 @@ def read_inputs(values: Sequence[onnx.ValueInfoProto], shapes: Shapes) -> Iterat
     fixed = {name: _given_shape(name, declared[name][1], given) for name, given in whole.items()}
     for name, (dtype, dimensions) in declared.items():
         shape = fixed[name] if name in fixed else _completed(name, dimensions, sizes)
-        budget().check_tensor(shape, dtype)
+        current_budget().check_tensor(shape, dtype)
         yield Tensor.input(name, shape, dtype)
 
 

@@ -93,7 +93,8 @@ def _synthetic(graph: Graph, ranges: Mapping[str, tuple[float, float]], most: in
     positions = max((prod(v.shape) // (3 if is_picture(v) else 1) for v in graph.inputs), default=0)
     count = max(1, min(most, ENOUGH // max(positions, 1)))
     return tuple(
-        {value.name: draw(value, *ranges[value.name], seed) for value in graph.inputs} for seed in range(1, count + 1)
+        {value.name: synthetic_picture(value, *ranges[value.name], seed) for value in graph.inputs}
+        for seed in range(1, count + 1)
     )
 
 
@@ -131,12 +132,12 @@ def held_out_inputs(graph: Graph, inputs: Sequence[Arrays]) -> tuple[Arrays, ...
             finite = given[value.name][numpy.isfinite(given[value.name])]
             low, high = (float(finite.min()), float(finite.max())) if finite.size else UNIT
             factor = scale if value.dtype.startswith("float") else 1.0
-            drawn[value.name] = draw(value, factor * low, factor * high, seed)
+            drawn[value.name] = synthetic_picture(value, factor * low, factor * high, seed)
         made.append(drawn)
     return tuple(made)
 
 
-def draw(value: Value, low: float, high: float, seed: int = 1) -> Array:
+def synthetic_picture(value: Value, low: float, high: float, seed: int = 1) -> Array:
     """An input of low .. high: its left half is noise with the spectrum of pictures, and text, its right half discs."""
     random, shape = numpy.random.default_rng(seed), value.shape
     if len(shape) < 2 or 0 in shape or not value.dtype.startswith("float"):

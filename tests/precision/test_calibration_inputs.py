@@ -9,8 +9,10 @@ from planted import overflow_model, picture
 from imgconv.graph.nodes import Graph, Value
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
-from imgconv.precision.inputs import BYTES, DARK, LARGE, UNIT, draw, held_out_inputs, overflow_probes, picture_range
-from imgconv.precision.inputs import synthetic_inputs
+from imgconv.precision.calibration_inputs import (
+    BYTES, DARK, LARGE, UNIT, held_out_inputs, overflow_probes, picture_range, synthetic_picture
+)
+from imgconv.precision.calibration_inputs import synthetic_inputs
 from imgconv.tensor import Tensor, build_graph
 
 RANDOM = numpy.random.default_rng(11)
@@ -75,7 +77,7 @@ def test_the_right_half_is_flat_areas(shape: tuple[int, ...]) -> None:
     """Of the differences of neighbours, the largest hundredth is far over the median: in noise it is not."""
     value = Value("x", shape, "float32")
     axis = 3 if shape[1] == 3 else 2
-    left, right = numpy.split(draw(value, 0.0, 1.0, 3), 2, axis)
+    left, right = numpy.split(synthetic_picture(value, 0.0, 1.0, 3), 2, axis)
     steps = [numpy.abs(numpy.diff(half, axis=axis)) for half in (left, right)]
     spread = [numpy.quantile(each, 0.99) / numpy.median(each) for each in steps]
     assert spread[1] > 20 and spread[0] < spread[1]

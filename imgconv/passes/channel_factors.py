@@ -11,7 +11,7 @@ from imgconv.graph.view import View
 from imgconv.passes.materialise import is_moved
 
 
-def multiply_inputs(graph: Graph) -> Graph:
+def fuse_channel_factors(graph: Graph) -> Graph:
     """Move the product of a tensor and a computed factor per channel into the 1x1 convolutions that read it.
 
     This is the last step of squeeze-and-excitation. In a 1x1 convolution a work item reads each texel of its input

@@ -2,7 +2,7 @@
 
     <folder of a DiskCache>/<random>.mark    locked while its process lives
 
-If a mark's lock is free, its process ended inside `marked`. The marks of running processes are locked.
+If a mark's lock is free, its process ended inside `crash_mark`. The marks of running processes are locked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SUFFIX = ".mark"
 
 
 @contextmanager
-def marked(where: DiskCache, content: bytes) -> Iterator[None]:
+def crash_mark(where: DiskCache, content: bytes) -> Iterator[None]:
     """Keeps a mark while the `with` block runs. Without one where files cannot be written or locked."""
     file = _open(where, content)
     try:
@@ -32,7 +32,7 @@ def marked(where: DiskCache, content: bytes) -> Iterator[None]:
             file.close()
 
 
-def abandoned(where: DiskCache) -> list[bytes]:
+def left_marks(where: DiskCache) -> list[bytes]:
     """The contents of the marks whose processes have ended; removes them."""
     found: list[bytes] = []
     with suppress(OSError):

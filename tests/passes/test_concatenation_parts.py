@@ -10,8 +10,8 @@ from graphs import apply_pass, const, graph_of, image, numpy_convolution, pushed
 
 from imgconv.graph.nodes import Concatenation, Convolution, Graph, Load
 from imgconv.passes import run_passes
+from imgconv.passes.concatenation_parts import push_into_concatenation
 from imgconv.passes.elementwise import merge_elementwise
-from imgconv.passes.parts import split_elementwise
 from imgconv.tensor import Tensor, concatenate
 
 
@@ -31,7 +31,7 @@ def test_parts_given_and_result() -> None:
     x, other = image(1, 8, 6, 6), image(1, 12, 6, 6, name="o")
     whole, formula = mixed(x)
     after = apply_pass(
-        split_elementwise, given(y=(whole + other).exp()), lambda x, o: {"y": numpy.exp(formula(x) + o)}
+        push_into_concatenation, given(y=(whole + other).exp()), lambda x, o: {"y": numpy.exp(formula(x) + o)}
     )
     texts = shown(after)
     first, second = (node.output.name for node in after.nodes if isinstance(node.operation, Convolution))
@@ -89,7 +89,7 @@ WHOLE = mixed(X)[0]
     {"y": concatenate([X.conv2d(const(8, 8, 1, 1)), X.conv2d(const(8, 8, 1, 1, seed=1))], 3).exp()},  # along columns
 ], ids=range(6))
 def test_parts_stay(outputs: dict[str, Tensor]) -> None:
-    unchanged(split_elementwise, given(**outputs))
+    unchanged(push_into_concatenation, given(**outputs))
 
 
 def test_parts_of_one_concatenation_beside_another() -> None:
@@ -97,6 +97,6 @@ def test_parts_of_one_concatenation_beside_another() -> None:
     first, _ = mixed(X)
     second = concatenate([X.conv2d(const(4, 8, 1, 1, seed=3)), X.conv2d(const(4, 8, 1, 1, seed=4))], 1)
     graph = given(y=first.exp(), z=second.exp(), p=second.sum([2, 3]))
-    after = apply_pass(split_elementwise, graph)
+    after = apply_pass(push_into_concatenation, graph)
     assert isinstance(after.producers["y"].operation, Concatenation)
     assert after.producers["z"] == graph.producers["z"]

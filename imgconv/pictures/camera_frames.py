@@ -10,7 +10,7 @@ from imgconv.preprocessing.preparation import Preparation, Size, luma_weights
 from imgconv.preprocessing.stage import YUV, array_shape
 
 
-def frame_of(picture: Image.Image, size: Size, how: Preparation) -> Array:
+def camera_frame(picture: Image.Image, size: Size, how: Preparation) -> Array:
     """The array of an RGB picture in how.format and how.colors, stretched to a width and height; see `array_shape`.
 
     U and V are means of the pixels that share them.

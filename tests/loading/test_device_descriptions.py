@@ -11,8 +11,8 @@ import pytest
 from imgconv.compiling.compiler import prepare
 from imgconv.config import Config
 from imgconv.errors import InputError
-from imgconv.loading.description import FOLDER, known_devices, read_description
-from imgconv.loading.target import target_of
+from imgconv.loading.device_descriptions import FOLDER, known_devices, read_device_description
+from imgconv.loading.device_target import target_of
 from imgconv.tensor import Tensor, build_graph
 
 GOOD: dict[str, Any] = json.loads((FOLDER / "adreno_650.json").read_text())
@@ -20,7 +20,7 @@ GOOD: dict[str, Any] = json.loads((FOLDER / "adreno_650.json").read_text())
 
 @pytest.mark.parametrize("name", known_devices())
 def test_devices_that_come_along(name: str) -> None:
-    info, content = read_description(name), json.loads((FOLDER / f"{name}.json").read_text())
+    info, content = read_device_description(name), json.loads((FOLDER / f"{name}.json").read_text())
     sources = content["sources"]
     assert all("assumed" in text or "https://" in text or "the same clinfo" in text for text in sources.values())
     x = Tensor.input("x", (1, 4, 8, 8))
@@ -39,7 +39,7 @@ def test_devices_that_come_along(name: str) -> None:
 def test_wrong_values(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(json.dumps(GOOD | change))
     with pytest.raises(InputError, match=message) as error:
-        read_description(tmp_path / "x.json")
+        read_device_description(tmp_path / "x.json")
     assert "x.json" in str(error.value)
 
 
@@ -52,8 +52,8 @@ def test_wrong_files(tmp_path: Path) -> None:
     ):
         path.write_text(text)
         with pytest.raises(InputError, match=message):
-            read_description(path)
+            read_device_description(path)
     with pytest.raises(InputError, match="cannot read .*No such file.*known names: .*adreno_650"):
-        read_description(tmp_path / "none.json")
+        read_device_description(tmp_path / "none.json")
     with pytest.raises(InputError, match="not a regular file|Is a directory|cannot read"):
-        read_description(tmp_path)
+        read_device_description(tmp_path)

@@ -10,8 +10,8 @@ from graphs import apply_pass, const, graph_of, image, numpy_convolution, pushed
 from imgconv.graph.expression import Argument, apply
 from imgconv.graph.nodes import Convolution, Graph
 from imgconv.passes import run_passes
+from imgconv.passes.channel_factors import fuse_channel_factors
 from imgconv.passes.epilogues import fuse_epilogues
-from imgconv.passes.factors import multiply_inputs
 from imgconv.tensor import Tensor
 
 
@@ -26,7 +26,7 @@ def excited(x: Tensor, w: Tensor) -> tuple[Graph, Any]:
 
 def test_factors_given_and_result() -> None:
     graph, formula = excited(image(2, 8, 6, 6), const(4, 8, 1, 1, name="w"))
-    after = apply_pass(multiply_inputs, graph, formula)
+    after = apply_pass(fuse_channel_factors, graph, formula)
     assert shown(after)["y"] == "convolution(x, w, s)" and "m" not in after.producers
     # The whole pipeline ends there too.
     assert len(apply_pass(run_passes, graph, formula).nodes) == 2
@@ -39,7 +39,7 @@ def test_factors_in_either_order_and_for_several_readers() -> None:
     def formula(x: Any, s: Any) -> dict[str, Any]:
         y, z = (numpy_convolution(x * s, w.array) for w in (one, two))
         return {"y": y, "z": numpy.maximum(z, 0)}
-    after = apply_pass(multiply_inputs, graph_of(x, s, y=m.conv2d(one), z=m.conv2d(two).relu()), formula)
+    after = apply_pass(fuse_channel_factors, graph_of(x, s, y=m.conv2d(one), z=m.conv2d(two).relu()), formula)
     assert [len(n.operands) for n in after.nodes if isinstance(n.operation, Convolution)] == [3, 3]
     assert not any(n.epilogue == apply("multiply", Argument(0), Argument(1)) for n in after.nodes)
 
@@ -52,10 +52,10 @@ def test_factors_of_some_channels() -> None:
     def formula(x: Any, s: Any) -> dict[str, Any]:
         return {name: numpy_convolution((x * s)[:, first : first + 8], w.array) for name, first in (("y", 0), ("z", 8))}
     y, z = (m.slice(1, first, first + 8).conv2d(w) for first in (0, 8))
-    after = apply_pass(multiply_inputs, pushed(graph_of(x, s, y=y, z=z)), formula)
+    after = apply_pass(fuse_channel_factors, pushed(graph_of(x, s, y=y, z=z)), formula)
     assert [len(n.operands) for n in after.nodes] == [3, 3]
     odd = m.slice(1, 2, 10).conv2d(w)
-    unchanged(multiply_inputs, pushed(graph_of(x, s, y=y, z=odd)))
+    unchanged(fuse_channel_factors, pushed(graph_of(x, s, y=y, z=odd)))
 
 
 def test_factors_stay_where_no_convolution_can_take_them() -> None:
@@ -75,8 +75,8 @@ def test_factors_stay_where_no_convolution_can_take_them() -> None:
         (x * s) @ const(6, 2),
         (x * s).transpose(0, 1, 3, 2).conv2d(w),
     ):
-        unchanged(multiply_inputs, fuse_epilogues(pushed(graph_of(y=tensor))))
+        unchanged(fuse_channel_factors, fuse_epilogues(pushed(graph_of(y=tensor))))
     m = x * s
-    unchanged(multiply_inputs, graph_of(x, s, m=m, y=m.conv2d(w)))
-    unchanged(multiply_inputs, graph_of(x, s, y=m.conv2d(w), z=m.max([1])))
-    unchanged(multiply_inputs, fuse_epilogues(graph_of(x, s, y=m.conv2d(const(8, 8, 1, 1)) + m)))
+    unchanged(fuse_channel_factors, graph_of(x, s, m=m, y=m.conv2d(w)))
+    unchanged(fuse_channel_factors, graph_of(x, s, y=m.conv2d(w), z=m.max([1])))
+    unchanged(fuse_channel_factors, fuse_epilogues(graph_of(x, s, y=m.conv2d(const(8, 8, 1, 1)) + m)))

@@ -11,7 +11,7 @@ from imgconv.passes.elementwise import merge_elementwise
 from imgconv.passes.views import read_through
 
 
-def split_elementwise(graph: Graph) -> Graph:
+def push_into_concatenation(graph: Graph) -> Graph:
     """Move elementwise work on a concatenation of channels to its parts, if no part then needs an additional kernel.
 
     The work becomes part of the epilogue of a kernel that computes a part, or of a part's copy. For example, MixNet's

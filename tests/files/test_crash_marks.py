@@ -1,4 +1,4 @@
-"""imgconv.files.marks: marks of processes that end inside of a `with` block, and of those that do not."""
+"""imgconv.files.crash_marks: marks of processes that end inside of a `with` block, and of those that do not."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import IO
 
 import pytest
 
-from imgconv.files import marks
+from imgconv.files import crash_marks
+from imgconv.files.crash_marks import crash_mark, left_marks
 from imgconv.files.disk import lock
 from imgconv.files.disk_cache import DiskCache
-from imgconv.files.marks import abandoned, marked
 
 if sys.platform == "win32":
     pytest.skip("a mark needs locks of files, which Windows lacks", allow_module_level=True)
@@ -28,8 +28,8 @@ def where(tmp_path: Path) -> DiskCache:
 HOLDING = """
 import os, sys
 from imgconv.files.disk_cache import DiskCache
-from imgconv.files.marks import marked
-with marked(DiskCache(sys.argv[1], 2**20), b"at work"):
+from imgconv.files.crash_marks import crash_mark
+with crash_mark(DiskCache(sys.argv[1], 2**20), b"at work"):
     print("marked", flush=True)
     sys.stdin.readline()
     os._exit(3)
@@ -37,7 +37,7 @@ with marked(DiskCache(sys.argv[1], 2**20), b"at work"):
 
 
 def holding(where: DiskCache) -> subprocess.Popen[str]:
-    """A process inside of `marked`, which ends there when it reads a line."""
+    """A process inside of `crash_mark`, which ends there when it reads a line."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDING, where.name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
@@ -47,58 +47,58 @@ def holding(where: DiskCache) -> subprocess.Popen[str]:
 
 
 def test_a_block_that_ends_leaves_nothing(where: DiskCache) -> None:
-    with marked(where, b"x"):
+    with crash_mark(where, b"x"):
         assert len(list(where.folder().iterdir())) == 1
-    with pytest.raises(ValueError, match="no"), marked(where, b"x"):
+    with pytest.raises(ValueError, match="no"), crash_mark(where, b"x"):
         raise ValueError("no")
     assert list(where.folder().iterdir()) == []
 
 
 def test_only_marks_of_ended_processes_are_taken(where: DiskCache) -> None:
     first, second = holding(where), holding(where)
-    assert abandoned(where) == []
+    assert left_marks(where) == []
     first.communicate("end\n")
     assert first.returncode == 3
-    assert abandoned(where) == [b"at work"], "the first one's"
-    assert abandoned(where) == [], "once"
+    assert left_marks(where) == [b"at work"], "the first one's"
+    assert left_marks(where) == [], "once"
     second.communicate("end\n")
-    assert abandoned(where) == [b"at work"]
+    assert left_marks(where) == [b"at work"]
 
 
 def test_the_own_marks_are_not_taken(where: DiskCache) -> None:
-    with marked(where, b"x"):
-        assert abandoned(where) == []
+    with crash_mark(where, b"x"):
+        assert left_marks(where) == []
 
 
 def test_a_block_that_ends_meanwhile_is_not_taken(where: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
     with ExitStack() as block:
-        block.enter_context(marked(where, b"x"))
+        block.enter_context(crash_mark(where, b"x"))
 
         def lock_after_the_end(file: IO[bytes], wait: bool) -> None:
             block.close()
             lock(file, wait)
 
-        monkeypatch.setattr(marks, "lock", lock_after_the_end)
-        assert abandoned(where) == []
+        monkeypatch.setattr(crash_marks, "lock", lock_after_the_end)
+        assert left_marks(where) == []
         assert list(where.folder().iterdir()) == []
 
 
 def test_a_mark_that_nothing_was_written_to(where: DiskCache) -> None:
-    (where.folder() / f"empty{marks.SUFFIX}").touch()
-    assert abandoned(where) == [] == list(where.folder().iterdir())
+    (where.folder() / f"empty{crash_marks.SUFFIX}").touch()
+    assert left_marks(where) == [] == list(where.folder().iterdir())
 
 
 def test_a_folder_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     for where in (DiskCache(str(tmp_path / "file"), 1), DiskCache(str(tmp_path / "file" / "below"), 1)):
-        with marked(where, b"x"):
-            assert abandoned(where) == []
+        with crash_mark(where, b"x"):
+            assert left_marks(where) == []
 
 
 def test_a_file_system_without_locks(where: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object, **options: object) -> None:
         raise OSError("no locks")
 
-    monkeypatch.setattr(marks, "lock", refuse)
-    with marked(where, b"x"):
+    monkeypatch.setattr(crash_marks, "lock", refuse)
+    with crash_mark(where, b"x"):
         assert list(where.folder().iterdir()) == []
