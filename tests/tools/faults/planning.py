@@ -44,10 +44,6 @@ FAULTS = (
         ("compiling/test_textures.py", "compiling/test_plan.py", "device/test_separable.py"),
     ),
     Fault(
-        "compiling/memory_planning.py", "textures that stay float fold others otherwise than halves do",
-        "    if in_place:\n", "    if False:\n", ("compiling/test_plan.py",),
-    ),
-    Fault(
         "kernels/squeeze_excite/template.py", "what stays in local memory takes other functions if it keeps float",
         'f"{node.output.name}.local"', "node.output.name", ("compiling/test_plan.py",),
     ),
