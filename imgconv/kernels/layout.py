@@ -19,8 +19,8 @@ wide grid below each other, those of a tall grid next to each other. If one imag
 the layers of an image array. `Tiling.locate` is this mapping. Every formula is an `Index`, which can be evaluated in
 Python and rendered as OpenCL C.
 
-If textures share an image, a grid is cut in the same way to fit it. The image may be larger than the tiles, which start
-at its texel (0, 0): the texels next to and below the tiles belong to other textures.
+An image that several textures share may be larger than one of them. Each texture starts at texel (0, 0) of the image;
+the texels next to and below it belong to other textures.
 """
 
 from __future__ import annotations

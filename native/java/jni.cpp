@@ -14,14 +14,15 @@ namespace {
 
 jfieldID handle_of(JNIEnv *java, jobject self) { return java->GetFieldID(java->GetObjectClass(self), "handle", "J"); }
 
-// NULL, and the error says so, once it is closed.
+// Returns the model of a Model object. If it is closed, returns NULL and sets the error.
 imgconv_model *model_of(JNIEnv *java, jobject self, imgconv_error &error) {
   imgconv_model *const model = reinterpret_cast<imgconv_model *>(java->GetLongField(self, handle_of(java, self)));
   if (!model) error = {IMGCONV_ERROR_ARGUMENT, "the model is closed"};
   return model;
 }
 
-// Texts are arrays of UTF-8: JNI's own form of it differs outside of the basic plane. Null if memory is short.
+// Returns a text as a Java array of UTF-8, because JNI's modified UTF-8 differs outside the basic plane. Null if there is
+// not enough memory.
 jbyteArray text_of(JNIEnv *java, const char *text) {
   const jsize length = static_cast<jsize>(std::strlen(text));
   const jbyteArray made = java->NewByteArray(length);
@@ -29,7 +30,7 @@ jbyteArray text_of(JNIEnv *java, const char *text) {
   return made;
 }
 
-// A text of Java, whose pointer is NULL for null.
+// A copy of a text from Java; its pointer is NULL if the text is null.
 class Text {
  public:
   Text(JNIEnv *java, jbyteArray text)
@@ -43,7 +44,7 @@ class Text {
   std::string content_;
 };
 
-// Leaves a Java exception pending unless the status is 0.
+// Throws a Java exception, which stays pending, unless the status is 0.
 void check(JNIEnv *java, const imgconv_error &error) {
   if (!error.status || java->ExceptionCheck()) return;
   const jclass kind = java->FindClass("imgconv/Model$Error");
@@ -55,7 +56,7 @@ void check(JNIEnv *java, const imgconv_error &error) {
 
 constexpr imgconv_error NOT_DIRECT = {IMGCONV_ERROR_ARGUMENT, "a buffer is not direct: use ByteBuffer.allocateDirect"};
 
-// The arrays of direct buffers, else the error says so.
+// Returns the arrays of direct buffers. Sets the error if a buffer is not direct.
 std::vector<imgconv_array> arrays_of(JNIEnv *java, jobjectArray buffers, imgconv_error &error) {
   std::vector<imgconv_array> arrays(buffers ? static_cast<size_t>(java->GetArrayLength(buffers)) : 0);
   for (size_t i = 0; i < arrays.size(); ++i) {
@@ -69,7 +70,8 @@ std::vector<imgconv_array> arrays_of(JNIEnv *java, jobjectArray buffers, imgconv
   return arrays;
 }
 
-// The frame of a Model.VideoFrame: its planes, and its numbers in the order of its class. The error says what is wrong.
+// Returns the frame of a Model.VideoFrame from its planes and its numbers, in the order of VideoFrame.numbers(). Sets the
+// error if they are invalid.
 imgconv_video_frame frame_of(
     JNIEnv *java, jobjectArray planes, jlongArray memories, jintArray numbers, imgconv_error &error) {
   imgconv_video_frame frame{};
@@ -105,7 +107,7 @@ imgconv_video_frame frame_of(
   return frame;
 }
 
-// The AHardwareBuffer of an android.hardware.HardwareBuffer. NULL, and the error says so, where there is no such thing.
+// Returns the AHardwareBuffer of an android.hardware.HardwareBuffer. If there is none, returns NULL and sets the error.
 void *hardware_buffer_of(JNIEnv *java, jobject buffer, imgconv_error &error) {
   using Find = void *(*)(JNIEnv *, jobject);
   void *const library = dlopen("libandroid.so", RTLD_NOW);
@@ -116,7 +118,7 @@ void *hardware_buffer_of(JNIEnv *java, jobject buffer, imgconv_error &error) {
   return made;
 }
 
-// Starts a frame, with the tag if it has one, unless there is an error already. Gives its number, 0 with a tag.
+// Starts a frame, with the tag if it has one, unless the error is already set. Returns its number, or 0 if it has a tag.
 uint64_t submit(imgconv_model *model, const std::vector<imgconv_array> &inputs, jboolean tagged, jlong tag,
                 imgconv_error &error) {
   uint64_t frame = 0;
@@ -126,7 +128,7 @@ uint64_t submit(imgconv_model *model, const std::vector<imgconv_array> &inputs, 
   return frame;
 }
 
-// After a call that took too long the driver may still use the buffers: they are never collected.
+// Keeps buffers from being garbage-collected after a timeout, because the driver may still use them.
 void keep(JNIEnv *java, jobjectArray buffers, const imgconv_error &error) {
   if (error.status != IMGCONV_ERROR_TIMEOUT || !buffers) return;
   for (jsize i = 0; i < java->GetArrayLength(buffers); ++i) {
@@ -136,7 +138,7 @@ void keep(JNIEnv *java, jobjectArray buffers, const imgconv_error &error) {
   }
 }
 
-// A Model.Progress, and Model.goesOn, which calls it.
+// A Model.Progress, with the method Model.goesOn that calls it.
 struct Listener {
   JNIEnv *java;
   jclass model;
@@ -144,7 +146,7 @@ struct Listener {
   jobject progress;
 };
 
-// An imgconv_progress, which is called by the thread that opens the model.
+// The imgconv_progress callback; the thread that opens the model calls it.
 int tell(void *data, imgconv_phase phase, size_t done, size_t total) {
   const Listener &to = *static_cast<const Listener *>(data);
   const jboolean goes_on = to.java->CallStaticBooleanMethod(
@@ -152,7 +154,7 @@ int tell(void *data, imgconv_phase phase, size_t done, size_t total) {
   return to.java->ExceptionCheck() || !goes_on;
 }
 
-// A Model.Tensor. Null if an exception is pending.
+// Returns a new Model.Tensor, or null if an exception is pending.
 jobject tensor_of(JNIEnv *java, jclass kind, jmethodID make, const imgconv_tensor &tensor) {
   if (tensor.bytes > INT_MAX) {
     check(java, {IMGCONV_ERROR_UNSUPPORTED, "an array is over 2 GB, which no ByteBuffer holds"});
