@@ -259,7 +259,7 @@ class Model:
         """
         last = self._last
         if self._contents:
-            raise InputError(f"the content of {', '.join(self.needs_content)} shapes the model, so it cannot stream")
+            raise InputError(f"the model cannot be a stream: its shapes depend on {', '.join(self.needs_content)}")
         if last.states:
             raise InputError("the model keeps its states already: use run, and reset to set them to zero")
         check_states(last.plan.inputs, last.plan.outputs, states)
@@ -333,7 +333,7 @@ class Model:
     def _stand_in(self, name: str) -> Array:
         """An array without memory of its own, of the shape that an input had in the last run."""
         if name not in self.inputs:
-            raise InputError(f"input {name!r} has to be an array; on the device it can be {', '.join(self.inputs)}")
+            raise InputError(f"input {name!r} must be an array; on the device it can be {', '.join(self.inputs)}")
         return numpy.broadcast_to(numpy.float32(0), self.inputs[name].shape)
 
     def _compiled_for(self, arrays: Mapping[str, Any]) -> CompiledModel:
@@ -512,7 +512,7 @@ def open_source(model: Graph | OnnxModel, settings: Settings) -> ModelSource | C
         limits=settings.limits, check=settings.check, outputs=settings.outputs,
     )
     if settings.outputs and isinstance(model, Graph):
-        raise ConfigError("outputs= cuts ONNX models only: build the graph with the outputs that you want")
+        raise ConfigError("outputs= can only cut ONNX models: build the graph with the outputs that you want")
     if not isinstance(model, (str, os.PathLike)):
         return source
     from imgconv.stored.description_file import find_description
@@ -536,7 +536,7 @@ def _open_saved(saved: SavedModel, path: str, settings: Settings) -> CompiledFil
     shapes = {name: tuple(map(int, _each(shape))) for name, shape in settings.shapes.items()}
     unknown = shapes.keys() - saved.inputs.keys()
     fixed = Settings(settings.device, shapes=settings.shapes, progress=settings.progress, limits=settings.limits)
-    fixed_file = f"{path!r} is compiled: its settings and shapes cannot be changed any more"
+    fixed_file = f"{path!r} is a compiled file: its settings and shapes cannot be changed"
     if unknown or replace(settings, strict=False, trusted=True, check=True, priority=None) != fixed:
         raise ConfigError(fixed_file)
     device = settings.device

@@ -36,7 +36,7 @@ from imgconv.graph.view import View, axis_variables
 # Entries of a table in a kernel's text. OpenCL promises 64 KB for all constants of a program, and NVIDIA has no more.
 TABLE = 4096
 EXACT = 2**24  # integers up to here are floats without rounding
-IMAGES = "the tensor has to be (N, C, H, W)"
+IMAGES = "the tensor must be (N, C, H, W)"
 TensorLike = Union["Tensor", Number]
 
 
@@ -166,7 +166,7 @@ class Tensor(Lazy):
         given = ArgumentCheck("depth_to_space", self=self, block=block)
         given.counts("block")
         given.needs(self.rank == 4, IMAGES)
-        given.needs(self.shape[1] % block**2 == 0, f"{self.shape[1]} channels are no multiple of {block**2}")
+        given.needs(self.shape[1] % block**2 == 0, f"{self.shape[1]} channels are not a multiple of {block**2}")
         n, c, h, w = self.shape
         split = self.reshape(n, c // block**2, block, block, h, w).transpose(0, 1, 4, 2, 5, 3)
         return split.reshape(n, c // block**2, h * block, w * block)
@@ -193,7 +193,7 @@ class Tensor(Lazy):
         given = ArgumentCheck("pool", self=self, window=window, strides=strides, pads=pads, dilations=dilations)
         d = len(given.integers("window", 1))
         lengths = [len(each) for each in (strides, dilations, (pads or ())[::2]) if each]
-        given.needs(d <= self.rank and all(n == d for n in lengths), "the window, strides and pads are of other axes")
+        given.needs(d <= self.rank and all(n == d for n in lengths), "window, strides and pads differ in their axes")
         steps, spread, pads = strides or [1] * d, dilations or [1] * d, pads or [0] * (2 * d)
         if sizes is None:
             spatial = self.shape[self.rank - d :]
@@ -289,9 +289,9 @@ class Tensor(Lazy):
         """(..., C) times the transpose of weight (O, C), plus bias (O): (1, 8).linear of (10, 8) is (1, 10)."""
         given = ArgumentCheck("linear", self=self, weight=weight, bias=bias)
         given.tensors("self", "weight", *["bias"] * (bias is not None))
-        given.needs(self.rank > 0 and weight.rank == 2, "the weight has to be (O, C), the tensor (..., C)")
+        given.needs(self.rank > 0 and weight.rank == 2, "the weight must be (O, C), the tensor (..., C)")
         taken, features = weight.shape[1], self.shape[-1]
-        given.needs(taken == features, f"the weight takes {taken} features, the tensor has {features}")
+        given.needs(taken == features, f"the weight has {taken} input features, the tensor has {features} features")
         _check_bias(given, bias, weight.shape[0])
         result = self.matmul(weight.transpose(1, 0))
         return result if bias is None else result + bias
@@ -306,9 +306,9 @@ class Tensor(Lazy):
         """
         given = ArgumentCheck("batch_norm", self=self, scale=scale, bias=bias, mean=mean, variance=variance)
         given.tensors("self", "scale", "bias", "mean", "variance")
-        given.needs(self.rank >= 2, "the tensor has to be (N, C, ...)")
+        given.needs(self.rank >= 2, "the tensor must be (N, C, ...)")
         parts, shape = (scale, bias, mean, variance), self.shape[1:2]
-        given.needs(all(t.shape == shape for t in parts), f"each parameter has to be {list(shape)}, one by channel")
+        given.needs(all(t.shape == shape for t in parts), f"each parameter must be {list(shape)}, one per channel")
         given.needs(all(t.is_constant for t in parts), "a parameter depends on an input")
         wide = [t.numpy().astype(numpy.float64) for t in parts]
         factor = wide[0] / numpy.sqrt(wide[3] + epsilon)
@@ -323,19 +323,19 @@ def _check_layer(
     """Raises InputError unless the tensors of a convolution of pictures fit."""
     given.tensors("self", "weight", *["bias"] * (bias is not None))
     given.needs(x.rank == 4, IMAGES)
-    given.needs(weight.rank == 4, "the weight has to have four axes, the last two of them its window")
+    given.needs(weight.rank == 4, "the weight must have four axes; the last two are its window")
     _check_channels(given, x, weight, groups, transposed)
     _check_bias(given, bias, weight.shape[1] * groups if transposed else weight.shape[0])
 
 
 def _check_channels(given: ArgumentCheck, x: Tensor, weight: Tensor, groups: int, transposed: bool) -> None:
     taken = weight.shape[0] if transposed else weight.shape[1] * groups
-    given.needs(taken == x.shape[1], f"the weight takes {taken} channels, the tensor has {x.shape[1]}")
-    given.needs(weight.shape[0] % groups == 0, f"axis 0 of the weight is no multiple of {groups} groups")
+    given.needs(taken == x.shape[1], f"the weight has {taken} input channels, the tensor has {x.shape[1]} channels")
+    given.needs(weight.shape[0] % groups == 0, f"axis 0 of the weight is not a multiple of {groups} groups")
 
 
 def _check_bias(given: ArgumentCheck, bias: Tensor | None, count: int) -> None:
-    given.needs(bias is None or bias.shape == (count,), f"the bias has to be [{count}], a number for each output")
+    given.needs(bias is None or bias.shape == (count,), f"the bias must be [{count}], one per output channel")
 
 
 def is_progression(positions: Sequence[int]) -> bool:
@@ -353,14 +353,14 @@ def where(condition: Tensor, a: TensorLike, b: TensorLike) -> Tensor:
     """a if the condition holds, else b; at least one is a Tensor: where(less(x, 2), x, 0) is [1, 0] for x = [1, 2]."""
     given = ArgumentCheck("where", condition=condition, a=a, b=b)
     given.tensors("condition")
-    given.needs(isinstance(a, Tensor) or isinstance(b, Tensor), "a or b has to be a Tensor, which gives the dtype")
+    given.needs(isinstance(a, Tensor) or isinstance(b, Tensor), "a or b must be a Tensor, which sets the dtype")
     return elementwise("where", condition, a, b)
 
 
 def concatenate(tensors: Sequence[Tensor], axis: int) -> Tensor:
     """The tensors one after another along an axis: two of (1, 8, 4, 4) along axis 1 are (1, 16, 4, 4)."""
     given = ArgumentCheck("concatenate", tensors=tensors, axis=axis)
-    given.needs(bool(tensors) and all(isinstance(t, Tensor) for t in tensors), "tensors has to be a list of Tensors")
+    given.needs(bool(tensors) and all(isinstance(t, Tensor) for t in tensors), "tensors must be a list of Tensors")
     axis = given.axis("axis", tensors[0].rank)
     given.needs(len({t.dtype for t in tensors}) == 1, "dtypes differ: cast() one of them")
     around = {(*t.shape[:axis], *t.shape[axis + 1 :]) for t in tensors}
@@ -387,7 +387,7 @@ def gather(table: Tensor, seen: View, indices: Sequence[Tensor], fill: float = 0
     count = len(seen.shape) - len(indices)
     shape, sizes = seen.shape[:count], seen.shape[count:]
     if max(sizes) > EXACT:
-        raise InputError(f"an axis of {max(sizes)} elements is longer than 2**24, and indices are floats on a device")
+        raise InputError(f"an axis of {max(sizes)} elements is longer than 2**24: indices are fp32 values")
     reads = tuple(TensorRead(i, view.expand(i.shape, shape)) for i in indices)
     return table.record(shape, table.dtype, Gather(), (TensorRead(table, seen, fill), *reads))
 
@@ -444,7 +444,7 @@ def convolution(
         "convolution", x=x, weight=weight, strides=strides, pads=pads, dilations=dilations, groups=groups
     )
     d = x.rank - 2
-    given.needs(d in (1, 2, 3) and weight.rank == x.rank, "x and weight have to have one, two or three axes of space")
+    given.needs(d in (1, 2, 3) and weight.rank == x.rank, "x and weight must have one, two or three spatial axes")
     _check_channels(given, x, weight, groups, transposed)
     if d == 1:
         size = None if output is None else [1, *output]

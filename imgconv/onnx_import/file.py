@@ -42,9 +42,9 @@ def read_file(path: Path) -> onnx.ModelProto:
 def parsed(content: bytes) -> onnx.ModelProto:
     """The model of an ONNX file's content."""
     if content.startswith(MAGIC):
-        raise ModelError("these are the bytes of a compiled model, which is loaded by its path")
+        raise ModelError("these are the bytes of a compiled file: pass its path instead")
     if content.startswith(LFS_POINTER):
-        raise ModelError("this is a pointer of Git LFS, not the file itself: fetch it by `git lfs pull`")
+        raise ModelError("this is a Git LFS pointer, not the file itself: fetch the file with `git lfs pull`")
     try:
         return onnx.load_model_from_string(content)
     except google.protobuf.message.DecodeError as error:

@@ -213,7 +213,7 @@ def check_frame(plan: Plan, given: Inputs) -> dict[str, FrameInput]:
         if isinstance(mine, PackedFrame):
             check_packed(plan, value, mine)
         elif isinstance(mine, Pixels) and mine.shape != value.shape:
-            raise InputError(f"input {value.name!r} takes {list(value.shape)}, the picture becomes {list(mine.shape)}")
+            raise InputError(f"input {value.name!r} expects {list(value.shape)}, the picture is {list(mine.shape)}")
     return made
 
 
@@ -222,7 +222,7 @@ def check_packed(plan: Plan, value: Value, frame: PackedFrame) -> None:
     if frame.shape != value.shape:
         sizes = frame.size, size_of_array(frame.format, value.shape)
         made, takes = (f"{width}x{height}" for width, height in sizes)
-        raise InputError(f"input {value.name!r} takes {takes}; the frame's region, after its rotation, is {made}")
+        raise InputError(f"input {value.name!r} expects {takes}; the frame's region, after its rotation, is {made}")
     if value.name not in plan.exact_inputs or plan.moved and value.name in {each.name for each in plan.moved.inputs}:
         raise InputError(f"input {value.name!r} is read on the host: pass an array")
 
@@ -327,7 +327,7 @@ def moved_outputs(plan: Plan, given: Inputs) -> dict[str, Array]:
     for value in plan.moved.inputs:
         if is_memory(given[value.name]):
             outputs = ", ".join(plan.moved.outputs)
-            raise InputError(f"input {value.name!r} reaches {outputs} through the host: give it as an array")
+            raise InputError(f"input {value.name!r} reaches {outputs} through the host: pass an array")
     made = evaluate_graph(plan.moved, {value.name: numpy.asarray(given[value.name]) for value in plan.moved.inputs})
     return {name: array.copy() for name, array in made.items()}
 
@@ -375,7 +375,7 @@ def _destination(value: Value, wanted: object) -> Array | None:
 
 def _check_context(what: str, value: Value, memory: Memory, context: Device) -> None:
     if not context.owns(memory):
-        raise InputError(f"the memory of {what} {value.name!r} is of another context than model.queue.context")
+        raise InputError(f"the memory of {what} {value.name!r} does not belong to model.queue.context")
 
 
 def _check_size(what: str, value: Value, buffer: Memory, place: Storage) -> None:

@@ -374,7 +374,7 @@ def test_the_bytes_of_an_onnx_file(device: DeviceInfo, tmp_path: Path) -> None:
     assert "imgconv.Model model on" in repr(model) and list(model.inputs) == ["picture"]
     model.save(tmp_path / "m.imgconv")
     for content, message in (
-        ((tmp_path / "m.imgconv").read_bytes(), "a compiled model, which is loaded by its path"),
+        ((tmp_path / "m.imgconv").read_bytes(), "a compiled file: pass its path"),
         (b"\xff\xff", "not an ONNX file"), (3, "a model is a path, .* not a int"), (None, ".* not a NoneType"),
     ):
         with pytest.raises(imgconv.ModelError, match=message):

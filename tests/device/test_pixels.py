@@ -136,7 +136,7 @@ def test_what_takes_no_pixels_says_so(device: DeviceInfo) -> None:
     pixels = Pixels.of(Image.new("RGB", (4, 5)), target_of((10, 10), 3, False), Preparation())
     assert pixels
     other = imgconv.load(passing(9, 9), device)
-    with pytest.raises(InputError, match=r"input 'x' takes \[1, 3, 9, 9\], the picture becomes \[1, 3, 10, 10\]"):
+    with pytest.raises(InputError, match=r"input 'x' expects \[1, 3, 9, 9\], the picture is \[1, 3, 10, 10\]"):
         other.submit({"x": pixels})
     whole = imgconv.load(build_graph({"y": Tensor.input("x", (1, 3, 10, 10), "int32") + 1}), device)
     with pytest.raises(InputError, match="input 'x' takes no Pixels: it is not float32"):

@@ -67,7 +67,7 @@ def test_limits_hold_for_compiled_files(trusted: bool, device: DeviceInfo, graph
     with pytest.raises(UnsupportedError, match="takes 756 bytes, more than 100") as caught:
         imgconv.load(path, device=device, limits=Limits(bytes=100), trusted=trusted)
     assert caught.value.file == str(path)
-    with pytest.raises(ConfigError, match="is compiled: its settings"):
+    with pytest.raises(ConfigError, match="is a compiled file: its settings"):
         imgconv.load(path, device=device, max_image=64, trusted=trusted)
 
 

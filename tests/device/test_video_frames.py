@@ -136,7 +136,7 @@ def test_a_compiled_file_and_a_stream(device: DeviceInfo, tmp_path: Path) -> Non
     turned = VideoFrame(memory.frame.planes, *window(0), rotation=0)
     model.run({"picture": replace(turned, rotation=90), "state": zeros})  # which is compiled for that size
     for use in (loaded.run, loaded.submit):
-        with pytest.raises(InputError, match="takes 48x40; the frame's region, after its rotation, is 40x48"):
+        with pytest.raises(InputError, match="expects 48x40; the frame's region, after its rotation, is 40x48"):
             use({"picture": replace(turned, rotation=90), "state": zeros})
 
 

@@ -75,7 +75,7 @@ def test_files_that_are_no_models(content: bytes, tmp_path: Path) -> None:
 def test_a_pointer_in_place_of_a_model(tmp_path: Path) -> None:
     """Git leaves one where Git LFS is not installed."""
     (tmp_path / "model.onnx").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12345\n")
-    with pytest.raises(ModelError, match="pointer of Git LFS.*git lfs pull"):
+    with pytest.raises(ModelError, match="Git LFS pointer.*git lfs pull"):
         import_onnx(tmp_path / "model.onnx")
 
 
