@@ -10,7 +10,7 @@ value_ranges.py   range analysis of a graph's values; intervals.py: range analys
 growth.py         how values grow with the inputs: squares, sums
 pass_through.py   integers that are moved and not computed with
 lazy.py           lazy tensors that record operations; users import imgconv/tensor.py
-arguments.py      checks the arguments of calls of the lazy front end
+argument_check.py checks the arguments of calls of the lazy front end
 builder.py        builds a Graph from recorded operations
-check.py          guards against invalid files
+graph_error.py    the check that rejects invalid graphs from files
 """

@@ -1,8 +1,8 @@
 """Evaluates ONNX nodes in numpy: the part of a model that depends on data.
 
-registry.py has the table of functions, program.py prepares and runs a graph; loops.py, subgraphs.py and detections.py
-rewrite it before that. Each of the other files has one family of operators. Types are ONNX's own: float64, int64 and
-bool are not converted.
+registry.py has the table of functions, host_program.py prepares and runs a graph; loops.py, subgraphs.py and
+detections.py rewrite it before that. Each of the other files has one family of operators. Types are ONNX's own:
+float64, int64 and bool are not converted.
 """
 
 import importlib

@@ -8,8 +8,8 @@ Some values are known in advance: squares, long sums and inputs of logarithms st
 error, which other pictures may cause. The rest is found by running the model: first the values that are stored as fp16
 (storage.py), then, with float16=2, how layers sum (sums.py).
 
-When a model is loaded, there are only synthetic inputs (inputs.py) and little time. Only the number of runs depends on
-time: without `started` all inputs are measured, and each search runs to its end.
+When a model is loaded, there are only synthetic inputs (calibration_inputs.py) and little time. Only the number of runs
+depends on time: without `started` all inputs are measured, and each search runs to its end.
 """
 
 from __future__ import annotations
