@@ -77,7 +77,11 @@
 #endif
 // Reads a quad's texels for a window position.
 #define READ_TILE(ky, kx) read_tile(TILE, input, quad_x, rows_y, image, start_y, ky, kx, factor);
+#if ORDERED
+#define WEIGHT(n) READ_WEIGHT(weight_block, step * WEIGHTS_OF_STEP + (n))
+#else
 #define WEIGHT(n) READ_WEIGHT(first_weights[n], step)
+#endif
 
 // Reads the tile of an input quad for a window position. x, start_y: where the window of the first output starts;
 // rows_y: of the tile's rows, if they are made ahead.
@@ -104,6 +108,10 @@ inline void read_tile(
         sum[row][column][o] = mad((VECTOR)(texel.channel), weight, sum[row][column][o]);   \
       }                                                                                    \
   }
+// The same with ORDERED: reads the weights of a 1x1 window for two channels at a time, those of a wider window for one
+// column at a time.
+#define ADD_IN_ORDER(n, channel) \
+  if ((TAPS == 1 ? (n) < 2 : kx == 0) || ALWAYS(kx)) { ADD_CHANNEL(n, channel) }
 
 // Stores an item's part of a sum in local memory. n: the number of the sum among the TOGETHER sums stored at once.
 #define PUT_PART(n, row, column, o) parts[n][item][own] = sum[row][OUTPUT_AT(column)][o];
@@ -115,7 +123,8 @@ inline void read_tile(
   _Pragma("unroll") for (int round = 0; round < TOGETHER; round += PARTS) {         \
     const int n = round + part, number = (first) + n;                               \
     const bool together = round + PARTS <= TOGETHER || n < TOGETHER;                \
-    if (together && ((first) + round + PARTS <= BLOCK || number < BLOCK)) {         \
+    const bool inside = (first) + round + PARTS <= BLOCK || number < BLOCK;         \
+    if (((first) == 0 || ALWAYS(first)) && together && inside) {                    \
       const float4 total = total_of(parts[n][item], own);                           \
       LOADS(first_quad + QUAD_OF(number))                                           \
       STORE(ROW_OF(number), COLUMN_OF(number), first_quad + QUAD_OF(number), total) \
@@ -164,9 +173,11 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(PARAMETERS) {
     // Work items without outputs read the last block's weights: no read is outside of their image.
     const INDEX own_block = GUARD < 2 ? quad_block : min(quad_block, (INDEX)(QUAD_BLOCKS - 1));
     const INDEX weight_block = (phase_y * PHASES_X + phase_x) * QUAD_BLOCKS + own_block;
+#if !ORDERED
     int first_weights[WEIGHTS_OF_STEP];
 #pragma unroll
     for (int n = 0; n < WEIGHTS_OF_STEP; n++) first_weights[n] = FIRST_WEIGHT(weight_block, n);
+#endif
 #if ZERO_POINT
     const int step = INPUT_QUADS * STEPS_OF_QUAD;
     FOR_EACH(SUMS) sum[row][column][o] = part == 0 ? as_int4(WEIGHT(o)) : (int4)(0);
@@ -221,7 +232,9 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(PARAMETERS) {
 #if KEEP_TEXEL
             READ_TILE(ky, kx)
 #endif
-#if HALF_SUMS
+#if ORDERED
+            EACH_LANE(ADD_IN_ORDER)
+#elif HALF_SUMS
             EACH_LANE(ADD_CHANNEL)
 #else
             ADD_STEP(PARTIAL)

@@ -287,6 +287,23 @@ def test_parts_meet_in_turns(context: Context, block: Specialisation, meetings: 
         assert [min(together, outputs - first) for first in range(0, outputs, together)] == meetings
 
 
+@pytest.mark.usefixtures("half_arithmetic")
+@pytest.mark.parametrize("block", [
+    Specialisation(7, 1, 3, "texel", local_size=(2, 2, 8), float_coordinates=True, ordered=True),
+    Specialisation(2, 2, 2, "texel", local_size=(4, 8, 2), parts=4, ordered=True),
+], ids=str)
+def test_weights_read_in_order(context: Context, block: Specialisation) -> None:
+    """Rows of the weights' image are blocks, of groups and of phases too, and the bias is added at the end."""
+    problems = [
+        C(channels=14, filters=25, size=(5, 9), window=(1, 1)),
+        C(batch=2, channels=3, filters=9, size=(7, 8), window=(2, 3), strides=(2, 1), pads=(1, 1, 0, 1)),
+        C(channels=32, filters=96, groups=2, size=(4, 14), window=(3, 3), pads=(1, 1, 1, 1)),
+        C(transposed=True, channels=8, filters=12, size=(4, 5), window=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1)),
+    ]
+    plan = check(problems, context, Config(2), using(context, block))
+    assert [launch.specialisation for launch in plan.launches].count(str(block)) == len(problems)
+
+
 def test_numbers_of_shared_sums_are_divided_exactly(context: Context) -> None:
     """All numbers of the largest block that work items may share, by all constants that fit in it."""
     largest = Specialisation(16, 16, 1, local_size=(4, 4, 2), parts=4)

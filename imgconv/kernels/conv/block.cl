@@ -5,6 +5,7 @@
 // Both kernels define TILE, the texels of an input quad that a work item keeps, and WEIGHT(n), weight n of the step.
 
 #pragma once
+#include "kernels/lib/branch.cl"
 #include "kernels/lib/dot.cl"
 #include "kernels/conv/winograd.cl"
 
@@ -75,4 +76,4 @@
 // Stores quad o of the block. Not in a loop: compilers give up unrolling one over long epilogues, and then keep all
 // sums in memory.
 #define STORE_SUM(row, column, o) STORE(row, column, first_quad + (o), FOR_EPILOGUE(sum[row][OUTPUT_AT(column)][o]))
-#define STORE_QUAD(o) { LOADS(first_quad + (o)) EACH_POSITION(STORE_SUM, o) }
+#define STORE_QUAD(o) if ((o) == 0 || ALWAYS(o)) { LOADS(first_quad + (o)) EACH_POSITION(STORE_SUM, o) }

@@ -9,6 +9,7 @@ from functools import lru_cache
 from math import ceil, prod
 
 from imgconv.dtype import FLOAT16
+from imgconv.kernels.conv.mobile import in_order_pays
 from imgconv.kernels.conv.problem import Keep, Problem, Specialisation, kept_size, work_items
 from imgconv.kernels.conv.tiled import groups_of, tiled_candidates, tiled_group
 from imgconv.kernels.conv.work import predicted_time
@@ -62,6 +63,8 @@ BLOCKS_OF_INTEGERS = (
 PARTS_ON_SMALL_GPU, SHARED_WAVES, NARROW_ITEMS = (1, 2, 4, 8, 16), 128, 2048
 # Further ones for sums in half, of which a work item can hold more if the window is 1x1.
 BLOCKS_IN_HALF = ((7, 2, 2), (8, 2, 1), (13, 1, 2))
+# Those that fit half of the registers only if a 1x1 window's weights are read in order.
+BLOCKS_IN_ORDER = ((7, 1, 4), (5, 2, 2))
 
 
 def candidates(
@@ -168,6 +171,9 @@ def _on_small_gpu(problem: Problem, integers: bool) -> Iterator[Specialisation]:
     if integers:
         of_integers = (replace(each, integers=True) for each in _in_blocks(problem, BLOCKS_OF_INTEGERS, kept))
         blocks = itertools.chain(blocks, of_integers)
+    if problem.window == (1, 1):
+        in_order = (replace(each, ordered=True) for each in _in_blocks(problem, BLOCKS_IN_ORDER, kept))
+        blocks = itertools.chain(blocks, in_order)
     for made in blocks:
         items = prod(work_items(problem, made))
         for parts in PARTS_ON_SMALL_GPU if not problem.depthwise else (1,):
@@ -176,7 +182,11 @@ def _on_small_gpu(problem: Problem, integers: bool) -> Iterator[Specialisation]:
             # Compilers unroll the few remaining steps of a sum. In half they also move all reads to the front.
             shared = replace(made, parts=parts, half_quads=min(1, made.half_quads)) if parts > 1 else made
             for size in (WAVE, WAVE // 2) if items * parts <= NARROW_ITEMS else (WAVE,):
-                yield replace(shared, local_size=_work_group(problem, shared, size, tallest=WAVE))
+                sized = replace(shared, local_size=_work_group(problem, shared, size, tallest=WAVE))
+                if not sized.ordered:
+                    yield sized
+                if in_order_pays(problem, sized):
+                    yield replace(sized, ordered=True)
 
 
 def _in_blocks(

@@ -12,7 +12,7 @@ from imgconv.kernels.conv.problem import (
     tile_size, together_of, weight_reads, weights_are_cut, weights_of_step, work_items,
 )
 from imgconv.kernels.device_model.adreno import WAVE
-from imgconv.kernels.device_model.mobile_gpu import MOBILE_GPU
+from imgconv.kernels.device_model.mobile_gpu import MOBILE_GPU, REGISTERS
 from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.layout import LANES
 
@@ -28,6 +28,9 @@ NEXT_QUAD, LOOP_SAVES = 2, 3
 ONE_OUTPUT = 2  # registers that are saved if items that share sums make their outputs one after another
 LOOPED = 2.5  # times as many instructions of a loop over the rows of a depthwise window in half that stays
 BESIDE, BESIDE_IN_HALF = 3, 6  # registers besides those of texels, if so a core holds more waves
+# The same if weights are read in order, and further ones if items share the sums of a 1x1 window, and if blocks reach
+# past the edge, so that stores are tested. BRANCH: issue slots of a branch between columns of a window.
+ORDERED, ORDERED_SHARED, ORDERED_EDGE, BRANCH = 1.75, 2, 2.5, 20
 PACKING = 4  # instructions that make a uint of a texel of levels
 CUT_READS = 4  # texture reads for a texel of weights that are cut into tiles; estimated
 
@@ -37,6 +40,7 @@ def launch_work(problem: Problem, chosen: Specialisation) -> LaunchWork:
     sums, texels, items = sums_of(chosen), merged_reads(problem, chosen), prod(chosen.local_size or (WAVE, 1, 1))
     multiply_adds: float = multiply_adds_of(problem, chosen) + (LANES * texels if problem.gated else 0)
     multiply_adds += PACKING * texels if chosen.integers else 0
+    multiply_adds += BRANCH * _branches(problem, chosen)
     if problem.depthwise and problem.products == FLOAT16 and not is_unrolled(problem, chosen):
         multiply_adds *= LOOPED
     quads = ceil(problem.group_input_quads / chosen.parts)
@@ -66,6 +70,20 @@ def _totals_of_item(problem: Problem, chosen: Specialisation) -> int:
     """Sums that a work item adds up of parts: of those that meet at once, each item of a block takes as many."""
     sums, together = sums_of(chosen), together_of(problem, chosen)
     return sum(ceil(min(together, sums - first) / chosen.parts) for first in range(0, sums, together))
+
+
+def in_order_pays(problem: Problem, chosen: Specialisation) -> bool:
+    """Returns whether a processor holds a second wave if, and only if, weights are read in order."""
+    ordered, plain = replace(chosen, ordered=True), replace(chosen, ordered=False)
+    if not ordered.allowed(problem):
+        return False
+    return _fewest_registers(problem, ordered) <= REGISTERS // 2 < _fewest_registers(problem, plain)
+
+
+def _branches(problem: Problem, chosen: Specialisation) -> int:
+    """Returns the number of branches before columns of a window, all but the first."""
+    rows, columns = problem.window
+    return ceil(problem.group_input_quads / chosen.parts) * rows * (columns - 1) if chosen.ordered else 0
 
 
 def is_unrolled(problem: Problem, chosen: Specialisation) -> bool:
@@ -111,6 +129,11 @@ def _registers(problem: Problem, chosen: Specialisation) -> float:
     """
     sums, texels = sums_of(chosen), prod(tile_size(problem, replace(chosen, keep=_kept(problem, chosen))))
     weights, taps = 0 if problem.depthwise else weights_of_step(problem, chosen), prod(problem.window)
+    if chosen.ordered and taps == 1:
+        return (sums + texels + ceil(weights / 2)) / 2  # weights of half of the lanes
+    if chosen.ordered:
+        coordinates = tile_size(problem, replace(chosen, keep="line"))[1] / LANES  # kept for all rows
+        return coordinates + (sums + texels + weights) / 2
     if taps > 1 and not problem.depthwise:
         window = prod(tile_size(problem, replace(chosen, keep="window")))
         if taps * (weights // chosen.block_quads * sums + weights) + window <= UNROLLED_ROWS:
@@ -146,7 +169,12 @@ def _fewest_registers(problem: Problem, chosen: Specialisation) -> float:
 
     Sums in half of a 1x1 window are in registers for halves, two of which are one for floats.
     """
+    if chosen.ordered:
+        beside = ORDERED + (ORDERED_SHARED if chosen.parts > 1 and problem.window == (1, 1) else 0)
+        sides = zip(problem.phase_size, (chosen.block_rows, chosen.block_columns), strict=True)
+        beside += ORDERED_EDGE if any(size % block for size, block in sides) else 0
+        return _registers(problem, chosen) + beside
     if problem.depthwise or problem.accumulator != FLOAT16 or prod(problem.window) > 1:
         return _registers(problem, chosen) + BESIDE
-    texels = prod(tile_size(problem, chosen)) + problem.input_lanes * chosen.block_quads
+    texels = prod(tile_size(problem, chosen)) + weights_of_step(problem, chosen)
     return (sums_of(chosen) + texels) / 2 + BESIDE_IN_HALF

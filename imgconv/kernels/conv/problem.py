@@ -122,7 +122,9 @@ class Specialisation:
     None leaves it to the driver. vector_quads: output quads in one vector. parts: work items that share a sum.
     half_quads: input quads in a chunk, if sums consist of fp16 chunks. float_coordinates: if a read may be outside the
     image, its coordinates are computed in float. winograd: outputs in a tile of Winograd along rows, 2; 0 without it.
-    integers: quantised values are summed in int.
+    integers: quantised values are summed in int. ordered: weights are read just before they are used, behind branches
+    that every work item takes; otherwise, compilers for phones read all weights of an iteration first, which takes
+    registers.
     """
 
     block_columns: int = 4
@@ -138,6 +140,7 @@ class Specialisation:
     float_coordinates: bool = False
     winograd: int = 0
     integers: bool = False
+    ordered: bool = False
 
     @property
     def items(self) -> int:
@@ -153,6 +156,7 @@ class Specialisation:
         text += f", {self.half_quads} quads in half" if self.half_quads else ""
         text += ", float coordinates" if self.float_coordinates else ""
         text += ", sums of integers" if self.integers else ""
+        text += ", weights read in order" if self.ordered else ""
         return text + ("" if self.local_size is None else f", work group {'x'.join(map(str, self.local_size))}")
 
     @property
@@ -181,7 +185,11 @@ class Specialisation:
         )
         plain = self.vector_quads == 1 and not (self.weights_in_buffer or self.winograd)
         summed = not self.integers or (plain and not problem.float_sums)
-        possible = inside and kept and vectors and shared and runs and summed
+        ordered = not self.ordered or (
+            plain and problem.accumulator == FLOAT16
+            and not (problem.depthwise or self.integers or weights_are_cut(problem, self))
+        )
+        possible = inside and kept and vectors and shared and runs and summed and ordered
         return possible and self._tiles(problem) and self._transforms(problem)
 
     def _tiles(self, problem: Problem) -> bool:
@@ -358,8 +366,9 @@ def weights_of_step(problem: Problem, chosen: Specialisation) -> int:
 
 
 def weights_are_cut(problem: Problem, chosen: Specialisation) -> bool:
-    """Returns whether the weights have more steps than a row of an image holds, so that they are cut into tiles."""
-    return problem.group_input_quads * taps_of(problem, chosen) + chosen.integers > SAFE_WIDTH
+    """Returns whether a row of the weights' image is longer than any image may be, so that it is cut into tiles."""
+    texels = weights_of_step(problem, chosen) if chosen.ordered else 1
+    return texels * problem.group_input_quads * taps_of(problem, chosen) + chosen.integers > SAFE_WIDTH
 
 
 def multiply_adds_of(problem: Problem, chosen: Specialisation) -> int:

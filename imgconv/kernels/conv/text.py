@@ -54,7 +54,8 @@ def convolution_kernel(
     the epilogue, which is `scaled` if weights are bytes of an image. dot_product: see Target.
     """
     x = placements[node.operands[0].value]
-    starts = chosen.parts == chosen.vector_quads == 1 and not (chosen.winograd or problem.integers)
+    # With ORDERED, sums that start with the bias take a few registers more.
+    starts = chosen.parts == chosen.vector_quads == 1 and not (chosen.winograd or problem.integers or chosen.ordered)
     whole = chosen.parts == 1 and problem.filters % LANES == 0 and output.texture.tiling.is_one_image
     dtype = problem.accumulator if whole else FLOAT32
     epilogue = build_epilogue(node, output, placements, math_mode, starts=starts, dtype=dtype, written=True)
@@ -113,7 +114,7 @@ def _block(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
         "INPUT_QUADS": problem.group_input_quads,
         "EACH_LANE(act)": " ".join(f"act({n}, {channel})" for n, channel in enumerate("xyzw"[: problem.input_lanes])),
         "EACH_QUAD(act)": " ".join(f"act({o})" for o in range(chosen.block_quads)),
-        "WINOGRAD": chosen.winograd, "VECTOR_QUADS": chosen.vector_quads,
+        "WINOGRAD": chosen.winograd, "VECTOR_QUADS": chosen.vector_quads, "ORDERED": int(chosen.ordered),
     }
 
 
@@ -211,7 +212,7 @@ def _weight_access(
     # No read is outside, and Mesa's Adreno code converts and moves fewer coordinates without the sampler. But then it
     # reads all weights of a step ahead, and large blocks in half that share sums run out of registers.
     held = chosen.block_columns * chosen.block_rows * (chosen.block_quads + 1)
-    inside = chosen.parts == 1 or problem.accumulator != FLOAT16 or held < HELD_IN_HALF
+    inside = chosen.ordered or chosen.parts == 1 or problem.accumulator != FLOAT16 or held < HELD_IN_HALF
     read = read_text("weights", weights, helpers, inside, UINT32 if chosen.integers else problem.products)
     if chosen.vector_quads > 1:
         quads = ", ".join(read.replace("x, y)", f"step, (first) * {chosen.vector_quads} + {n})") for n in range(4))

@@ -6,6 +6,8 @@
 //     n = 0     [4 outputs] [rgba]                           n = input lane * BLOCK_QUADS + output quad
 //     n = 1     [rgba]      [rgba]
 //
+// ORDERED: a row of the image holds the texels of a block in the order of reading, [step][n].
+//
 // INTEGERS: each number of a texel holds the weights of four input lanes, and n is the output quad. If there is a
 // ZERO_POINT, one more step holds the start values of the sums.
 //

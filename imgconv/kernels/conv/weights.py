@@ -120,7 +120,11 @@ class Weights:
 
 @dataclass(frozen=True, eq=False)
 class PackedWeights:
-    """Weights packed for the blocks of a specialisation. in_buffer: they are in a buffer, else in an image."""
+    """Weights packed for the blocks of a specialisation.
+
+    in_buffer: they are in a buffer, else in an image. ordered: a row of the image has all texels of a block, in the
+    order of reading, else one texel of each step.
+    """
 
     weights: Weights
     problem: Problem
@@ -128,12 +132,13 @@ class PackedWeights:
     winograd: int
     in_buffer: bool
     dtype: DType
+    ordered: bool = False
 
     @property
     def key(self) -> Hashable:
         """Layers with equal keys share one packing: heads of a detector, or steps of a loop, that share weights."""
         anywhere = replace(self.problem, batch=1, input_size=(0, 0), output_size=(0, 0))
-        packing = self.block_quads, self.winograd, self.in_buffer
+        packing = self.block_quads, self.winograd, self.in_buffer, self.ordered
         return self.weights.operand, self.weights.array.shape, self.weights.operation, anywhere, packing, self.dtype
 
     @property
@@ -152,8 +157,9 @@ class PackedWeights:
         blocks, steps, texels = self.shape
         if self.in_buffer:
             return HostBuffer(name, (blocks, steps * texels * LANES), matrix_layout(2), self.dtype)
-        height, shape = blocks * texels, (blocks * texels, steps * LANES)
-        return Texture(name, shape, matrix_layout(2), self.dtype, choose_tiling(steps, height, limits, name, shape))
+        height, width = (blocks, steps * texels) if self.ordered else (blocks * texels, steps)
+        shape = height, width * LANES
+        return Texture(name, shape, matrix_layout(2), self.dtype, choose_tiling(width, height, limits, name, shape))
 
     @property
     def source(self) -> Array:
@@ -172,5 +178,7 @@ class PackedWeights:
         assert packed.shape == (blocks, steps, texels, LANES), (packed.shape, self.shape)
         if isinstance(storage, HostBuffer):
             return packed.reshape(blocks, steps * texels, LANES).astype(self.dtype)
+        if self.ordered:
+            return storage.tiling.scatter(packed.reshape(blocks, steps * texels, LANES).astype(self.dtype, copy=False))
         grid = packed.astype(self.dtype, copy=False).swapaxes(1, 2).reshape(blocks * texels, steps, LANES)
         return storage.tiling.scatter(grid)

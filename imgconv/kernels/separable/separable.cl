@@ -25,6 +25,7 @@
 // 3x3 depthwise of 64 channels, then 64 input and 64 output channels, at 56x56.
 
 #include "cl/common.cl"
+#include "kernels/lib/branch.cl"
 #include "kernels/lib/output.cl"
 #include "kernels/lib/sums.cl"
 #include "kernels/lib/window.cl"
@@ -164,7 +165,7 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(
 #pragma unroll
     for (int c = 0; c < BLOCK_COLUMNS; c++) total[c] = TO_QUAD((float4)(DEPTHWISE_START));
 #pragma unroll
-    for (int ky = 0; ky < WINDOW_HEIGHT; ky++) {
+    for (int ky = 0; ky < WINDOW_HEIGHT; ky++) if (ky == 0 || ALWAYS(ky)) {
       const int input_row = row * STRIDE_Y - PAD_Y + ky * DILATION_Y;
       const int y = texture_row(image, input_row);
       QUAD line[LINE];

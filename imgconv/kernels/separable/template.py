@@ -103,6 +103,7 @@ def separable_kernel(
         "PARTS": chosen.parts, "WORK_GROUP": group_attribute(chosen.local_size),
         "EACH_SUM(act)": " ".join(f"act({column}, {o})" for column, o in sums),
         "HALF_QUADS": chosen.half_quads(problem), "HALF_SUMS": int(second.accumulator == FLOAT16), "INTEGERS": 0,
+        "ORDERED": int(products == FLOAT16),
         "READ_INPUT(x, y)": read_text("input", x.texture, helpers, dtype=products),
         "WINDOWS_IMAGE": image_type(windows),
         "READ_WINDOW(quad, tap)": read_text("windows", windows, helpers, dtype=products).replace("x, y)", "tap, quad)"),
