@@ -42,7 +42,7 @@ class PreparedGraph:
         raises.
 
         If a kernel is rejected, the plan uses another specialisation of it. If none is left, it uses the plainest
-        variant: a plain sum (see `with_plain_sums`), and exact functions.
+        variant: a plain reduction (see `sums_as_reductions`), and exact functions.
         """
         excluded, plain = frozenset[tuple[Problem, Specialisation]](), frozenset[str]()
         while True:

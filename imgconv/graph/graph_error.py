@@ -1,10 +1,10 @@
-"""check(): rejects invalid graphs from files. An assert would not do, because `python -O` removes it."""
+"""GraphError, which require() raises for an invalid graph from a file. `python -O` would remove an assert."""
 
 from __future__ import annotations
 
 
 class GraphError(ValueError):
-    """A graph that contradicts itself. The loaders' ModelError says it of a file; else it is a fault of imgconv."""
+    """An invalid graph. If it is from a file, the loader raises a ModelError; otherwise it is a bug of imgconv."""
 
 
 def require(holds: bool, *about: object) -> None:

@@ -1,4 +1,4 @@
-"""Write the steps between two roundings of a quantised network as few operations."""
+"""Simplify the arithmetic between two roundings of a quantised network."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Factor = Any  # float or Array: one number, or one for each channel
 
 
 def fold_requantization(graph: Graph) -> Graph:
-    """Write QuantizeLinear's steps as one operation, and the scales and constants between two of them as one factor.
+    """Replace QuantizeLinear by one operation, and the scales and constants between two of them by one factor.
 
-    A number that no level limits, such as a quotient of a sigmoid, is only rounded.
+    A value whose range needs no clamping, such as a quotient of a sigmoid, is only rounded.
 
-    onnxruntime folds the scales of QLinearAdd, QLinearMul and the like in the same way. The result changes only where
-    the number is almost halfway between two levels. The first division by a scale stays, and so does the scale of a
-    sum: these are computed as onnxruntime computes them.
+    onnxruntime folds the scales of QLinearAdd, QLinearMul and similar operators in the same way. The result changes
+    only where the value is almost halfway between two quantised values. The first division by a scale is kept, and so
+    is the scale of a sum, because onnxruntime computes them in this way.
 
     Given:   y = load(x) then subtract(minimum(maximum(add(round(divide(multiply($0, 0.5), 0.25)), 9), 0), 255), 9)
     Result:  y = load(x) then saturate(multiply($0, 2), -9, 246)

@@ -1,4 +1,4 @@
-"""Windows of weights as taps of Winograd's F(2x2, 3x3). Compiled files have the windows, and readers make the taps."""
+"""Transforms 3x3 windows of weights to taps of Winograd's F(2x2, 3x3), also when a compiled file is read."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ WINDOW, TAPS = 9, 16  # numbers of a window, and its taps
 
 
 def taps_of(windows: Array) -> Array:
-    """The taps G g G' of each 3x3 window g, (..., 3, 3), as float32: (..., 16).
+    """Returns the taps G g G' of each 3x3 window g, (..., 3, 3), as float32: (..., 16).
 
-    Of windows of halves each sum is exact in float64, so that every reader makes the same taps.
+    If the windows are fp16, each sum is exact in float64, so every reader computes the same taps. A compiled file
+    contains only the windows.
     """
     taps: Array = windows.astype(numpy.float64)
     for axis in (-2, -1):
