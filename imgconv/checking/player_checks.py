@@ -148,8 +148,9 @@ class _CheckMaker:
             known = known & is_byte
         reason = "" if known.all() else "its result depends on rounding"
         where = numpy.broadcast_to(addresses_at(place, at, shape), known.shape)
-        # Rounded up: the bounds are stored as floats, and so are the values.
-        wider = bounds + UNIT * (numpy.abs(value) + 2 * bounds)
+        # Rounded up: the values are stored as floats, and bounds of few digits take a third of the space.
+        digits, exponent = numpy.frexp(bounds + UNIT * numpy.abs(value))
+        wider = numpy.ldexp(numpy.ceil(32 * digits) / 32, exponent)
         return LaunchCheck(number, subject.parts, positive, where[known], value[known], wider[known], reason)
 
 

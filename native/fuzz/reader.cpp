@@ -42,7 +42,10 @@ bool read(const uint8_t *data, size_t size) {
       if (program.binary >= 0) file.checked_blob(static_cast<uint32_t>(program.binary));
     }
     for (const imgconv::Storage &storage : plan.storages) {
-      if (storage.content >= 0) file.checked_blob(static_cast<uint32_t>(storage.content));
+      if (storage.content < 0) continue;
+      const imgconv::Span blob = file.checked_blob(static_cast<uint32_t>(storage.content));
+      std::vector<uint8_t> made;
+      if (storage.view.is_used && !imgconv::gather(storage.view, blob, storage.dtype, made)) return false;
     }
     for (const imgconv::Output &output : plan.outputs) {
       if (output.is_constant()) file.checked_blob(output.blob);

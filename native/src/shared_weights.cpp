@@ -83,8 +83,9 @@ class Line {
       is_zero_ = true;
       return true;
     }
+    if (entry <= -LARGEST || entry >= LARGEST) return false;
     sum += entry;
-    return entry > -LARGEST && entry < LARGEST;
+    return true;
   }
 
   const View &view_;

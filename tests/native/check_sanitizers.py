@@ -10,13 +10,19 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from zlib import crc32
 
 import numpy
 import pytest
 from graphs import const, numbers
+from snapshots import DEVICES
 
 import imgconv
 from imgconv.cl.device import DeviceInfo
+from imgconv.compiling.compiler import prepare
+from imgconv.config import Config
+from imgconv.files.container import ALIGNMENT, MAGIC, PLAIN, START, Container
+from imgconv.stored.compiled_file import DevicePlan, save_model
 from imgconv.tensor import Tensor, build_graph
 
 X = numbers(1, 3, 9, 7)
@@ -36,6 +42,26 @@ def path(device: DeviceInfo, tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("saved") / "m.imgconv"
     imgconv.load(graph, device=device).save(made, targets=[device])
     return made
+
+
+@pytest.fixture(scope="module")
+def uncompressed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file whose head is not compressed: a changed byte is a changed number. It has views of weights and of taps."""
+    x = Tensor.input("x", (1, 64, 40, 40))
+    y = x.conv2d(const(62, 64, 3, 3), padding=1).conv2d(const(6, 62, 1, 1), const(6)).relu()
+    target = DEVICES["small gpu"]
+    prepared = prepare(build_graph({"y": y, "labels": Tensor.constant(numpy.arange(5))}, [x]), Config(1), target)
+    folder = tmp_path_factory.mktemp("uncompressed")
+    save_model(folder / "c", prepared.graph, Config(1), [DevicePlan(prepared.plan(), "phone", target)])
+    whole, head = (folder / "c").read_bytes(), Container(folder / "c").head
+    blobs = whole[aligned(ALIGNMENT + START.unpack_from(whole)[3]) :]
+    start = START.pack(MAGIC, PLAIN, crc32(head), len(head)).ljust(ALIGNMENT, b"\0")
+    (folder / "m").write_bytes((start + head).ljust(aligned(ALIGNMENT + len(head)), b"\0") + blobs)
+    return folder / "m"
+
+
+def aligned(length: int) -> int:
+    return -(-length // ALIGNMENT) * ALIGNMENT
 
 
 def build(folder: Path, target: str, *settings: str) -> Path:
@@ -68,14 +94,14 @@ def test_all_of_it_from_threads(
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_damaged_files(path: Path, built: Path, seed: int) -> None:
+def test_damaged_files(uncompressed: Path, built: Path, seed: int) -> None:
     program = build(built.parent / "native-address", "fuzz-reader", f"-DSANITIZE={SANITIZERS[0]}")
-    text = run(program, path, FILES, seed)
+    text = run(program, uncompressed, FILES, seed)
     print(f"\nseed {seed}: {text}")
     assert int(text.split()[-2]) <= MOST_MEGABYTES
 
 
-def test_libfuzzer(path: Path, built: Path, tmp_path: Path) -> None:
+def test_libfuzzer(uncompressed: Path, built: Path, tmp_path: Path) -> None:
     (tmp_path / "empty.cpp").write_text('extern "C" int LLVMFuzzerTestOneInput(const char *, long) { return 0; }\n')
     link = ["clang++", "-fsanitize=fuzzer,address", "-o", tmp_path / "empty", tmp_path / "empty.cpp"]
     if shutil.which("clang++") is None or subprocess.run(link, capture_output=True).returncode:
@@ -83,7 +109,7 @@ def test_libfuzzer(path: Path, built: Path, tmp_path: Path) -> None:
     settings = f"-DSANITIZE={SANITIZERS[0]}", "-DLIBFUZZER=ON", "-DCMAKE_CXX_COMPILER=clang++"
     program = build(built.parent / "native-libfuzzer", "fuzz-reader", *settings)
     (tmp_path / "corpus").mkdir()
-    shutil.copy(path, tmp_path / "corpus" / "m")
+    shutil.copy(uncompressed, tmp_path / "corpus" / "m")
     limits = "-runs=200000", "-max_total_time=120", "-timeout=5", f"-rss_limit_mb={MOST_MEGABYTES}", "-seed=1"
-    text = run(program, *limits, f"-max_len={2 * path.stat().st_size}", tmp_path / "corpus")
+    text = run(program, *limits, f"-max_len={2 * uncompressed.stat().st_size}", tmp_path / "corpus")
     print("\n" + text.strip().splitlines()[-1])
