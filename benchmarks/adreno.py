@@ -1,36 +1,37 @@
-"""A network's kernels as machine code for Adreno GPUs, by Mesa's compiler; no Adreno is needed, and nothing is run.
+"""Predicts times for Adreno GPUs from the machine code of Mesa's compiler; no Adreno is needed.
 
     python -m benchmarks.adreno [NAME or FILE.onnx ...] [--gpu 630,650,660,740] [--bare] [--summary] [--bounds]
                                [--peers] [--json FILE]
-    python -m benchmarks.adreno --networks published   # the model beside published times of other engines
+    python -m benchmarks.adreno --networks published   # predictions for other engines, and their published times
 
-The network is planned for a GPU of that size; no device is used. Each kernel is compiled once by Mesa's freedreno
-compiler, which is not Qualcomm's. Its instructions are counted by the simulator of benchmarks/adreno_simulator: the
-work groups at the edges of a launch and one between them run, on zeros.
+The network is planned for a GPU of the given number. Each kernel is compiled once by Mesa's freedreno compiler, which
+is not Qualcomm's. The simulator of benchmarks/adreno_simulator counts its instructions: it runs the work groups at the
+edges of a launch and one in the interior, on zeros.
 
-    ms          milliseconds by the model of imgconv/kernels/device_model/adreno.py, which lists what it leaves out.
-                The number of units of an Adreno is not documented: --units takes another one
-    no overlap  the same if arithmetic and texture reads do not overlap where a processor holds a single wave
-    30 us       to be added to both if a launch costs 30 us, not 10
-    bound       what takes the longest: arithmetic, texture, memory, or what any launch costs
-    slots/MAC   issue slots of the launch, for every lane of every wave, idle ones too, for each multiply-add that the
-                network asks for; 1.0 is the floor without Winograd
-    issue/MAC   issue slots of an average wave for each multiply-add that a work item makes, past the frame's edge too
-    MAC/read    multiply-adds that the network asks for, for each texture read
-    waves       of the launch; a core: how many one holds at once, by registers. few waves: launches with fewer than two
-                for each unit
-    half        the share of the slots whose result is in half
-    idle        the share of the slots of lanes in which a lane takes no part
-    waits       the share of a lone wave's time in which it waits for data, as Mesa estimates it; not part of ms
+    ms          milliseconds predicted by imgconv/kernels/device_model/adreno.py, which lists what the model leaves out.
+                The number of units of an Adreno is not documented; --units sets another number
+    no overlap  ms if arithmetic and texture reads do not overlap where a processor holds a single wave
+    30 us       time to add to both if a launch costs 30 us instead of 10
+    bound       the longest of arithmetic, texture, memory, and the cost of any launch
+    slots/MAC   issue slots of the launch, of all lanes including idle ones, per multiply-add of the network; at least
+                1.0 without Winograd
+    issue/MAC   issue slots of an average wave per multiply-add that a work item does, also outside the frame
+    MAC/read    multiply-adds of the network per texture read
+    waves       waves of the launch; a core: waves that a core holds at once, limited by registers. few waves: launches
+                with fewer than two waves per unit
+    half        fraction of the slots whose result is fp16
+    idle        fraction of the slots of lanes in which a lane is idle
+    waits       fraction of a single wave's time in which it waits for data, as Mesa estimates it; not part of ms
     regs        registers of four floats; spills: to memory
-    check       texture reads of the machine code, divided by those of the kernel's source: less than 1 where the
-                compiler merged reads, or work items at an edge leave some out
+    check       texture reads of the machine code, divided by those of the kernel's source: less than 1 if the compiler
+                merged reads, or work items at an edge skip some
     slots       issue slots of all launches of a frame, in millions
-    least       with --bounds: the least time that the model leaves a launch of this form; benchmarks/adreno_bounds.py
+    least       with --bounds: the lower bound of the time of the launch, see benchmarks/adreno_bounds.py
     single waves  ms of launches that leave a processor a single wave
-    by formula  slots and reads by the cost model, before compiling, divided by those that were counted
+    by formula  slots and reads predicted by the cost model before compiling, divided by the counts
 
-ADRENO_MESA names the folder of a Mesa build with its freedreno no-op device, default ~/.cache/adreno-mesa.
+ADRENO_MESA names the folder of a Mesa build with its freedreno no-op device, default ~/.cache/adreno-mesa. If there is
+no build, the error message explains how to make one.
 """
 
 from __future__ import annotations
