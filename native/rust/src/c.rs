@@ -1,5 +1,4 @@
-//! What imgconv.h declares, as far as the crate uses it. Later versions of the library append fields whose default is
-//! 0:
+//! The declarations of imgconv.h that the crate uses. Later versions of the library append fields whose default is 0;
 //! `reserved` is room for them.
 
 use std::os::raw::{c_char, c_int, c_void};

@@ -1,4 +1,4 @@
-//! Runs compiled models (`imgconv compile`) on OpenCL devices: imgconv.h for Rust.
+//! Runs compiled models (`imgconv compile`) on OpenCL devices. imgconv.h documents the underlying C interface.
 //!
 //! ```no_run
 //! let model = imgconv::Model::open("model.imgconv", &imgconv::Options::default())?;
@@ -7,7 +7,7 @@
 //! # Ok::<(), imgconv::Error>(())
 //! ```
 //!
-//! Calls have no time limit: after one, the driver might still write to memory that Rust has freed.
+//! Calls have no time limit, because after a timeout the driver might still write to memory that Rust has freed.
 
 mod c;
 
@@ -16,14 +16,14 @@ use std::os::raw::{c_char, c_int, c_void};
 use std::path::Path;
 use std::{fmt, marker, mem, ptr, slice};
 
-/// What failed. `status`: a number of imgconv_status in imgconv.h.
+/// The failure of a call. `status`: a value of imgconv_status in imgconv.h.
 #[derive(Debug, Clone)]
 pub struct Error {
     pub status: i32,
     pub message: String,
 }
 
-/// The status of what the caller gave and does not fit.
+/// The status of an invalid argument.
 pub const ERROR_ARGUMENT: i32 = 1;
 
 impl fmt::Display for Error {
@@ -34,20 +34,20 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// imgconv_options. The defaults are the library's.
+/// Options for opening a model: imgconv_options in imgconv.h. The defaults are the library's.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// An index, or a part of platform, name and OpenCL C version.
+    /// The device: its index, or a part of its platform, name or OpenCL C version.
     pub device: Option<String>,
-    /// An existing folder for compiled programs, so that the next open is quick.
+    /// An existing folder for compiled programs, which make the next opening fast.
     pub cache_folder: Option<String>,
-    /// Which size of a file that was compiled for several: `x=1,3,480,640`.
+    /// Selects a size of a file that was compiled for several: `x=1,3,480,640`.
     pub shapes: Option<String>,
-    /// The milliseconds that opening may spend to find faster kernels.
+    /// The milliseconds that opening may spend on finding faster kernels.
     pub tune_ms: u32,
 }
 
-/// An input or an output. `dtype`: numpy's name, such as `float32`.
+/// An input or an output. `dtype`: numpy's name of its type, such as `float32`.
 #[derive(Debug, Clone)]
 pub struct Tensor {
     pub name: String,
@@ -56,7 +56,7 @@ pub struct Tensor {
     pub bytes: usize,
 }
 
-/// A plane of a frame. Offset and strides are in bytes; a stride of 0 is without gaps.
+/// A plane of a frame. Offset and strides are in bytes; a stride of 0 means no gaps.
 #[derive(Debug, Clone, Copy)]
 pub struct Plane<'a> {
     pub data: &'a [u8],
@@ -65,7 +65,7 @@ pub struct Plane<'a> {
     pub pixel_stride: i32,
 }
 
-/// A camera's frame as it is in memory: imgconv_video_frame. `region`: left, top, width and height of what is shown,
+/// A camera frame in its memory layout: imgconv_video_frame. `region`: left, top, width and height of the used region,
 /// all 0 for the whole frame.
 #[derive(Debug, Clone, Default)]
 pub struct VideoFrame<'a> {
@@ -77,7 +77,7 @@ pub struct VideoFrame<'a> {
     pub region: [u32; 4],
 }
 
-/// A number of a tensor. f16 is `u16`, a bool is `u8`.
+/// An element type of tensors. f16 is `u16`, bool is `u8`.
 pub trait Element: private::Sealed {
     const DTYPES: &'static [&'static str];
 }
@@ -98,16 +98,16 @@ macro_rules! elements {
 elements!(f32: ["float32"], f64: ["float64"], i8: ["int8"], u8: ["uint8", "bool"], i16: ["int16"],
     u16: ["uint16", "float16"], i32: ["int32"], u32: ["uint32"], i64: ["int64"], u64: ["uint64"]);
 
-/// A slice, or a frame of a model that was compiled with `--picture`.
+/// An input: a slice, or a frame if the model was compiled with `--picture`.
 pub enum Input<'a> {
     Slice(Slice<'a>),
     Frame(VideoFrame<'a>),
 }
 
-/// The slice that an output goes to.
+/// An output: the slice that receives it.
 pub struct Output<'a>(Slice<'a>);
 
-/// Borrowed memory. `dtypes`: what it can hold; empty for bytes of any dtype.
+/// Borrowed memory. `dtypes`: the dtypes that it can hold; empty for bytes of any dtype.
 pub struct Slice<'a> {
     data: *mut c_void,
     bytes: usize,
@@ -148,7 +148,7 @@ impl<'a, T: Element> From<&'a mut [T]> for Output<'a> {
     }
 }
 
-/// A compiled model on a device. Threads that share it take turns.
+/// A compiled model on a device. If threads share it, their calls run one after another.
 pub struct Model {
     raw: *mut c::Model,
     inputs: Vec<Tensor>,
@@ -160,7 +160,7 @@ unsafe impl Send for Model {}
 unsafe impl Sync for Model {}
 
 impl Model {
-    /// Opens a file, and compiles its kernels unless `cache_folder` has them. Nothing may shorten the file meanwhile.
+    /// Opens a file, and compiles its kernels unless they are in `cache_folder`. Do not truncate the file meanwhile.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Model, Error> {
         let path = text(&path.as_ref().to_string_lossy())?;
         Model::made(options, |options, model, error| unsafe {
@@ -168,7 +168,7 @@ impl Model {
         })
     }
 
-    /// The same for a file in memory, which is not needed any more afterwards.
+    /// Opens a model whose file is in memory. The memory is not needed afterwards.
     pub fn from_bytes(file: &[u8], options: &Options) -> Result<Model, Error> {
         Model::made(options, |options, model, error| unsafe {
             c::imgconv_open_memory(file.as_ptr() as *const c_void, file.len(), options, model, error)
@@ -205,13 +205,12 @@ impl Model {
         &self.outputs
     }
 
-    /// The meaning of the outputs, as JSON with task, head and labels: see imgconv_description. Empty if the file has
-    /// none.
+    /// Returns JSON with the task, head and labels of the outputs: see imgconv_description. Empty if the file has none.
     pub fn description(&self) -> &str {
         unsafe { CStr::from_ptr(c::imgconv_description(self.raw)) }.to_str().unwrap_or("")
     }
 
-    /// One run, with a slice or a frame for each input and a slice for each output, in their order.
+    /// Runs the model once, with a slice or a frame for each input and a slice for each output, in their order.
     pub fn run(&self, inputs: &[Input<'_>], outputs: &mut [Output<'_>]) -> Result<(), Error> {
         let count = (inputs.len(), outputs.len());
         if count != (self.inputs.len(), self.outputs.len()) {
@@ -235,7 +234,7 @@ impl Model {
         })
     }
 
-    /// Clears what the model keeps from run to run.
+    /// Sets the model's states, which persist from run to run, to zero.
     pub fn reset(&self) -> Result<(), Error> {
         checked(|error| unsafe { c::imgconv_reset(self.raw, error) })
     }
