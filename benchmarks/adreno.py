@@ -60,12 +60,12 @@ from imgconv.config import read_config
 from imgconv.dtype import DotProduct
 from imgconv.errors import InputError
 from imgconv.kernels.device_model.adreno import A630, GPUS, Gpu
-from imgconv.kernels.layout import Alignment, ImageLimits
+from imgconv.kernels.layout import ImageAlignment, ImageLimits
 from imgconv.kernels.target import Target
 
 LIMITS = ImageLimits(16384, 16384, 2048)
 # Adreno makes images from parts of buffers; their rows have multiples of 64 texels.
-ALIGNMENT = Alignment(64, 64, 1 << 30)
+ALIGNMENT = ImageAlignment(64, 64, 1 << 30)
 # Adrenos with an instruction for products of bytes: dp4acc of Mesa's ir3.
 WITH_DOT_PRODUCTS = (660, 740)
 # The convolution of the 2023 engine, compiled by the same Mesa for a630: problem, issue/MAC, MAC/read, regs, waves.

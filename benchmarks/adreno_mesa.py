@@ -19,7 +19,7 @@ from typing import Any
 import platformdirs
 
 from imgconv.errors import Error
-from imgconv.kernels.source import COMMON
+from imgconv.kernels.kernel_source import COMMON
 from imgconv.reports import terminal
 
 DEFAULT_FOLDER = "~/.cache/adreno-mesa"

@@ -18,8 +18,8 @@ from imgconv.config import Config
 from imgconv.graph.nodes import Node
 from imgconv.kernels.conv import problem as conv
 from imgconv.kernels.matmul import template as matmul
-from imgconv.kernels.step import Problem, Specialisation
 from imgconv.kernels.target import Target
+from imgconv.kernels.template_interface import Problem, Specialisation
 from imgconv.kernels.templates import template_of
 from imgconv.loading.tuner import problems_of, ranked
 

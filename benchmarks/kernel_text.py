@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil, prod
 
-from imgconv.kernels.source import COMMON
+from imgconv.kernels.kernel_source import COMMON
 
 TOKEN = re.compile(r"#pragma \w+|[A-Za-z_]\w*|\d[\w.]*(?:[eE][-+]\d+\w*)?|<<|>>|<=|>=|==|!=|&&|\|\||\+\+|--|[-+*/]=|\S")
 # Image reads, and multiply-adds of a float4.

@@ -32,8 +32,8 @@ from imgconv.config import Config, read_config
 from imgconv.kernels.conv import problem as conv
 from imgconv.kernels.device_model.adreno import GPUS
 from imgconv.kernels.matmul import template as matmul
-from imgconv.kernels.step import Specialisation
 from imgconv.kernels.target import Target
+from imgconv.kernels.template_interface import Specialisation
 from imgconv.loading.tuner import prepare_copies
 
 FIGURES = ("issue", "reads", "registers", "waves", "spills", "lanes")

@@ -23,7 +23,7 @@ from imgconv.cl.context import Context
 from imgconv.cl.device import DeviceInfo, list_devices, no_driver_message, open_device
 from imgconv.config import Config
 from imgconv.files.disk_cache import DiskCache
-from imgconv.kernels import source
+from imgconv.kernels import kernel_source
 from imgconv.precision import storage
 from imgconv.reports import peaks
 from imgconv.stored import precision_file
@@ -128,7 +128,7 @@ def kernels_in_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under oclgrind, a program has k0 to k9, k10 to k19, ...: no name is the beginning of another one."""
     # Oclgrind (21.10) counts the local memory of k10 as k1's too, and then refuses launches of k1.
     if any(device.platform == "Oclgrind" for device in found_devices()):
-        monkeypatch.setattr(source, "KERNELS_IN_A_PROGRAM", 10)
+        monkeypatch.setattr(kernel_source, "KERNELS_IN_A_PROGRAM", 10)
 
 
 @pytest.fixture(autouse=True, scope="session")

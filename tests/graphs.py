@@ -15,8 +15,8 @@ from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph, Load, Node, Operand, Value
 from imgconv.graph.view import View, axis_variables, identity
 from imgconv.kernels.layout import ImageLimits, Texture
-from imgconv.kernels.step import Choice
 from imgconv.kernels.target import Target
+from imgconv.kernels.template_interface import Choice
 from imgconv.passes.dead_code import remove_dead_code
 from imgconv.passes.views import push_views
 from imgconv.tensor import Tensor, build_graph, concatenate, convolution, gather

@@ -18,7 +18,7 @@ from imgconv.config import Config
 from imgconv.errors import ModelError
 from imgconv.graph.evaluate import evaluate_graph, evaluate_node
 from imgconv.graph.nodes import Convolution, Graph
-from imgconv.kernels.layout import Alignment
+from imgconv.kernels.layout import ImageAlignment
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from models import MODELS, Weights, build
@@ -120,7 +120,7 @@ def test_squeeze_and_excite_is_a_launch(name: str, blocks: int, large: int, prod
 @pytest.mark.parametrize("name", SHARING)
 def test_one_workspace_is_hardly_larger_than_it_must_be(name: str) -> None:
     """Rows of whole 64 texels, as CPU drivers want them, are the rest."""
-    shared = replace(target(), images_in_buffers=Alignment(64, 64, 1 << 30))
+    shared = replace(target(), images_in_buffers=ImageAlignment(64, 64, 1 << 30))
     plan = lower(optimised(name), Config(), shared)
     assert plan.memory.lower_bound <= plan.memory.activations <= 1.05 * plan.memory.lower_bound
 

@@ -16,8 +16,8 @@ from imgconv.config import Config
 from imgconv.errors import ResourceError
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.conv.problem import Specialisation as ConvSpecialisation
-from imgconv.kernels.step import Choice, Problem, Specialisation
 from imgconv.kernels.target import LARGE_GPU, Target
+from imgconv.kernels.template_interface import Choice, Problem, Specialisation
 
 ALTERNATIVES = 3  # of a launch, at most
 

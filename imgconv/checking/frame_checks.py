@@ -13,7 +13,7 @@ from imgconv.cl.shutdown import shutdown_guard
 from imgconv.compiling.plan import Launch
 from imgconv.errors import DeviceError
 from imgconv.files.disk_cache import hash_of
-from imgconv.kernels.source import KernelSource
+from imgconv.kernels.kernel_source import KernelSource
 from imgconv.preprocessing.preparation import Format, Size
 from imgconv.preprocessing.stage import PICTURE, array_dtype, array_shape, shared_pixels, size_of_array
 from imgconv.preprocessing.video_frame import FILE, LAYOUTS, PackedFrame, Plane, PlaneLayout, VideoFrame, sample_bytes

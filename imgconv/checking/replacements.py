@@ -19,8 +19,8 @@ from imgconv.errors import ResourceError
 from imgconv.graph.nodes import Gather, Graph, Load, Node, Operand, Reduction, Value, whole_operand
 from imgconv.graph.view import reshape
 from imgconv.kernels.codegen.generated import generate
+from imgconv.kernels.kernel_source import KernelSource
 from imgconv.kernels.layout import HostBuffer, Placement, Texture, choose_tiling
-from imgconv.kernels.source import KernelSource
 from imgconv.kernels.target import Target
 from imgconv.passes.sums_as_reductions import sum_as_reduction
 from imgconv.stored.plan_checks import Replacement

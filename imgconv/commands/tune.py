@@ -15,7 +15,7 @@ from imgconv.config import Config, read_config
 from imgconv.errors import ConfigError
 from imgconv.files.disk import check_folder, written_whole
 from imgconv.graph.nodes import Graph
-from imgconv.kernels.step import Problem
+from imgconv.kernels.template_interface import Problem
 from imgconv.kernels.target import HALF_MAX, Target
 from imgconv.reports import terminal
 from imgconv.reports.table import Column, print_table

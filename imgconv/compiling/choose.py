@@ -10,8 +10,8 @@ from typing import Protocol
 from imgconv.config import Config
 from imgconv.errors import ResourceError
 from imgconv.kernels.device_model.time_range import TimeRange, best_of
-from imgconv.kernels.step import AnyStep, AnyTemplate, Choice, Fixed, Problem, Specialisation
 from imgconv.kernels.target import Target
+from imgconv.kernels.template_interface import AnyLaunchStep, AnyTemplate, Choice, FixedProblem, Problem, Specialisation
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Chooser(Protocol):
     """Chooses one of a template's candidates."""
 
     def choose_specialisation(self, request: ChoiceRequest) -> Choice | None:
-        """The choice. None if the template has no candidate; `Step.fallback` is then taken."""
+        """The choice. None if the template has no candidate; `LaunchStep.fallback` is then taken."""
         ...
 
 
@@ -89,12 +89,12 @@ class ExcludingChooser:
 class ChosenStep:
     """A step with its choice. rejected: the choice of a step that is not profitable, whose fallback ends with this."""
 
-    step: AnyStep
+    step: AnyLaunchStep
     choice: Choice
     rejected: Choice | None = None
 
 
-def choose_all(steps: Sequence[AnyStep], chooser: Chooser, target: Target, config: Config) -> list[ChosenStep]:
+def choose_all(steps: Sequence[AnyLaunchStep], chooser: Chooser, target: Target, config: Config) -> list[ChosenStep]:
     """The steps with their choices. A step that is not profitable is replaced by its fallback."""
     made: list[ChosenStep] = []
     for step in steps:
@@ -103,7 +103,7 @@ def choose_all(steps: Sequence[AnyStep], chooser: Chooser, target: Target, confi
         )
         earlier = [] if choice is None else choose_all(step.before, chooser, target, config)
         # A fixed launch before this one, such as a pooling, runs in either case, and the baseline leaves it out.
-        times = [e.choice.predicted for e in earlier if not isinstance(e.choice.problem, Fixed)]
+        times = [e.choice.predicted for e in earlier if not isinstance(e.choice.problem, FixedProblem)]
         if choice is not None and best_of((sum(times, choice.predicted), choice.baseline)) > 0:
             choice = replace(choice, profitable=False)
         if choice is not None and (choice.profitable or not step.fallback):

@@ -14,8 +14,8 @@ from imgconv.dtype import FLOAT16, FLOAT32
 from imgconv.errors import DeviceError
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import ImageLimits
-from imgconv.kernels.source import KernelSource
-from imgconv.kernels.step import Problem, Specialisation
+from imgconv.kernels.kernel_source import KernelSource
+from imgconv.kernels.template_interface import Problem, Specialisation
 from imgconv.kernels.target import Target
 from imgconv.passes import run_passes
 

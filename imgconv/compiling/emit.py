@@ -15,10 +15,10 @@ from imgconv.config import Config
 from imgconv.dtype import FLOAT32
 from imgconv.errors import ResourceError
 from imgconv.graph.expression import MathMode
+from imgconv.kernels.kernel_source import KernelSource
 from imgconv.kernels.layout import Placement, Texture
-from imgconv.kernels.source import KernelSource
-from imgconv.kernels.step import AnyStep, Packed
 from imgconv.kernels.target import Target
+from imgconv.kernels.template_interface import AnyLaunchStep, PackedConstant
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,7 @@ class ConstantContent(Mapping[Storage, Array]):
 
 @dataclass
 class LaunchEmitter:
-    """Converts steps to launches. For templates it is an imgconv.kernels.step.Emitting.
+    """Converts steps to launches. For templates it is an imgconv.kernels.template_interface.EmittingContext.
 
     exact: values whose kernels use no native functions.
     """
@@ -77,7 +77,7 @@ class LaunchEmitter:
     target: Target
     exact: frozenset[str] = frozenset()
     storages: dict[Hashable, Storage] = field(default_factory=dict)
-    waiting: dict[Storage, Packed] = field(default_factory=dict)
+    waiting: dict[Storage, PackedConstant] = field(default_factory=dict)
 
     def math_mode_of(self, output: Placement) -> MathMode:
         """The math mode of a kernel that writes there. A value that is rounded to half may lose a NaN."""
@@ -89,7 +89,7 @@ class LaunchEmitter:
             return "of numbers"
         return "kept in float" if output.storage.name in self.placed.kept_in_float else "to halves"
 
-    def packed(self, name: str, weights: Packed) -> Storage:
+    def packed(self, name: str, weights: PackedConstant) -> Storage:
         """The storage of packed weights. What `content` gives packs them at their first use."""
         if weights.key not in self.storages:
             storage = weights.storage(name, self.target.image_limits)
@@ -122,7 +122,7 @@ class LaunchEmitter:
             step.operation, self._moved_bytes(step, source), step.values, chosen.choice, chosen.rejected,
         )
 
-    def _check(self, step: AnyStep, source: KernelSource) -> None:
+    def _check(self, step: AnyLaunchStep, source: KernelSource) -> None:
         name, shape = step.output_name, step.nodes[-1].output.shape
         images = sum(isinstance(a.storage, Texture) and not a.written for a in source.arguments)
         if images > self.target.max_read_images:
@@ -135,7 +135,7 @@ class LaunchEmitter:
                 f"the kernel has work groups of {items} work items, this device allows {most}", name, shape
             )
 
-    def _moved_bytes(self, step: AnyStep, source: KernelSource) -> int:
+    def _moved_bytes(self, step: AnyLaunchStep, source: KernelSource) -> int:
         """Bytes that a kernel must move. Of a texture that several values share, only the values read count."""
         found = (self.placed.placements.get(operand.value) for operand in step.reads)
         values = {place for place in found if place is not None}

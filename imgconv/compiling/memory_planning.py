@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy
 
 from imgconv.compiling.plan import Launch, WorkspaceRegion
-from imgconv.kernels.layout import LANES, Alignment, ImageForm, Texture, Tiling
+from imgconv.kernels.layout import LANES, ImageAlignment, ImageDescriptor, Texture, Tiling
 
 # The numbers of the first and the last launch that need a texture.
 Lifetime = tuple[int, int]
@@ -85,12 +85,12 @@ class _SharedImage:
     taken: a bit for each launch during which one of them is alive. Masks, because this is asked thousands of times.
     """
 
-    form: ImageForm
+    form: ImageDescriptor
     bordered: bool
     textures: list[Texture] = field(default_factory=list)
     taken: int = 0
 
-    def grown(self, alive: int, tiling: Tiling, needed: ImageForm) -> ImageForm | None:
+    def grown(self, alive: int, tiling: Tiling, needed: ImageDescriptor) -> ImageDescriptor | None:
         """The form that the image needs to hold another texture of form `needed`. None if they cannot share."""
         if self.taken & alive or self.form.layers != needed.layers or self.form.dtype != needed.dtype:
             return None
@@ -121,7 +121,7 @@ def _fill_images(order: Sequence[Texture], alive: Mapping[Texture, Lifetime]) ->
 
 
 def assign_regions(
-    launches: Sequence[Launch], lasting: frozenset[Texture], alignment: Alignment
+    launches: Sequence[Launch], lasting: frozenset[Texture], alignment: ImageAlignment
 ) -> dict[Texture, WorkspaceRegion]:
     """Returns, for each texture that is a single image, its region of the workspace. Textures that are alive at the
     same time do not overlap. Returns nothing if the workspace would exceed the largest buffer.
@@ -139,7 +139,7 @@ def assign_regions(
 
 
 def _place_regions(
-    order: Sequence[Texture], alive: Mapping[Texture, Lifetime], alignment: Alignment
+    order: Sequence[Texture], alive: Mapping[Texture, Lifetime], alignment: ImageAlignment
 ) -> dict[Texture, WorkspaceRegion]:
     """Puts each texture, in the given order, into the lowest gap that is large enough."""
     placed: list[tuple[Lifetime, Texture, WorkspaceRegion]] = []
@@ -156,7 +156,7 @@ def _place_regions(
     return {texture: region for _, texture, region in placed}
 
 
-def _in_buffer(texture: Texture, alignment: Alignment) -> tuple[int, int, int]:
+def _in_buffer(texture: Texture, alignment: ImageAlignment) -> tuple[int, int, int]:
     """Bytes of a row, the alignment of the start in bytes, and bytes in total."""
     texel = LANES * numpy.dtype(texture.dtype).itemsize
     width, height = texture.tiling.image_size

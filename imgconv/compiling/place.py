@@ -16,10 +16,10 @@ from imgconv.dtype import UINT8
 from imgconv.graph.nodes import Concatenation, Gather, Graph, Load, Node, Operand, Reduction, Value, whole_operand
 from imgconv.graph.quantization import fills_with_zero
 from imgconv.graph.view import reshape
-from imgconv.kernels.codegen.generated import launch_of
+from imgconv.kernels.codegen.generated import generated_step
 from imgconv.kernels.layout import HostBuffer, ImageLimits, Layout, Placement, Texture, byte_texture
-from imgconv.kernels.step import AnyStep, AnyTemplate
 from imgconv.kernels.target import Target
+from imgconv.kernels.template_interface import AnyLaunchStep, AnyTemplate
 from imgconv.kernels.templates import TEMPLATES
 
 FEW = 16  # numbers of an input
@@ -35,7 +35,7 @@ class PlacedGraph:
     content from run to run. kept_in_float: values that are fp32 only because the settings' precision says so.
     """
 
-    steps: tuple[AnyStep, ...]
+    steps: tuple[AnyLaunchStep, ...]
     placements: Mapping[str, Placement]
     input_buffers: Mapping[str, Storage]
     output_buffers: Mapping[str, HostBuffer]
@@ -58,7 +58,7 @@ def place(graph: Graph, config: Config, target: Target, states: Mapping[str, str
 
 
 class _Placer(Textures):
-    """Goes through a graph and collects its steps. Templates see it as imgconv.kernels.step.Placing."""
+    """Goes through a graph and collects its steps. Templates see it as a PlacingContext."""
 
     def __init__(self, graph: Graph, config: Config, target: Target, states: Mapping[str, str]) -> None:
         super().__init__(graph, config, target, states)
@@ -70,7 +70,7 @@ class _Placer(Textures):
         self.input_buffers: dict[str, Storage] = {}
         self.copies: dict[tuple[Operand, Layout], Operand] = {}
         self.copied = 0
-        self.steps: list[AnyStep] = []
+        self.steps: list[AnyLaunchStep] = []
         self.offers: dict[str, list[TemplateOffer]] = {}  # by the name of the value that the last node writes
 
     # Inputs and outputs
@@ -98,7 +98,7 @@ class _Placer(Textures):
                 continue
             node = Node(value, Load(), (_rows(whole_operand(value), buffer.shape),))
             made, text = self.place_value(value), f"pack {value.name}"
-            self.steps.append(launch_of(node, made, {value.name: given}, "pack", text))
+            self.steps.append(generated_step(node, made, {value.name: given}, "pack", text))
 
     def place_outputs(self) -> tuple[Texture, ...]:
         """Adds the last steps, which write outputs to host buffers and states to textures. Returns these textures."""
@@ -112,7 +112,7 @@ class _Placer(Textures):
             node = Node(values[target], Load(), (whole_operand(values[name]),))
             places = self.operand_places(node, output)
             reason = f"{name} is {target} at the next run"
-            self.steps.append(launch_of(node, output, places, "copy", f"keep {name}", reason))
+            self.steps.append(generated_step(node, output, places, "copy", f"keep {name}", reason))
             states.append(output.texture)
         return tuple(states)
 
@@ -122,7 +122,7 @@ class _Placer(Textures):
         node = Node(value, Load(), (whole_operand(value),))
         output = Placement(buffer, value.shape)
         places = self.operand_places(node, output)
-        self.steps.append(launch_of(node, output, places, "unpack", f"unpack {value.name}"))
+        self.steps.append(generated_step(node, output, places, "unpack", f"unpack {value.name}"))
 
     # Nodes
 
@@ -165,7 +165,7 @@ class _Placer(Textures):
         else:
             self.steps.append(replace(step, fallback=self._aside(fallback)) if others else step)
 
-    def _aside(self, placing: Callable[[], None]) -> tuple[AnyStep, ...]:
+    def _aside(self, placing: Callable[[], None]) -> tuple[AnyLaunchStep, ...]:
         """The steps that `placing` adds, as an alternative. It may not run, so later steps do not read its copies."""
         steps, copies = self.steps, dict(self.copies)
         self.steps = []
@@ -190,7 +190,7 @@ class _Placer(Textures):
             node = Node(replace(value, dtype=source.dtype), Load(), (operand,))
             output = self.placements[value.name]
             places = self.operand_places(node, output)
-            self.steps.append(launch_of(node, output, places, "copy", f"copy {operand}", reason))
+            self.steps.append(generated_step(node, output, places, "copy", f"copy {operand}", reason))
             self.copies[key] = whole_operand(value)
         return self.copies[key]
 
@@ -204,7 +204,7 @@ class _Placer(Textures):
                 copy = Node(part, Load(), (operand,), origin=node.origin)
                 reason = f"{operand.value} cannot be written into {node.output.name} where it is made"
                 places = self.operand_places(copy, output)
-                self.steps.append(launch_of(copy, output, places, "copy", f"copy {operand}", reason))
+                self.steps.append(generated_step(copy, output, places, "copy", f"copy {operand}", reason))
             offset += operand.view.shape[1]
 
 

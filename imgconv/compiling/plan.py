@@ -13,10 +13,10 @@ from imgconv.dtype import FLOAT16
 from imgconv.graph.nodes import Graph, Value
 from imgconv.graph.pass_through import WIDE
 from imgconv.kernels.conv import problem as conv
-from imgconv.kernels.layout import HostBuffer, ImageForm, Placement, Texture
+from imgconv.kernels.kernel_source import KernelSource
+from imgconv.kernels.layout import HostBuffer, ImageDescriptor, Placement, Texture
 from imgconv.kernels.separable import problem as separable
-from imgconv.kernels.source import KernelSource
-from imgconv.kernels.step import Choice, LaunchKind
+from imgconv.kernels.template_interface import Choice, LaunchKind
 from imgconv.kernels.winograd import template as winograd2d
 
 Storage = Texture | HostBuffer
@@ -157,9 +157,9 @@ class Plan:
         return (*constant, *self.states, *self.slots, *self.regions)
 
     @cached_property
-    def images(self) -> dict[int, ImageForm]:
+    def images(self) -> dict[int, ImageDescriptor]:
         """The smallest image that holds every texture of a slot, by the slot's number."""
-        forms: dict[int, ImageForm] = {}
+        forms: dict[int, ImageDescriptor] = {}
         for texture, slot in self.slots.items():
             forms[slot] = forms.get(slot, texture.form).around(texture.form)
         return forms

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from imgconv.compiling.choose import ChoiceRequest, Chooser
 from imgconv.kernels.conv.problem import Problem, Specialisation
-from imgconv.kernels.step import Choice
+from imgconv.kernels.template_interface import Choice
 
 # A specialisation that reads known packings may take NEARLY times as long as the best one, or LAUNCH longer: seconds,
 # about those of a launch.

@@ -2,9 +2,9 @@
 
 layout.py       the texel and lane of each element; tiles for grids above the image limit
 specialise.py   makes a kernel's source from a .cl template and its constants
-source.py       KernelSource: a kernel's source, with its arguments and sizes
+kernel_source.py  KernelSource: a kernel's source, with its arguments and sizes
 target.py       a device as numbers
-step.py         the interface of a template; templates.py has the table of templates
+template_interface.py  what a template is; templates.py has the table of templates
 codegen/        loads, stores and epilogues of all kernels, and the generated kernels
 lib/            OpenCL source that several templates include
 device_model/   predicts the time of a launch on each kind of device

@@ -56,7 +56,7 @@ class ImageLimits:
 
 
 @dataclass(frozen=True)
-class Alignment:
+class ImageAlignment:
     """The alignment of an image in a buffer, in texels. row: of the start of a row. base: of the start of the image.
 
     limit: the most bytes of one buffer.
@@ -260,7 +260,7 @@ def choose_tiling(width: int, height: int, limits: ImageLimits | None, tensor: s
 
 
 @dataclass(frozen=True)
-class ImageForm:
+class ImageDescriptor:
     """An image's width and height in texels, its layers (1 if it is not an array) and its element type.
 
     linear: it is a buffer of such texels instead.
@@ -284,7 +284,7 @@ class ImageForm:
         fits = form.width <= self.width and form.height <= self.height
         return fits and (form.layers, form.dtype, form.linear) == (self.layers, self.dtype, self.linear)
 
-    def around(self, other: ImageForm) -> ImageForm:
+    def around(self, other: ImageDescriptor) -> ImageDescriptor:
         """The smallest form that holds both, with this form's layers and element type."""
         if other.width <= self.width and other.height <= self.height:
             return self
@@ -306,9 +306,9 @@ class Texture:
     quantization: Quantization | None = None
 
     @property
-    def form(self) -> ImageForm:
+    def form(self) -> ImageDescriptor:
         """The image that the texture fills."""
-        return ImageForm(*self.tiling.image_size, self.tiling.layers, self.dtype, self.tiling.linear)
+        return ImageDescriptor(*self.tiling.image_size, self.tiling.layers, self.dtype, self.tiling.linear)
 
     @property
     def bytes(self) -> int:
@@ -356,7 +356,7 @@ class HostBuffer:
         return prod(self.shape) * self.dtype.bytes
 
 
-def expect_texture(storage: Texture | HostBuffer) -> Texture:
+def as_texture(storage: Texture | HostBuffer) -> Texture:
     """The storage, where only a texture can be. Raises TypeError for a buffer."""
     if not isinstance(storage, Texture):
         raise TypeError(f"{storage.name} is in a buffer, not in a texture")
@@ -378,7 +378,7 @@ class Placement:
     @property
     def texture(self) -> Texture:
         """The storage of a tensor that is placed in a texture. Raises TypeError for a buffer."""
-        return expect_texture(self.storage)
+        return as_texture(self.storage)
 
     @property
     def bytes(self) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from imgconv.dtype import DotProduct
-from imgconv.kernels.layout import Alignment, ImageLimits
+from imgconv.kernels.layout import ImageAlignment, ImageLimits
 
 TargetKind = Literal["cpu", "gpu"]  # an accelerator counts as a GPU
 # The largest finite half.
@@ -39,9 +39,9 @@ class Target:
     half_arithmetic: bool = True
     byte_images: bool = False
     local_memory_bytes: int = 1 << 15
-    images_in_buffers: Alignment | None = None
+    images_in_buffers: ImageAlignment | None = None
     max_work_group: int = 256
-    linear: Alignment | None = None
+    linear: ImageAlignment | None = None
     loop_rounds: int | None = None
     vector_floats: int = 16
     native_functions: bool = False
@@ -58,6 +58,6 @@ class Target:
         return None if self.linear else self.limits
 
     @property
-    def workspace(self) -> Alignment | None:
+    def workspace(self) -> ImageAlignment | None:
         """The alignment of textures in one buffer, the workspace; None if each needs an image."""
         return self.linear or self.images_in_buffers

@@ -21,7 +21,7 @@ from imgconv.errors import Error
 from imgconv.graph.join import rename_values
 from imgconv.graph.nodes import Graph, Node, Value
 from imgconv.kernels.device_model.time_range import ranked_times
-from imgconv.kernels.step import Choice, Fixed, Problem, Specialisation
+from imgconv.kernels.template_interface import Choice, FixedProblem, Problem, Specialisation
 from imgconv.kernels.target import Target
 from imgconv.kernels.templates import template_of
 from imgconv.runtime.device import Device, KernelLaunch
@@ -84,7 +84,7 @@ class FixedChooser:
     def choose_specialisation(self, request: ChoiceRequest) -> Choice | None:
         """The launch's given specialisation, else the cost model's; None for a template of another kind."""
         chosen = self.choices.get(request.name)
-        if chosen is None or isinstance(request.problem, Fixed):
+        if chosen is None or isinstance(request.problem, FixedProblem):
             return CostModelChooser().choose_specialisation(request)
         return request.choice(chosen) if type(chosen) is request.template.specialisation else None
 

@@ -10,7 +10,7 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.compiling.plan import Plan, Storage, WorkspaceRegion
 from imgconv.errors import DeviceError, ResourceError
-from imgconv.kernels.layout import LANES, HostBuffer, ImageForm, Texture
+from imgconv.kernels.layout import LANES, HostBuffer, ImageDescriptor, Texture
 from imgconv.runtime.device import Device, Event, HostBinding, Memory
 from imgconv.runtime.io_binding import IOBinding, Inputs
 
@@ -42,7 +42,7 @@ class DeviceMemory:
         runs of a device take turns.
         """
         self.plan, self.context = plan, context
-        self.images: dict[int, tuple[ImageForm, Memory]] = {}
+        self.images: dict[int, tuple[ImageDescriptor, Memory]] = {}
         self.workspace: Memory | None = None
         self._memory: dict[Storage, Memory] = {}
         self._pinned: dict[Storage, Array] = {}
@@ -178,11 +178,11 @@ class DeviceMemory:
         self.context.write(memory, numpy.ascontiguousarray(content), storage.name)
         return memory
 
-    def _slot_images(self, share_with: Sequence[DeviceMemory]) -> dict[int, tuple[ImageForm, Memory]]:
+    def _slot_images(self, share_with: Sequence[DeviceMemory]) -> dict[int, tuple[ImageDescriptor, Memory]]:
         """The image of each slot: the smallest one to share that holds all its textures, else a new one."""
         # They may share images among themselves: each image is offered once.
         offered = {id(memory): (form, memory) for each in share_with for form, memory in each.images.values()}
-        images: dict[int, tuple[ImageForm, Memory]] = {}
+        images: dict[int, tuple[ImageDescriptor, Memory]] = {}
         for slot, form in sorted(self.plan.images.items(), key=lambda pair: -pair[1].bytes):
             textures = [texture for texture, number in self.plan.slots.items() if number == slot]
             fitting = [(own.bytes, key) for key, (own, _) in offered.items() if _holds(own, textures)]
@@ -218,7 +218,7 @@ class DeviceMemory:
         except DeviceError:
             return self._allocated_image(texture.form, name)
 
-    def _allocated_image(self, form: ImageForm, tensor: str) -> Memory:
+    def _allocated_image(self, form: ImageDescriptor, tensor: str) -> Memory:
         """New memory of activations."""
         return self._touched(self._image(form, tensor), tensor)
 
@@ -228,14 +228,14 @@ class DeviceMemory:
         self.context.finish()
         return memory
 
-    def _image(self, form: ImageForm, tensor: str) -> Memory:
+    def _image(self, form: ImageDescriptor, tensor: str) -> Memory:
         if form.linear:
             return self.context.buffer(form.bytes, tensor)
         layers = form.layers if form.layers > 1 else 0
         return self.context.image(form.width, form.height, layers, form.dtype, tensor)
 
 
-def _holds(form: ImageForm, textures: Sequence[Texture]) -> bool:
+def _holds(form: ImageDescriptor, textures: Sequence[Texture]) -> bool:
     """Returns whether memory of this form can hold other textures."""
     if form.linear:
         return all(texture.tiling.linear and texture.bytes <= form.bytes for texture in textures)

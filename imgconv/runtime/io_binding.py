@@ -18,7 +18,7 @@ from imgconv.errors import InputError, RangeError
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Value
 from imgconv.graph.pass_through import EXACT, WIDE
-from imgconv.kernels.layout import LANES, ImageForm, Texels, Texture
+from imgconv.kernels.layout import LANES, ImageDescriptor, Texels, Texture
 from imgconv.preprocessing.pixels import Pixels
 from imgconv.preprocessing.preparation import Format
 from imgconv.preprocessing.stage import PICTURE, size_of_array
@@ -392,8 +392,8 @@ def _check_image(what: str, value: Value, image: Image, texture: Texture) -> lis
     The image has the layout of the texture. For a texture in tiles, it may also have the layout without tiles.
     """
     tiling = texture.tiling
-    given = ImageForm(image.width, image.height, max(1, image.array_size), element_type(image))
-    if given == ImageForm(tiling.width, tiling.height, 1, texture.dtype):
+    given = ImageDescriptor(image.width, image.height, max(1, image.array_size), element_type(image))
+    if given == ImageDescriptor(tiling.width, tiling.height, 1, texture.dtype):
         return list(tiling.moves())
     if given == texture.form:
         return [((0, 0, 0), (0, 0, 0), (given.width, given.height, given.layers))]

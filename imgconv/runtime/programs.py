@@ -10,7 +10,7 @@ from imgconv.cl.building.crashes import WITHOUT_OPTIMISATION, KnownKernels, Refu
 from imgconv.cl.building.program_source import BuiltKernel, ProgramSource
 from imgconv.compiling.plan import Launch, Plan
 from imgconv.errors import BuildError
-from imgconv.kernels.source import COMMON, kernel_name, program_text, programs_of
+from imgconv.kernels.kernel_source import COMMON, batched_into_programs, kernel_name, program_text
 from imgconv.runtime.device import Device, Program
 
 ProgressCallback = Callable[[int, int, str], None]
@@ -50,7 +50,7 @@ class PlanPrograms:
         # Kernels at which a process ended are built alone.
         alone = any(self._launches[text].source.key in self._known for text in waiting)
         at_once = len(waiting) if alone else self._context.programs_at_once(len(waiting))
-        batches = programs_of(waiting, len(binaries) or at_once)
+        batches = batched_into_programs(waiting, len(binaries) or at_once)
         again = False
         progress(0, len(waiting), "compiling kernels")
         with self._context.building(self._parts(batches, binaries)) as built:
@@ -63,7 +63,7 @@ class PlanPrograms:
                 again = True
         if again:
             # A driver may refuse a program of several kernels though it builds each of them alone.
-            batches = programs_of(waiting, len(waiting))
+            batches = batched_into_programs(waiting, len(waiting))
             with self._context.building(self._parts(batches)) as built:
                 self._take(batches, built, progress)
         progress(len(waiting), len(waiting), "ready")

@@ -27,8 +27,8 @@ from imgconv.files.container import Blob, ContainerFile, places_of, write_contai
 from imgconv.files.flat import Table
 from imgconv.graph.pass_through import pass_through_sources
 from imgconv.graph.nodes import Graph, HostPartition
-from imgconv.kernels.layout import Alignment, ImageLimits
-from imgconv.kernels.source import COMMON
+from imgconv.kernels.layout import ImageAlignment, ImageLimits
+from imgconv.kernels.kernel_source import COMMON
 from imgconv.kernels.target import Target, TargetKind
 from imgconv.preprocessing.preparation import FORMATS, Format
 from imgconv.stored.blobs import BlobWriter, ReadArray, array_reader
@@ -351,7 +351,7 @@ def _target_values(target: Target) -> Mapping[str, Any]:
 
 def _read_target(table: Any) -> Target:
     """Returns the Target of a table. Raises ValueError for what no target has."""
-    alignment = Alignment(table.row_alignment, table.base_alignment, table.largest_buffer)
+    alignment = ImageAlignment(table.row_alignment, table.base_alignment, table.largest_buffer)
     if table.kind not in get_args(TargetKind):
         raise ValueError(f"kind is {table.kind!r}")
     if table.dot_product not in DOT_PRODUCTS:
@@ -360,6 +360,6 @@ def _read_target(table: Any) -> Target:
         ImageLimits(table.image_width, table.image_height, table.image_layers), table.kind, table.compute_units,
         table.half_images, table.max_read_images, table.half_arithmetic, table.byte_images, table.local_memory_bytes,
         alignment if table.row_alignment else None, table.max_work_group,
-        Alignment(1, table.linear_alignment, table.linear_limit) if table.linear_alignment else None,
+        ImageAlignment(1, table.linear_alignment, table.linear_limit) if table.linear_alignment else None,
         table.loop_rounds or None, native_functions=table.native_functions, dot_product=table.dot_product,
     )

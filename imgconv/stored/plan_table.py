@@ -14,8 +14,8 @@ from imgconv.compiling.plan import Launch, Plan, Storage, WorkspaceRegion
 from imgconv.graph.nodes import Graph, Value
 from imgconv.graph.pass_through import pass_through_sources
 from imgconv.kernels.codegen.access import KernelArgument
-from imgconv.kernels.layout import HostBuffer, ImageForm, Texture
-from imgconv.kernels.source import COMMON, KernelSource, programs_of
+from imgconv.kernels.kernel_source import COMMON, KernelSource, batched_into_programs
+from imgconv.kernels.layout import HostBuffer, ImageDescriptor, Texture
 from imgconv.stored.blobs import BlobWriter, ReadArray
 from imgconv.stored.codec import TableReader, TableWriter
 from imgconv.stored.plan_checks import NO_CHECKS, LaunchCheck, PlanChecks
@@ -35,7 +35,8 @@ def plan_values(
     spare_kernels = {each.source.text: each.source.path for each in (*checks.replacements, *others)}
     numbers = {text: number for number, text in enumerate({**kernels, **spare_kernels})}
     programs: list[dict[str, Any]] = [
-        {"kernels": [numbers[text] for text in batch]} for batch in programs_of(list(kernels), max(1, len(binaries)))
+        {"kernels": [numbers[text] for text in batch]}
+        for batch in batched_into_programs(list(kernels), max(1, len(binaries)))
     ]
     for program, binary in zip(programs, binaries, strict=False):
         program["binary"] = blobs.add(binary)
@@ -49,7 +50,7 @@ def plan_values(
         "inputs": [{"value": _value(writer, v)} | row for v, row in zip(plan.inputs, inputs, strict=True)],
         "outputs": [{"value": _value(writer, v)} | row for v, row in zip(plan.outputs, outputs, strict=True)],
         "storages": [_storage(plan, each, writer, plan.content) | {"whole": each in checks.whole} for each in used],
-        "slots": [writer.values(ImageForm, "Slot", form) for _, form in sorted(plan.images.items())],
+        "slots": [writer.values(ImageDescriptor, "Slot", form) for _, form in sorted(plan.images.items())],
         "workspace_bytes": plan.workspace_bytes,
         "kernels": [{"text": text, "path": path} for text, path in kernels.items()], "programs": programs,
         "launches": [_launch(launch, writer, numbers) for launch in plan.launches],
@@ -106,7 +107,7 @@ def _storage(plan: Plan, storage: Storage, writer: TableWriter, content: Mapping
         values["content"] = writer.blobs.array(content[storage], storage not in plan.content)
     if isinstance(storage, HostBuffer):
         return values | {"memory": "buffer", "bytes": storage.bytes}
-    values |= writer.values(ImageForm, "Storage", storage.form) | {"memory": "image"}
+    values |= writer.values(ImageDescriptor, "Storage", storage.form) | {"memory": "image"}
     if storage in plan.regions:
         return values | writer.values(WorkspaceRegion, "Storage", plan.regions[storage]) | {"memory": "workspace"}
     if storage in plan.slots:

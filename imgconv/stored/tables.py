@@ -29,7 +29,7 @@ from imgconv.graph.operations import OPERATIONS
 from imgconv.graph.view import View
 from imgconv.kernels.device_model.time_range import TimeRange
 from imgconv.kernels.layout import HostBuffer, TexelAxis, Texture, Tiling
-from imgconv.kernels.step import Choice
+from imgconv.kernels.template_interface import Choice
 from imgconv.kernels.templates import TEMPLATES
 from imgconv.limits import current_budget
 from imgconv.stored.blobs import BlobWriter, ReadArray

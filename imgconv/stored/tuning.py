@@ -18,8 +18,8 @@ from typing import Any
 from imgconv.compiling.choose import ChoiceRequest, Chooser, CostModelChooser
 from imgconv.config import Config
 from imgconv.errors import ConfigError
-from imgconv.kernels.step import Choice, Problem, Specialisation
 from imgconv.kernels.target import LARGE_GPU, Target
+from imgconv.kernels.template_interface import Choice, Problem, Specialisation
 from imgconv.kernels.templates import TEMPLATES, template_of
 
 VERSION = 1

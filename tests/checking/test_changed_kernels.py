@@ -26,7 +26,7 @@ from imgconv.compiling.plan import Launch
 from imgconv.config import Config
 from imgconv.errors import BuildError
 from imgconv.graph.nodes import Graph
-from imgconv.kernels.source import COMMON, program_text
+from imgconv.kernels.kernel_source import COMMON, program_text
 
 # Changes that end no process, by reads outside of memory: all are tried in this one.
 CHANGES = {

@@ -16,8 +16,8 @@ from imgconv.compiling.plan import Launch, Plan
 from imgconv.config import Config
 from imgconv.dtype import FLOAT16, FLOAT32, DType
 from imgconv.kernels.codegen.access import KernelArgument
-from imgconv.kernels.layout import Alignment, HostBuffer, ImageLimits, Texture, choose_tiling, image_layout
-from imgconv.kernels.source import KernelSource
+from imgconv.kernels.kernel_source import KernelSource
+from imgconv.kernels.layout import HostBuffer, ImageAlignment, ImageLimits, Texture, choose_tiling, image_layout
 from imgconv.kernels.target import Target
 from imgconv.passes import run_passes
 from imgconv.tensor import build_graph
@@ -132,7 +132,7 @@ def launch_lists(draw: st.DrawFn) -> list[Launch]:
 @given(launch_lists(), st.sampled_from([1, 8, 64]), st.sampled_from([1, 64]))
 def test_regions_that_are_alive_together_are_apart(launches: list[Launch], row: int, base: int) -> None:
     alive = lifetimes(launches)
-    regions = assign_regions(launches, frozenset(), Alignment(row, base, 1 << 30))
+    regions = assign_regions(launches, frozenset(), ImageAlignment(row, base, 1 << 30))
     assert regions.keys() == alive.keys()
     for t, region in regions.items():
         texel = 4 * numpy.dtype(t.dtype).itemsize
@@ -177,21 +177,22 @@ def test_images_hold_their_textures_one_at_a_time(launches: list[Launch]) -> Non
 def test_a_chain_takes_what_is_alive_at_once() -> None:
     a, b, c = texture("a", 8), texture("b", 4), texture("c", 16)
     launches = [launch(a, X), launch(b, a), launch(c, b), launch(X, c)]
-    regions = assign_regions(launches, frozenset(), Alignment(1, 1, 1 << 20))
+    regions = assign_regions(launches, frozenset(), ImageAlignment(1, 1, 1 << 20))
     assert max(r.offset + r.bytes for r in regions.values()) == most_alive(launches) == b.bytes + c.bytes
-    assert assign_regions(launches, frozenset(), Alignment(1, 1, b.bytes + c.bytes - 1)) == {}, "no buffer is as large"
+    too_small = ImageAlignment(1, 1, b.bytes + c.bytes - 1)
+    assert assign_regions(launches, frozenset(), too_small) == {}, "no buffer is as large"
 
 
 def test_what_lasts_has_no_region() -> None:
     a, state = texture("a"), texture("state")
     launches = [launch(a, state), launch(state, a)]
-    assert list(assign_regions(launches, frozenset({state}), Alignment(1, 1, 1 << 20))) == [a]
+    assert list(assign_regions(launches, frozenset({state}), ImageAlignment(1, 1, 1 << 20))) == [a]
     assert most_alive(launches, frozenset({state})) == a.bytes
 
 
 def test_memory_is_known_from_the_plan() -> None:
     x = image()
-    shared = Target(target().limits, "gpu", 8, images_in_buffers=Alignment(8, 8, 1 << 30))
+    shared = Target(target().limits, "gpu", 8, images_in_buffers=ImageAlignment(8, 8, 1 << 30))
     graph = run_passes(build_graph({"y": branch(branch(x, 8, 0), 12, 1)}, [x]))
     for chosen in (target(), shared):
         plan = lower(graph, Config(), chosen)
@@ -205,7 +206,7 @@ def test_memory_is_known_from_the_plan() -> None:
 def test_the_gaps_between_rows_of_a_narrow_texture_take_no_memory() -> None:
     """Elements that 2000 computed indices choose are one texel wide, and rows begin at every 64th."""
     chosen = rows(image(64, 3), image(2000, name="index").apply("floor"))
-    shared = replace(target(), images_in_buffers=Alignment(64, 64, 1 << 30))
+    shared = replace(target(), images_in_buffers=ImageAlignment(64, 64, 1 << 30))
     graph = run_passes(build_graph({"y": chosen.sum([1]), "z": chosen.sum([0])}))
     plan = lower(graph, Config(), shared)
     assert plan.workspace_bytes < 1.5 * plan.most_alive

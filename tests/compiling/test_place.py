@@ -13,22 +13,24 @@ from imgconv.config import Config
 from imgconv.graph.expression import operations
 from imgconv.graph.nodes import Graph, Load, Node
 from imgconv.kernels.codegen.access import KernelArgument
-from imgconv.kernels.source import KernelSource
-from imgconv.kernels.step import Emitting, Fixed, Placing, Step, fixed_template, nodes_of, step_of
+from imgconv.kernels.kernel_source import KernelSource
+from imgconv.kernels.template_interface import (
+    EmittingContext, FixedProblem, LaunchStep, PlacingContext, fixed_template, nodes_of, step_of
+)
 from imgconv.tensor import build_graph
 
 FILE = "kernels/toy/toy.cl"
 
 
-def place(asked: Placing, given: tuple[Node, ...]) -> Step[Fixed, str] | None:
+def place(asked: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[FixedProblem, str] | None:
     """The Step of a square root and nothing else. Its details: what is computed, as text."""
     (node,) = given
     if operations(node.epilogue) != ("sqrt",):
         return None
-    return step_of(asked, node, asked.place_value(node.output), TEMPLATE, Fixed(node.output.name), "sqrt")
+    return step_of(asked, node, asked.place_value(node.output), TEMPLATE, FixedProblem(node.output.name), "sqrt")
 
 
-def kernel(step: Step[Fixed, str], emitting: Emitting) -> KernelSource:
+def kernel(step: LaunchStep[FixedProblem, str], emitting: EmittingContext) -> KernelSource:
     arguments = (
         KernelArgument("output", step.output.storage, written=True),
         *(KernelArgument("input", each.storage) for each in step.places.values()),

@@ -21,7 +21,7 @@ from imgconv.cl.building.program_source import ProgramSource
 from imgconv.cl.context import Context
 from imgconv.cl.device import DeviceInfo, open_device
 from imgconv.errors import BuildError, DeviceError
-from imgconv.kernels.source import COMMON
+from imgconv.kernels.kernel_source import COMMON
 
 ADD = """
 kernel void add(global float *values, float amount) {

@@ -27,7 +27,7 @@ from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.kernels.conv.problem import Specialisation
 from imgconv.kernels.layout import LANES, Texture
-from imgconv.kernels.step import Choice
+from imgconv.kernels.template_interface import Choice
 from imgconv.passes import run_passes
 from imgconv.runtime.session import Session
 from imgconv.tensor import Tensor, build_graph

@@ -20,7 +20,7 @@ from imgconv.config import Config
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.conv import candidates as conv_candidates, problem as conv
-from imgconv.kernels.layout import Alignment
+from imgconv.kernels.layout import ImageAlignment
 from imgconv.kernels.target import Target
 from imgconv.runtime.session import Session
 from imgconv.loading.device_target import target_of
@@ -31,7 +31,7 @@ def linear(info: DeviceInfo, limit: int = 1 << 30) -> Target:
     """A CPU with linear textures, also if it has images. limit: the most bytes of one buffer."""
     if info.kind != "cpu":
         pytest.skip("linear textures are for CPUs")  # NVIDIA's driver (580) crashes when such a session ends
-    return replace(target_of(info), linear=Alignment(1, -(-info.buffer_alignment // 8), limit))
+    return replace(target_of(info), linear=ImageAlignment(1, -(-info.buffer_alignment // 8), limit))
 
 
 def padded() -> Graph:

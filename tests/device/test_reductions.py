@@ -18,7 +18,7 @@ from imgconv.cl.building.program import build, new_kernel
 from imgconv.config import Config
 from imgconv.kernels.codegen.generated import ITEMS_OF_A_GPU, ITEMS_OF_A_UNIT, WorkGroup, group_for
 from imgconv.kernels.layout import ImageLimits
-from imgconv.kernels.source import COMMON
+from imgconv.kernels.kernel_source import COMMON
 from imgconv.kernels.target import Target
 from imgconv.tensor import Tensor
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from imgconv.kernels.source import KERNELS_IN_A_PROGRAM, programs_of
+from imgconv.kernels.kernel_source import KERNELS_IN_A_PROGRAM, batched_into_programs
 
 MOST = KERNELS_IN_A_PROGRAM
 
@@ -13,11 +13,11 @@ MOST = KERNELS_IN_A_PROGRAM
 @pytest.mark.parametrize("builds", [1, 2, 7, MOST, 64, 1000])
 def test_programs_have_all_kernels_once(count: int, builds: int) -> None:
     texts = [str(number) for number in range(count)]
-    programs = programs_of(texts, builds)
+    programs = batched_into_programs(texts, builds)
     assert [text for batch in programs for text in batch] == texts
     assert all(1 <= len(batch) <= MOST for batch in programs)
     assert len(programs) >= min(builds, count), "a core has nothing to build"
-    assert len(programs) < len(programs_of(texts)) + builds, "more than equally many for each"
+    assert len(programs) < len(batched_into_programs(texts)) + builds, "more than equally many for each"
 
 
 @pytest.mark.parametrize("builds", [1, 3, 8, 64])
@@ -25,5 +25,5 @@ def test_the_number_of_programs_tells_them(builds: int) -> None:
     """A compiled file has the binaries of programs, and which kernels they have follows from their number."""
     for count in range(1, 120):
         texts = [str(number) for number in range(count)]
-        programs = programs_of(texts, builds)
-        assert programs_of(texts, len(programs)) == programs
+        programs = batched_into_programs(texts, builds)
+        assert batched_into_programs(texts, len(programs)) == programs

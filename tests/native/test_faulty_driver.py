@@ -28,7 +28,7 @@ from support import HANG_TIMEOUT
 import imgconv
 from imgconv.cl.device import DeviceInfo, list_devices
 from imgconv.graph.evaluate import evaluate_graph
-from imgconv.kernels.source import COMMON
+from imgconv.kernels.kernel_source import COMMON
 from imgconv.loading.device_descriptions import read_device_description
 from imgconv.tensor import Tensor, build_graph
 

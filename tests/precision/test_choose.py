@@ -23,7 +23,7 @@ from imgconv.config import Config, Precision
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import ImageLimits
-from imgconv.kernels.source import programs_of
+from imgconv.kernels.kernel_source import batched_into_programs
 from imgconv.kernels.target import Target
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
@@ -204,9 +204,9 @@ def test_no_kernel_is_compiled_twice(device: DeviceInfo, context: Context, monke
 
     def recorded(texts: Sequence[str], builds: int) -> list[Sequence[str]]:
         compiled.extend(texts)
-        return programs_of(texts, builds)
+        return batched_into_programs(texts, builds)
 
-    monkeypatch.setattr("imgconv.runtime.programs.programs_of", recorded)
+    monkeypatch.setattr("imgconv.runtime.programs.batched_into_programs", recorded)
     choice = choose_precision(prepared_of(offset_model(), device), context, None, [{"x": picture()}])
     assert choice.precision.storage and len(compiled) == len(set(compiled))
 

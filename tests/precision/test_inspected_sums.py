@@ -17,9 +17,9 @@ from imgconv.compiling.choose import ChoiceRequest, CostModelChooser
 from imgconv.compiling.compiler import PreparedGraph
 from imgconv.config import Config
 from imgconv.graph.nodes import Graph
-from imgconv.kernels.layout import Alignment, ImageLimits
-from imgconv.kernels.step import Choice
+from imgconv.kernels.layout import ImageAlignment, ImageLimits
 from imgconv.kernels.target import Target
+from imgconv.kernels.template_interface import Choice
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from imgconv.precision.integer_sums import integer_sums
@@ -62,7 +62,7 @@ def network() -> Graph:
     (replace(PHONE, dot_product=""), "fp32: the device has no byte dot product that passed the test"),
     (replace(PHONE, compute_units=60), "fp32: only phone GPUs sum integers"),
     (replace(PHONE, kind="cpu"), "fp32: only phone GPUs sum integers"),
-    (replace(PHONE, kind="cpu", linear=Alignment(1, 8, 1 << 30)), "fp32: the input is stored as fp32"),
+    (replace(PHONE, kind="cpu", linear=ImageAlignment(1, 8, 1 << 30)), "fp32: the input is stored as fp32"),
 ])
 def test_each_launch_says_why(target: Target, dense: str) -> None:
     graph = network()

@@ -27,7 +27,7 @@ from imgconv.compiling.lower import lower
 from imgconv.config import Config
 from imgconv.errors import DeviceError
 from imgconv.kernels.layout import ImageLimits
-from imgconv.kernels.layout import Alignment
+from imgconv.kernels.layout import ImageAlignment
 from imgconv.kernels.target import Target
 from imgconv.passes import run_passes
 from imgconv.reports.peaks import Peaks
@@ -64,7 +64,7 @@ def tiny_model() -> onnx.ModelProto:
     return make_model(nodes, x, ["y"], 13, {"first": first, "second": second})
 
 
-def made_up(images_in_buffers: Alignment | None = None) -> Profile:
+def made_up(images_in_buffers: ImageAlignment | None = None) -> Profile:
     """Three runs of a small plan with known times: no device is needed. Launch n takes n + 1 ms, times 1, 2 and 4."""
     x = Tensor.input("x", (1, 4, 8, 8))
     weight = Tensor.constant(numpy.ones((4, 4, 3, 3), numpy.float32))
@@ -86,7 +86,7 @@ def made_up(images_in_buffers: Alignment | None = None) -> Profile:
     )
 
 
-WORKSPACE = Alignment(row=16, base=16, limit=1 << 28)
+WORKSPACE = ImageAlignment(row=16, base=16, limit=1 << 28)
 DEVICE = DeviceInfo(
     0, "platform", "device", "vendor", "gpu", "driver", "OpenCL 3.0", "OpenCL C 3.0", 64, 64, 1, 8, 8, 2, 64,
     (64, 64, 64), 1 << 15, 1 << 30, 1 << 28, True, True, False, False, (),
@@ -138,7 +138,7 @@ def test_live_bytes_follow_from_the_lives_of_textures() -> None:
 
 
 @pytest.mark.parametrize("images_in_buffers", [None, WORKSPACE], ids=["images", "workspace"])
-def test_places_of_textures_do_not_overlap_while_they_live(images_in_buffers: Alignment | None) -> None:
+def test_places_of_textures_do_not_overlap_while_they_live(images_in_buffers: ImageAlignment | None) -> None:
     profile = made_up(images_in_buffers)
     textures = profile.to_json()["textures"]
     assert bool(profile.plan.regions) == bool(images_in_buffers) and len(textures) >= 2
@@ -268,7 +268,7 @@ found.sorted = order();
 
 
 @pytest.mark.parametrize(("width", "images_in_buffers"), [(390, None), (1280, WORKSPACE)], ids=["phone", "wide"])
-def test_the_page_in_a_browser(tmp_path: Path, width: int, images_in_buffers: Alignment | None) -> None:
+def test_the_page_in_a_browser(tmp_path: Path, width: int, images_in_buffers: ImageAlignment | None) -> None:
     """Every chart is drawn without a click, nothing is wider than the page, and the console stays empty."""
     program = browser()
     if program is None:

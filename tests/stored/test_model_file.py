@@ -25,7 +25,7 @@ from imgconv.files.container import ContainerFile, write_container
 from imgconv.graph.expression import Argument, apply
 from imgconv.graph.nodes import Graph, HostPartition, Value
 from imgconv.graph.onnx_nodes import Attribute, HostGraph, HostNode
-from imgconv.kernels.layout import Alignment, Texture
+from imgconv.kernels.layout import ImageAlignment, Texture
 from imgconv.stored import tables
 from imgconv.stored.compiled_file import DevicePlan, SavedModel, save_model
 from imgconv.tensor import Tensor, build_graph, order, recurrence
@@ -155,7 +155,7 @@ def test_the_plan_that_fits(tmp_path: Path) -> None:
     found, elsewhere = model.plan_for("the device", target), model.plan_for("another device", target)
     assert found and found.binaries == (b"first", b"second")
     assert elsewhere and elsewhere.plan.launches == found.plan.launches and not elsewhere.binaries
-    others = [replace(target, half_images=False), replace(target, images_in_buffers=Alignment(1, 2, 3))]
+    others = [replace(target, half_images=False), replace(target, images_in_buffers=ImageAlignment(1, 2, 3))]
     others += [replace(target, limits=replace(target.limits, width=3)), replace(target, max_work_group=1)]
     others += [replace(target, loop_rounds=65535)]
     assert not any(model.plan_for("the device", other) for other in others)

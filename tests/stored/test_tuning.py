@@ -26,7 +26,7 @@ from imgconv.config import Config
 from imgconv.errors import ConfigError, ModelError
 from imgconv.kernels.conv import candidates as conv_candidates, problem as conv
 from imgconv.kernels.matmul import template as matmul
-from imgconv.kernels.step import Choice
+from imgconv.kernels.template_interface import Choice
 from imgconv.kernels.target import LARGE_GPU
 from imgconv.kernels.templates import template_of
 from imgconv.onnx_import import import_onnx

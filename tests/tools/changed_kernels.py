@@ -152,7 +152,7 @@ class Model:
         from imgconv.checking import session_checks
         from imgconv.cl.building import crashes
         from imgconv.files.disk_cache import DiskCache
-        from imgconv.kernels.source import program_text
+        from imgconv.kernels.kernel_source import program_text
         from imgconv.runtime import programs
 
         self.number += 1

@@ -1,7 +1,7 @@
 """Tests under oclgrind, a simulator that reports what is read or written outside of memory, and data races.
 
     python -m tests.tools.oclgrind                 the device tests of every form of kernel; over an hour
-    python -m tests.tools.oclgrind rows windows    those of tests/device/test_rows.py and test_windows.py
+    python -m tests.tools.oclgrind rows windows    those of tests/device/test_row_groups.py and test_windows.py
 
 The tests run with oclgrind as the only device. tests/device/test_oclgrind.py runs a sample of them.
 """

@@ -26,7 +26,7 @@ from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan, Storage
 from imgconv.config import Config
 from imgconv.graph.nodes import Graph
-from imgconv.kernels.layout import Alignment, ImageLimits
+from imgconv.kernels.layout import ImageAlignment, ImageLimits
 from imgconv.kernels.target import Target
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
@@ -36,9 +36,9 @@ from models import MODELS, build
 FILE = Path(__file__).parent / "snapshots.json"
 FOLDER = os.environ.get("IMGCONV_MODELS")
 DEVICES = {
-    "cpu": Target(ImageLimits(16384, 16384, 2048), "cpu", 8, linear=Alignment(1, 16, 1 << 30)),
+    "cpu": Target(ImageLimits(16384, 16384, 2048), "cpu", 8, linear=ImageAlignment(1, 16, 1 << 30)),
     "large gpu": Target(ImageLimits(32768, 32768, 2048), "gpu", 132, native_functions=True),
-    "small gpu": Target(ImageLimits(16384, 16384, 2048), "gpu", 2, images_in_buffers=Alignment(64, 64, 1 << 30)),
+    "small gpu": Target(ImageLimits(16384, 16384, 2048), "gpu", 2, images_in_buffers=ImageAlignment(64, 64, 1 << 30)),
 }
 MODES = ("float", "half", "half arithmetic")
 TILED = 32  # the most texels of an image's side, for networks that must be cut into tiles

@@ -26,12 +26,13 @@ from imgconv.graph.index import Index, Variable, constant, flatten, unflatten, v
 from imgconv.graph.nodes import IDENTITY, Gather, Load, Node, Reduction, ReductionKind, indices_of
 from imgconv.graph.view import Shape
 from imgconv.kernels.codegen.access import LANE, Emitter, KernelArgument
+from imgconv.kernels.kernel_source import KernelSource, group_attribute, round_up
 from imgconv.kernels.layout import LANES, HostBuffer, Layout, Placement, Texture
-from imgconv.kernels.source import KernelSource, group_attribute, round_up
-from imgconv.kernels.step import (
-    Emitting, Fixed, LaunchKind, Placing, Step, describe, fixed_template, nodes_of, operation_kind,
-)
 from imgconv.kernels.target import Target
+from imgconv.kernels.template_interface import (
+    EmittingContext, FixedProblem, LaunchKind, LaunchStep, PlacingContext, describe, fixed_template, nodes_of,
+    operation_kind,
+)
 
 NEUTRAL = {"sum": 0.0, "max": float("-inf"), "argmax": float("-inf"), "min": float("inf"), "product": 1.0}
 COMBINE = {"sum": "{0} + {1}", "max": "fmax({0}, {1})", "min": "fmin({0}, {1})", "product": "{0} * {1}"}
@@ -71,7 +72,7 @@ class WorkGroup:
         return [*past, "if (item != 0) return;"]
 
 
-def place(placing: Placing, given: tuple[Node, ...]) -> Step[Fixed, None]:
+def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[FixedProblem, None]:
     """The Step of a node with a Load, a Reduction or a Gather."""
     (node,) = given
     output = placing.place_result(node.output)
@@ -83,19 +84,21 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Fixed, None]:
         kind = "pack"
     reason = f"{node.output.name} is read in another order than it is made" if kind == "copy" else ""
     places = placing.operand_places(node, output)
-    return launch_of(node, output, places, kind, describe(node), reason, (node.output.name,))
+    return generated_step(node, output, places, kind, describe(node), reason, (node.output.name,))
 
 
-def launch_of(
+def generated_step(
     node: Node, output: Placement, places: Mapping[str, Placement], kind: LaunchKind, text: str, reason: str = "",
     values: tuple[str, ...] = (),
-) -> Step[Fixed, None]:
+) -> LaunchStep[FixedProblem, None]:
     """The Step of a node that is placed."""
-    problem = Fixed(node.output.name)
-    return Step((node,), output, places, TEMPLATE, problem, None, text, operation_kind(node), kind, reason, values)
+    problem = FixedProblem(node.output.name)
+    return LaunchStep(
+        (node,), output, places, TEMPLATE, problem, None, text, operation_kind(node), kind, reason, values
+    )
 
 
-def kernel(step: Step[Fixed, None], emitting: Emitting) -> KernelSource:
+def kernel(step: LaunchStep[FixedProblem, None], emitting: EmittingContext) -> KernelSource:
     return generate(step.nodes[0], step.output, step.places, emitting.math_mode_of(step.output), emitting.target)
 
 
@@ -141,7 +144,7 @@ def generate(
             arguments[number] = emitter.load(operand, placements[operand.value], axes)
         emitter.store_result(node.epilogue, arguments, output, list(position))
     # Texels are vectors already. But lanes hide that in a long sum each addition waits for the one before.
-    return on_grid(emitter, output, grid, group, target, prod(steps) > LONG_WALK)
+    return grid_kernel(emitter, output, grid, group, target, prod(steps) > LONG_WALK)
 
 
 def _reads_buffer(node: Node, placements: Mapping[str, Placement]) -> bool:
@@ -288,7 +291,7 @@ def _reduce(
     if group is not None:
         arrays = ("parts", "places") if reduction.kind == "argmax" else ("parts",)
         emitter.lines += [f"__local float4 {name}[{group.items * group.texels}];" for name in arrays]
-        emitter.lines += meet(reduction.kind, group.items, group.texels)
+        emitter.lines += tree_reduction(reduction.kind, group.items, group.texels)
         emitter.lines += group.ends
     if folded is None:
         return "at" if reduction.kind == "argmax" else "sum"
@@ -369,7 +372,7 @@ def _block(walk: Sequence[int]) -> tuple[int | None, int]:
     return None, 0
 
 
-def meet(kind: ReductionKind, items: int, texels: int = 1, total: str = "sum") -> list[str]:
+def tree_reduction(kind: ReductionKind, items: int, texels: int = 1, total: str = "sum") -> list[str]:
     """Statements that combine the work items' parts, `total`, in the local array `parts`: a tree reduction.
 
     The array has a row of `texels` for each item; `item` and `texel` are the work item's indices. Every item gets the
@@ -390,13 +393,13 @@ def meet(kind: ReductionKind, items: int, texels: int = 1, total: str = "sum") -
     return [*lines, *([f"at = places[{first}];"] if places else [])]
 
 
-def on_grid(
+def grid_kernel(
     emitter: Emitter, output: Placement, grid: tuple[Variable, ...], group: WorkGroup | None, target: Target,
     vectorized: bool = False,
 ) -> KernelSource:
     """The kernel of the emitted statements: for each point of a grid a work item, or with `group` several.
 
-    vectorized: see `assemble`.
+    vectorized: see `assembled_kernel`.
     """
     size: tuple[int, ...] = tuple(v.size for v in grid)
     local: tuple[int, ...] | None = None
@@ -413,7 +416,7 @@ def on_grid(
         size = tuple(map(round_up, size, local))
         if size != tuple(v.size for v in grid):
             head.append(f"if ({' || '.join(f'{v.name} >= {v.size}' for v in grid)}) return;")
-    return assemble(emitter, output, head, size, local, group is not None, vectorized)
+    return assembled_kernel(emitter, output, head, size, local, group is not None, vectorized)
 
 
 def bounded_id(dimension: int, count: int, size: int) -> str:
@@ -422,7 +425,7 @@ def bounded_id(dimension: int, count: int, size: int) -> str:
     return place if size == count else f"min((int){place}, {count - 1})"
 
 
-def assemble(
+def assembled_kernel(
     emitter: Emitter, output: Placement, head: Sequence[str], size: tuple[int, ...], local: tuple[int, ...] | None,
     meets: bool, vectorized: bool = False,
 ) -> KernelSource:

@@ -21,13 +21,15 @@ from imgconv.graph.index import Index, Variable, constant, variable, variable_in
 from imgconv.graph.nodes import IDENTITY, Graph, Load, Node, Operand, Reduction
 from imgconv.graph.view import Shape, identity
 from imgconv.kernels.codegen.access import LANE, accuracy_of
-from imgconv.kernels.codegen.generated import BLOCK, assemble
-from imgconv.kernels.codegen.rows import Rows, find_rows
-from imgconv.kernels.codegen.rows_text import LONGEST_WALK, PlacedRows, RowsMaker, lanes_of, place_rows
+from imgconv.kernels.codegen.generated import BLOCK, assembled_kernel
+from imgconv.kernels.codegen.row_groups import RowGroup, find_row_groups
+from imgconv.kernels.codegen.row_kernel import LONGEST_WALK, PlacedRowGroup, RowKernelEmitter, lanes_of, place_rows
+from imgconv.kernels.kernel_source import KernelSource
 from imgconv.kernels.layout import LANES, Layout, Placement, image_layout, matrix_layout
-from imgconv.kernels.source import KernelSource
-from imgconv.kernels.step import Emitting, Fixed, Placing, Step, fixed_template, operation_as
 from imgconv.kernels.target import LARGE_GPU, Target
+from imgconv.kernels.template_interface import (
+    EmittingContext, FixedProblem, LaunchStep, PlacingContext, fixed_template, operation_as
+)
 
 TEXELS_OF_A_PART = 3
 PARTS_LAYOUT = Layout((0,), (1,), 2)
@@ -58,13 +60,13 @@ NAMES = ("count", "mean", "squares")
 class MomentsMatch:
     """Rows whose reductions are a mean and a sum of squared differences from it. The last node applies them."""
 
-    rows: Rows
+    rows: RowGroup
     mean: Node
     squares: Node
 
 
 @dataclass(frozen=True)
-class Parts:
+class RowParts:
     """The division of rows among work groups: `count` rows, or quads of rows, of `steps` texels each, in `parts` parts.
 
     lanes: see PlacedRows. items: work items that share a part. beside: rows per work group. name: of the value that
@@ -92,7 +94,7 @@ class Parts:
         return self.count, self.parts * TEXELS_OF_A_PART, LANES
 
 
-def moments_of(rows: Rows) -> MomentsMatch | None:
+def moments_of(rows: RowGroup) -> MomentsMatch | None:
     """The mean and the squared differences of rows; None if the rows are made from other reductions."""
     if len(rows.reductions) != 2 or not isinstance(rows.last.operation, Load):
         return None
@@ -130,21 +132,21 @@ def long_moments(graph: Graph, longest: int) -> frozenset[str]:
     if not any(prod(n.operands[0].view.shape[len(n.output.shape) :]) >= longest for n in reductions):
         return frozenset()
     names = set()
-    for rows in find_rows(graph):
+    for rows in find_row_groups(graph):
         found = moments_of(rows)
         if found is not None and prod(rows.window) >= longest and _has_lanes(rows):
             names |= {found.mean.output.name, found.squares.output.name}
     return frozenset(names)
 
 
-def _has_lanes(rows: Rows) -> bool:
+def _has_lanes(rows: RowGroup) -> bool:
     """Returns whether a texel holds four rows, or four positions of one, if operands have the layout of their rank."""
     ranks = {o.value: len(o.view.source) for o in rows.reductions[0].operands}
     layouts = {name: image_layout(rank) if rank >= 4 else matrix_layout(rank) for name, rank in ranks.items()}
     return lanes_of(rows, layouts) is not None
 
 
-def find_parts(moments: MomentsMatch, placed: PlacedRows, target: Target, name: str) -> Parts | None:
+def find_row_parts(moments: MomentsMatch, placed: PlacedRowGroup, target: Target, name: str) -> RowParts | None:
     """Returns how work groups share the rows; None if one launch is as fast, or if the kernels are impossible."""
     maker = moments_maker(moments, placed.lanes, placed.output, placed.places, "exact", target)
     if not maker.stores_texels():
@@ -159,46 +161,46 @@ def find_parts(moments: MomentsMatch, placed: PlacedRows, target: Target, name: 
     parts = min(ceil(wanted / groups), isqrt(maker.steps // READS), maker.steps // (items * FEWEST_STEPS[target.kind]))
     # As many parts as have work: 10 texels in 6 parts of ceil(10 / 6) = 2 texels are 5 parts.
     parts = ceil(maker.steps / ceil(maker.steps / max(1, parts)))
-    return Parts(moments, placed.lanes, name, maker.count, maker.steps, parts, items, beside)
+    return RowParts(moments, placed.lanes, name, maker.count, maker.steps, parts, items, beside)
 
 
 def moments_maker(
     moments: MomentsMatch, lanes: Variable, output: Placement, placements: Mapping[str, Placement], math_mode: MathMode,
     target: Target,
-) -> RowsMaker:
+) -> RowKernelEmitter:
     """Returns the maker of statements for the rows."""
-    maker = RowsMaker(moments.rows, lanes, output, placements, math_mode, target, lanes_last=True)
+    maker = RowKernelEmitter(moments.rows, lanes, output, placements, math_mode, target, lanes_last=True)
     maker.most_kept = 0
     return maker
 
 
 def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
     """The nodes of rows that are a normalisation."""
-    yield from (rows.nodes for rows in find_rows(graph) if moments_of(rows))
+    yield from (rows.nodes for rows in find_row_groups(graph) if moments_of(rows))
 
 
-def place(placing: Placing, given: tuple[Node, ...]) -> Step[Fixed, Parts] | None:
+def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[FixedProblem, RowParts] | None:
     """The Step that applies the moments, after the one that makes those of the parts. None if one launch is as fast."""
     placed = place_rows(placing, given)
     moments = moments_of(placed.rows) if placed else None
     if placed is None or moments is None:
         return None
     name = placing.graph.unused(f"{moments.rows.last.output.name}.parts")
-    parts = find_parts(moments, placed, placing.target, name)
+    parts = find_row_parts(moments, placed, placing.target, name)
     if parts is None:
         return None
     value = placing.between(name, parts.shape, PARTS_LAYOUT)
     output, mean = placing.placements[value.name], moments.mean
-    first = Step(
+    first = LaunchStep(
         (replace(mean, output=value, epilogue=IDENTITY),), output,
-        {operand.value: placed.places[operand.value] for operand in mean.operands}, TEMPLATE, Fixed(value.name),
+        {operand.value: placed.places[operand.value] for operand in mean.operands}, TEMPLATE, FixedProblem(value.name),
         replace(parts, apply=False), f"mean and squared differences in {parts.parts} parts", "reduction",
     )
     placed = replace(placed, places={**placed.places, value.name: output})
     return replace(placed.step(TEMPLATE, parts), before=(first,))
 
 
-def kernel(step: Step[Fixed, Parts], emitting: Emitting) -> KernelSource:
+def kernel(step: LaunchStep[FixedProblem, RowParts], emitting: EmittingContext) -> KernelSource:
     """The kernel of one of the two launches."""
     parts, math_mode, output = step.details, emitting.math_mode_of(step.output), step.output
     outside = {name: each for name, each in step.places.items() if name != parts.name}
@@ -221,7 +223,7 @@ def kernel(step: Step[Fixed, Parts], emitting: Emitting) -> KernelSource:
 TEMPLATE = fixed_template("moments", "generated", nodes, place, kernel)
 
 
-def _walk_part(maker: RowsMaker, parts: Parts) -> None:
+def _walk_part(maker: RowKernelEmitter, parts: RowParts) -> None:
     """A work item's own moments, block by block: differences from the mean of the blocks before it.
 
     Before the first block, the item's first value stands for the mean.
@@ -253,18 +255,18 @@ def _walk_part(maker: RowsMaker, parts: Parts) -> None:
     ]
 
 
-def _first(parts: Parts) -> str:
+def _first(parts: RowParts) -> str:
     """The text of a work item's first step."""
     return "begin + item" if parts.items > 1 else "begin"
 
 
-def _value(maker: RowsMaker, node: Node) -> str:
+def _value(maker: RowKernelEmitter, node: Node) -> str:
     """The name of what a reduction adds up, at one step."""
     arguments = {n: maker.read(o, maker.axes[node.output.name]) for n, o in enumerate(node.operands)}
     return maker.emitter.name("float4", maker.emitter.compute(operation_as(Reduction, node).body, arguments))
 
 
-def _meet(maker: RowsMaker, parts: Parts) -> None:
+def _meet(maker: RowKernelEmitter, parts: RowParts) -> None:
     """Join the moments of the work items in local memory: a tree. Every item gets the result."""
     if parts.items == 1:
         return
@@ -285,19 +287,19 @@ def _meet(maker: RowsMaker, parts: Parts) -> None:
     lines += ["barrier(CLK_LOCAL_MEM_FENCE);", *(f"{name} = all_{name}[beside];" for name in NAMES)]
 
 
-def _write_part(maker: RowsMaker, parts: Parts, output: Placement) -> None:
+def _write_part(maker: RowKernelEmitter, parts: RowParts, output: Placement) -> None:
     maker.emitter.lines.append("if (item != 0) return;" if parts.items > 1 else "")
     _end_rows(maker, parts)
     for number, name in enumerate(NAMES):
         maker.emitter.store(output, list(_texel(parts, variable("part", parts.parts), number)), name)
 
 
-def _texel(parts: Parts, part: Index, number: int) -> tuple[Index, Index, Index]:
+def _texel(parts: RowParts, part: Index, number: int) -> tuple[Index, Index, Index]:
     """The position of a part's number, mean or squares."""
     return variable("row", parts.count), part * TEXELS_OF_A_PART + number, variable_index(LANE)
 
 
-def _read_parts(maker: RowsMaker, parts: Parts, place: Placement) -> None:
+def _read_parts(maker: RowKernelEmitter, parts: RowParts, place: Placement) -> None:
     """The moments of the row from those of its parts: each work item joins some of them."""
     emitter = maker.emitter
     start = "item" if parts.items > 1 else "0"
@@ -313,7 +315,7 @@ def _read_parts(maker: RowsMaker, parts: Parts, place: Placement) -> None:
         emitter.lines.append(f"join_moments(&count, &mean, &squares, {count}, {mean} - mean, {squares}); }}")
 
 
-def _apply(maker: RowsMaker, parts: Parts) -> None:
+def _apply(maker: RowKernelEmitter, parts: RowParts) -> None:
     """Write a part of the row."""
     emitter, moments = maker.emitter, parts.moments
     _end_rows(maker, parts)
@@ -344,17 +346,17 @@ def _twice(lanes: str) -> str:
     return lanes * (LANES // len(lanes))
 
 
-def _end_rows(maker: RowsMaker, parts: Parts) -> None:
+def _end_rows(maker: RowKernelEmitter, parts: RowParts) -> None:
     """End the work items whose row another one has."""
     if parts.count % parts.beside:
         maker.emitter.lines.append(f"if ({_row(parts)} >= {parts.count}) return;")
 
 
-def _row(parts: Parts) -> str:
+def _row(parts: RowParts) -> str:
     return f"get_group_id(0) * {parts.beside} + beside"
 
 
-def _on_grid(maker: RowsMaker, parts: Parts, output: Placement) -> KernelSource:
+def _on_grid(maker: RowKernelEmitter, parts: RowParts, output: Placement) -> KernelSource:
     """The kernel of the emitted statements: a work group has `beside` rows and `items` work items for each.
 
     Both are in one dimension, with the rows next to each other: they read neighbours.
@@ -366,4 +368,4 @@ def _on_grid(maker: RowsMaker, parts: Parts, output: Placement) -> KernelSource:
         f"const int row = {row}, part = get_global_id(1);",
         f"const int begin = part * {parts.each}, last = min(begin + {parts.each}, {parts.steps});",
     ]
-    return assemble(maker.emitter, output, head, (groups * group, parts.parts), (group, 1), parts.items > 1)
+    return assembled_kernel(maker.emitter, output, head, (groups * group, parts.parts), (group, 1), parts.items > 1)

@@ -18,11 +18,13 @@ from imgconv.graph.expression import literal_text
 from imgconv.graph.index import Index, Variable, constant, variable, variable_index
 from imgconv.graph.nodes import Node, Reduction
 from imgconv.kernels.codegen.access import LANE, Emitter
-from imgconv.kernels.codegen.generated import COMBINE, NEUTRAL, grid_of, group_for, on_grid, window_of
+from imgconv.kernels.codegen.generated import COMBINE, NEUTRAL, grid_kernel, grid_of, group_for, window_of
+from imgconv.kernels.kernel_source import KernelSource
 from imgconv.kernels.layout import Placement
-from imgconv.kernels.source import KernelSource
-from imgconv.kernels.step import Emitting, Fixed, Placing, Step, fixed_template, nodes_of, operation_as, step_of
 from imgconv.kernels.target import Target
+from imgconv.kernels.template_interface import (
+    EmittingContext, FixedProblem, LaunchStep, PlacingContext, fixed_template, nodes_of, operation_as, step_of
+)
 
 BLOCKS = (2, 4, 8)  # outputs of a work item along one axis
 MOST_COLUMNS = 20  # each is a float4 in registers
@@ -32,7 +34,7 @@ WORTH_IT = 0.85  # the most reads, as a fraction of those without sharing
 
 
 @dataclass(frozen=True)
-class Sharing:
+class ReadSharing:
     """`block` outputs along `axis` share `columns` reads along `window_axis`."""
 
     axis: int
@@ -41,15 +43,17 @@ class Sharing:
     columns: int
 
 
-def place(placing: Placing, given: tuple[Node, ...]) -> Step[Fixed, Sharing] | None:
+def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[FixedProblem, ReadSharing] | None:
     """The Step of a reduction over overlapping windows. None if sharing reads is not profitable."""
     (node,) = given
     output = placing.place_result(node.output)
     sharing = find_sharing(node, output, placing.target)
-    return None if sharing is None else step_of(placing, node, output, TEMPLATE, Fixed(node.output.name), sharing)
+    return None if sharing is None else step_of(
+        placing, node, output, TEMPLATE, FixedProblem(node.output.name), sharing
+    )
 
 
-def kernel(step: Step[Fixed, Sharing], emitting: Emitting) -> KernelSource:
+def kernel(step: LaunchStep[FixedProblem, ReadSharing], emitting: EmittingContext) -> KernelSource:
     (node,), output, placements, sharing, target = step.nodes, step.output, step.places, step.details, emitting.target
     operation = operation_as(Reduction, node)
     emitter = Emitter.storing(emitting.math_mode_of(output), output.storage)
@@ -74,13 +78,13 @@ def kernel(step: Step[Fixed, Sharing], emitting: Emitting) -> KernelSource:
                 arguments[argument] = emitter.load(operand, placements[operand.value], own)
             emitter.store_result(node.epilogue, arguments, output, list(place))
         emitter.lines.append("}")
-    return on_grid(emitter, output, grid, None, target)
+    return grid_kernel(emitter, output, grid, None, target)
 
 
 TEMPLATE = fixed_template("windows", "generated", nodes_of(Reduction), place, kernel)
 
 
-def find_sharing(node: Node, output: Placement, target: Target) -> Sharing | None:
+def find_sharing(node: Node, output: Placement, target: Target) -> ReadSharing | None:
     """The sharing with the fewest reads. None if none pays, or if too few work items would be left."""
     if not isinstance(node.operation, Reduction) or node.operation.kind not in COMBINE:
         return None
@@ -97,7 +101,7 @@ def find_sharing(node: Node, output: Placement, target: Target) -> Sharing | Non
         columns = len(set(_columns(node, axis, number, block).values()))
         reads = ceil(shape[axis] / block) * columns / (shape[axis] * taps)
         if columns <= MOST_COLUMNS and reads < least:
-            least, found = reads, Sharing(axis, number, block, columns)
+            least, found = reads, ReadSharing(axis, number, block, columns)
     return found
 
 
@@ -115,7 +119,7 @@ def _columns(node: Node, axis: int, number: int, block: int) -> dict[tuple[int, 
 
 def _emit_columns(
     emitter: Emitter, node: Node, placements: Mapping[str, Placement], axes: list[dict[Variable, Index]],
-    sharing: Sharing,
+    sharing: ReadSharing,
 ) -> dict[tuple[int, int], str]:
     """Emits the loops over the other window axes. Returns the column's name for each output and tap."""
     operation = operation_as(Reduction, node)

@@ -10,13 +10,13 @@ from math import ceil, prod
 
 from imgconv.dtype import FLOAT16
 from imgconv.kernels.conv.mobile import in_order_pays
-from imgconv.kernels.conv.problem import Keep, Problem, Specialisation, kept_size, work_items
+from imgconv.kernels.conv.problem import InputReuse, Problem, Specialisation, kept_size, work_items
 from imgconv.kernels.conv.tiled import groups_of, tiled_candidates, tiled_group
 from imgconv.kernels.conv.work import predicted_time
 from imgconv.kernels.device_model.adreno import WAVE
 from imgconv.kernels.device_model.time_range import best_of
+from imgconv.kernels.kernel_source import round_up
 from imgconv.kernels.layout import LANES
-from imgconv.kernels.source import round_up
 from imgconv.kernels.target import LARGE_GPU, TargetKind
 
 # The most bytes of input that a work item keeps in private memory. CPU drivers hold it in a core's cache.
@@ -25,7 +25,7 @@ AVX512, AVX2 = 16, 8  # floats in a register; NEON has 4 in each of 32
 
 
 @dataclass(frozen=True)
-class Registers:
+class RegisterLimits:
     """The maximum number of vector registers for the sums of a work item: with more, compilers keep sums in memory.
 
     sums: for a convolution, in addition to the weights and texels of a step. depthwise: for a depthwise one, or in
@@ -37,7 +37,7 @@ class Registers:
 
 
 # Of 32 registers, and of the 16 that AVX2 has: with those of 32, an EPYC with AVX2 took 24 ms for SqueezeNet, now 7.
-OF_32, OF_16 = Registers(21, 64), Registers(8, 8)
+OF_32, OF_16 = RegisterLimits(21, 64), RegisterLimits(8, 8)
 # For each kind of device, the maximum number of window columns, and of texels of a row that a work item keeps, over
 # which a loop is unrolled. With a window of 320 and a stride of 160, Intel's compiler (2026.22) took 13 s. With a
 # depthwise window of 256 it took 3 s, and NVIDIA's (580) 7 s.
@@ -154,7 +154,7 @@ def _on_cpu(problem: Problem, vector_floats: int) -> Iterator[Specialisation]:
 def _on_gpu(problem: Problem) -> Iterator[Specialisation]:
     """Candidates for GPUs: blocks of up to 32 sums, small blocks whose sums work items share, groups of whole waves."""
     # A whole window of all channels gains nothing over its lines, and NVIDIA's compiler takes 0.9 s for it, not 0.35.
-    kept: tuple[Keep, ...] = ("texel",) if problem.window == (1, 1) else ("texel", "line")
+    kept: tuple[InputReuse, ...] = ("texel",) if problem.window == (1, 1) else ("texel", "line")
     kept = (*kept, "window") if problem.depthwise else kept
     for made in _in_blocks(problem, BLOCKS_ON_GPU, kept):
         yield replace(made, local_size=_work_group(problem, made), weights="buffer")
@@ -166,7 +166,7 @@ def _on_gpu(problem: Problem) -> Iterator[Specialisation]:
 def _on_small_gpu(problem: Problem, integers: bool) -> Iterator[Specialisation]:
     """Candidates for a phone's GPU: weights in images, sums shared until the launch has many waves, narrow waves for
     launches of few."""
-    kept: tuple[Keep, ...] = ("line",) if problem.depthwise else ("texel",)
+    kept: tuple[InputReuse, ...] = ("line",) if problem.depthwise else ("texel",)
     blocks = _in_blocks(problem, BLOCKS_ON_SMALL_GPU, kept)
     if integers:
         of_integers = (replace(each, integers=True) for each in _in_blocks(problem, BLOCKS_OF_INTEGERS, kept))
@@ -190,7 +190,7 @@ def _on_small_gpu(problem: Problem, integers: bool) -> Iterator[Specialisation]:
 
 
 def _in_blocks(
-    problem: Problem, shapes: Sequence[tuple[int, int, int]], kept: Sequence[Keep]
+    problem: Problem, shapes: Sequence[tuple[int, int, int]], kept: Sequence[InputReuse]
 ) -> Iterator[Specialisation]:
     """Specialisations with blocks of these columns, rows and quads, without a work group yet."""
     rows, columns = problem.phase_size

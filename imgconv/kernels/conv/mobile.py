@@ -8,7 +8,7 @@ from math import ceil, prod
 
 from imgconv.dtype import FLOAT16
 from imgconv.kernels.conv.problem import (
-    Keep, Problem, Specialisation, bytes_of_sum, groups_of, multiply_adds_of, sums_of, texel_reads,
+    InputReuse, Problem, Specialisation, bytes_of_sum, groups_of, multiply_adds_of, sums_of, texel_reads,
     tile_size, together_of, weight_reads, weights_are_cut, weights_of_step, work_items,
 )
 from imgconv.kernels.device_model.adreno import WAVE
@@ -110,7 +110,7 @@ def merged_reads(problem: Problem, chosen: Specialisation) -> int:
     return texel_reads(problem, replace(chosen, keep=_kept(problem, chosen)))
 
 
-def _kept(problem: Problem, chosen: Specialisation) -> Keep:
+def _kept(problem: Problem, chosen: Specialisation) -> InputReuse:
     """Returns the part of the input that a work item keeps after unrolling: see Specialisation.keep."""
     if not is_unrolled(problem, chosen):
         return chosen.keep

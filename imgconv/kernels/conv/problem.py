@@ -9,8 +9,8 @@ from typing import Literal, get_args
 from imgconv.config import ACCUMULATORS, PRODUCTS, Accumulation
 from imgconv.dtype import FLOAT16, DType
 from imgconv.graph.nodes import Convolution
+from imgconv.kernels.kernel_source import round_up
 from imgconv.kernels.layout import LANES
-from imgconv.kernels.source import round_up
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ class Problem:
 # A normalised byte is read as itself divided by this.
 BYTE_SCALE = 127.0
 # How long a texel of the input is kept after it is read: KEEP in conv.cl.
-Keep = Literal["texel", "line", "window", "input"]
-KEEP: tuple[Keep, ...] = get_args(Keep)
+InputReuse = Literal["texel", "line", "window", "input"]
+KEEP: tuple[InputReuse, ...] = get_args(InputReuse)
 # Where a work item reads weights from: an image, a buffer, or local memory. For local memory the work group copies the
 # weights from a buffer first, and the input's texels too.
 WeightsPlace = Literal["image", "buffer", "local"]
@@ -130,7 +130,7 @@ class Specialisation:
     block_columns: int = 4
     block_rows: int = 1
     block_quads: int = 1
-    keep: Keep = "line"
+    keep: InputReuse = "line"
     weights: WeightsPlace = "image"
     local_size: tuple[int, int, int] | None = None
     vector_quads: int = 1

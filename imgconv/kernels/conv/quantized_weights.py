@@ -23,7 +23,7 @@ from imgconv.graph.quantization import BYTES
 from imgconv.kernels.conv.problem import SAFE_WIDTH, Problem
 from imgconv.kernels.conv.weights import Weights, pack_weights
 from imgconv.kernels.layout import (
-    LANES, HostBuffer, ImageLimits, Placement, Texture, expect_texture, choose_tiling, matrix_layout,
+    LANES, HostBuffer, ImageLimits, Placement, Texture, as_texture, choose_tiling, matrix_layout,
 )
 
 MOST = 2**31 - 1  # of an int
@@ -98,4 +98,4 @@ class QuantizedWeights:
             start = self.low * lanes.sum((1, 2))[:, None]
             grid = numpy.concatenate([grid, start % 2**32], 1)
         rows = numpy.swapaxes(grid, 1, 2).reshape(blocks * self.block_quads, -1, LANES)
-        return expect_texture(storage).tiling.scatter(rows.astype(numpy.uint32))
+        return as_texture(storage).tiling.scatter(rows.astype(numpy.uint32))

@@ -23,8 +23,10 @@ from imgconv.kernels.conv.text import convolution_kernel, reads_factors
 from imgconv.kernels.conv.weights import PackedWeights, Weights
 from imgconv.kernels.conv.work import launch_work
 from imgconv.kernels.layout import LANES, Placement, Texture, image_layout
-from imgconv.kernels.source import KernelSource
-from imgconv.kernels.step import Emitting, Placing, Step, Template, describe, nodes_of, operation_as, operation_kind
+from imgconv.kernels.kernel_source import KernelSource
+from imgconv.kernels.template_interface import (
+    EmittingContext, LaunchStep, PlacingContext, Template, describe, nodes_of, operation_as, operation_kind
+)
 from imgconv.kernels.target import HALF_MAX, Target
 
 
@@ -36,7 +38,7 @@ class ConvDetails:
     exact: bool
 
 
-def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, ConvDetails]:
+def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Problem, ConvDetails]:
     """The Step of a convolution. Operands that conv.cl cannot read are copied.
 
     Raises UnsupportedError if the weights depend on an input.
@@ -59,8 +61,8 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, ConvDetail
 
 
 def step_of(
-    placing: Placing, node: Node, problem: Problem, operation: Convolution, array: Array
-) -> Step[Problem, ConvDetails]:
+    placing: PlacingContext, node: Node, problem: Problem, operation: Convolution, array: Array
+) -> LaunchStep[Problem, ConvDetails]:
     """The Step of a node whose operands are placed as conv.cl reads them. array: the weights."""
     x, w, *factors = node.operands
     output = placing.place_value(node.output)
@@ -75,18 +77,18 @@ def step_of(
         problem, sums=sums, integers=exact or array.dtype == numpy.int8, gated=bool(factors),
     )
     problem = replace(problem, float_sums=why_float_sums(problem, operation, places[x.value], array))
-    return Step(
+    return LaunchStep(
         (node,), output, places, TEMPLATE, problem, ConvDetails(weights, exact), describe(node), operation_kind(node),
         values=(node.output.name,),
     )
 
 
-def sums_of(placing: Placing, name: str, weights: Array) -> Accumulation:
+def sums_of(placing: PlacingContext, name: str, weights: Array) -> Accumulation:
     """Returns the width in which a value's convolution sums: float if its weights exceed the largest half."""
     return "float" if numpy.any(numpy.abs(weights) > HALF_MAX) else placing.sums_of(name)
 
 
-def kernel(step: Step[Problem, ConvDetails], chosen: Specialisation, emitting: Emitting) -> KernelSource:
+def kernel(step: LaunchStep[Problem, ConvDetails], chosen: Specialisation, emitting: EmittingContext) -> KernelSource:
     """The kernel of a Step: conv.cl, with packed weights."""
     (node,), problem, weights, exact = step.nodes, step.problem, step.details.weights, step.details.exact
     if chosen.integers:
@@ -112,7 +114,9 @@ def _dtype_of_bytes(in_buffer: bool, exact: bool, target: Target) -> DType | Non
     return INT8 if in_buffer or target.byte_images else None
 
 
-def _of_integers(step: Step[Problem, ConvDetails], chosen: Specialisation, emitting: Emitting) -> KernelSource:
+def _of_integers(
+    step: LaunchStep[Problem, ConvDetails], chosen: Specialisation, emitting: EmittingContext
+) -> KernelSource:
     """The kernel of a Step, by sums of the levels of its input, whose scale is applied to the sum."""
     (node,), weights = step.nodes, step.details.weights
     levels = step.places[node.operands[0].value].texture.quantization
@@ -161,7 +165,7 @@ def scaled(epilogue: Expression, scale: float) -> Expression:
     return substitute(epilogue, arguments | {0: apply("multiply", Argument(0), scale)})
 
 
-def is_direct(placing: Placing, operand: Operand, in_order: bool = True) -> bool:
+def is_direct(placing: PlacingContext, operand: Operand, in_order: bool = True) -> bool:
     """Returns whether conv.cl can read an operand without a copy. in_order: see `reads_directly`."""
     place = placing.placements.get(operand.value)
     return place is not None and reads_directly(operand.view, place, in_order)

@@ -18,8 +18,8 @@ from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
 from imgconv.kernels.conv.problem import (
     KEEP, Problem, Specialisation, by_taps, local_quads, read_step, together_of, work_items,
 )
+from imgconv.kernels.kernel_source import KernelSource, group_attribute, round_up
 from imgconv.kernels.layout import LANES, HostBuffer, Placement, Texture, Tiling
-from imgconv.kernels.source import KernelSource, group_attribute, round_up
 from imgconv.kernels.specialise import specialise
 
 # Texels of sums and of input in half with which Mesa's code spills if weights are read early: 42 do, 28 do not. An

@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import cache
 from math import prod
 
-from imgconv.kernels.conv.problem import Keep, Problem, Specialisation, local_texels_of, work_items
-from imgconv.kernels.source import round_up
+from imgconv.kernels.conv.problem import InputReuse, Problem, Specialisation, local_texels_of, work_items
+from imgconv.kernels.kernel_source import round_up
 
 # Blocks of work items, by what of the input a tile has.
 TILED_BLOCKS = {
@@ -22,7 +22,7 @@ FAR_APART = 4
 
 def tiled_candidates(problem: Problem) -> Iterator[Specialisation]:
     """Candidates whose work groups read weights and input through tiles in local memory."""
-    keep: Keep = "texel" if problem.window[1] == 1 else "line"
+    keep: InputReuse = "texel" if problem.window[1] == 1 else "line"
     tiles = (0, 2) if problem.window[1] == 3 else (0,)
     for block, tile in itertools.product(TILED_BLOCKS[keep], tiles):
         yield _tiled(problem, block, keep, tile)
@@ -32,7 +32,7 @@ def tiled_candidates(problem: Problem) -> Iterator[Specialisation]:
             yield _tiled(problem, block, "texel")
 
 
-def _tiled(problem: Problem, block: tuple[int, int, int], keep: Keep, winograd: int = 0) -> Specialisation:
+def _tiled(problem: Problem, block: tuple[int, int, int], keep: InputReuse, winograd: int = 0) -> Specialisation:
     """The candidate with a block and its work group."""
     length, height, each = block
     made = Specialisation(

@@ -10,7 +10,7 @@ from imgconv.kernels.device_model.adreno import (
 )
 from imgconv.kernels.device_model.time_range import TimeRange
 from imgconv.kernels.device_model.work import LaunchWork
-from imgconv.kernels.source import round_up
+from imgconv.kernels.kernel_source import round_up
 
 # Registers of four numbers that an instruction of an Adreno can name, and bytes of a texel in half.
 REGISTERS, TEXEL_BYTES = 48, 8

@@ -25,11 +25,13 @@ from imgconv.kernels.conv.mobile import BESIDE
 from imgconv.kernels.device_model.cpu import TEXEL_BYTES
 from imgconv.kernels.device_model.time_range import NEVER
 from imgconv.kernels.device_model.work import LaunchWork
+from imgconv.kernels.kernel_source import KernelSource, group_attribute, round_up
 from imgconv.kernels.layout import LANES, Placement, Texture, matrix_layout
-from imgconv.kernels.source import KernelSource, group_attribute, round_up
 from imgconv.kernels.specialise import specialise
-from imgconv.kernels.step import AnyStep, Emitting, Placing, Step, Template, describe, nodes_of, operation_kind
 from imgconv.kernels.target import LARGE_GPU, Target, TargetKind
+from imgconv.kernels.template_interface import (
+    AnyLaunchStep, EmittingContext, LaunchStep, PlacingContext, Template, describe, nodes_of, operation_kind
+)
 
 
 # Blocks of work items whose groups read through tiles in local memory, and the local memory that every device has.
@@ -300,7 +302,7 @@ def product_kernel(
     return KernelSource(text, "matmul.cl", arguments, size, local)
 
 
-def place(placing: Placing, given: tuple[Node, ...]) -> AnyStep:
+def place(placing: PlacingContext, given: tuple[Node, ...]) -> AnyLaunchStep:
     """The Step of a product. A product with a constant matrix is a 1x1 convolution if `reads_rows` allows it."""
     (node,) = given
     a, b = node.operands
@@ -324,7 +326,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> AnyStep:
     output = placing.place_value(node.output)
     places = {o.value: placing.placements[o.value] for o in node.operands}
     places |= placing.operand_places(replace(node, operands=()), output)
-    return Step(
+    return LaunchStep(
         (node,), output, places, TEMPLATE, problem, padded, describe(node), operation_kind(node),
         values=(node.output.name,),
     )
@@ -345,7 +347,7 @@ def _without_batch(array: Array) -> Array:
     return first if numpy.array_equal(numpy.broadcast_to(first, array.shape), array, equal_nan=True) else array
 
 
-def _readable(placing: Placing, operand: Operand, which: Literal["a", "b"]) -> Operand:
+def _readable(placing: PlacingContext, operand: Operand, which: Literal["a", "b"]) -> Operand:
     """The operand, or a copy of it if its texels do not hold four of k ('a') or n ('b')."""
     if operand.value in placing.graph.constants:
         layout = matrix_layout(len(operand.view.source))
@@ -356,7 +358,7 @@ def _readable(placing: Placing, operand: Operand, which: Literal["a", "b"]) -> O
     return placing.copy(operand, layout, "a product reads four of k or n to a texel")
 
 
-def _can_turn(placing: Placing, problem: Problem, b: Operand) -> bool:
+def _can_turn(placing: PlacingContext, problem: Problem, b: Operand) -> bool:
     """Returns whether tiles can be made of the right operand, and nothing else without a copy of it."""
     target, place = placing.target, placing.placements[b.value]
     if target.kind == "cpu" or target.is_mobile:
@@ -366,7 +368,7 @@ def _can_turn(placing: Placing, problem: Problem, b: Operand) -> bool:
     return texel_of(b, place, "b") is None and texel_of(_transposed(b), place, "a") is not None
 
 
-def _padded_matrix(placing: Placing, node: Node, operand: Operand, array: Array) -> Operand:
+def _padded_matrix(placing: PlacingContext, node: Node, operand: Operand, array: Array) -> Operand:
     """A constant right operand as a texture, with zero rows after K up to a multiple of four."""
     *lead, inner, columns = array.shape
     padded = numpy.zeros((*lead, -(-inner // LANES) * LANES, columns), array.dtype)
@@ -378,7 +380,7 @@ def _padded_matrix(placing: Placing, node: Node, operand: Operand, array: Array)
     return Operand(name, View(operand.view.shape, padded.shape, index))
 
 
-def kernel(step: Step[Problem, bool], chosen: Specialisation, emitting: Emitting) -> KernelSource:
+def kernel(step: LaunchStep[Problem, bool], chosen: Specialisation, emitting: EmittingContext) -> KernelSource:
     """The kernel of a Step. Its details: whether A's lanes past K meet zeros in B."""
     math_mode = emitting.math_mode_of(step.output)
     return product_kernel(step.nodes[0], step.problem, chosen, step.output, step.places, step.details, math_mode)

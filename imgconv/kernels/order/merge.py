@@ -11,12 +11,14 @@ from imgconv.graph.nodes import IDENTITY, Graph, Node, Order, whole_operand
 from imgconv.kernels.codegen.access import SHORT_LIMIT, KernelArgument
 from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
 from imgconv.kernels.device_model.work import LaunchWork
+from imgconv.kernels.kernel_source import KernelSource, group_attribute, round_up
 from imgconv.kernels.layout import LANES, matrix_layout
 from imgconv.kernels.order import template as order
-from imgconv.kernels.source import KernelSource, group_attribute, round_up
 from imgconv.kernels.specialise import specialise
-from imgconv.kernels.step import AnyStep, Emitting, Placing, Step, Template, describe
 from imgconv.kernels.target import Target
+from imgconv.kernels.template_interface import (
+    AnyLaunchStep, EmittingContext, LaunchStep, PlacingContext, Template, describe
+)
 
 FILE = "kernels/order/merge.cl"
 
@@ -74,7 +76,7 @@ def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
             yield (node,)
 
 
-def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, Order]:
+def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Problem, Order]:
     """The Step of the last launch, after the one that orders runs and those that join all but the last two."""
     (node,) = given
     whole = order.place(placing, given)
@@ -90,8 +92,8 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, Order]:
     problem = replace(whole.problem, count=size, runs=True)
     run = problem.run
     made = between(run)
-    steps: list[AnyStep] = [
-        Step(
+    steps: list[AnyLaunchStep] = [
+        LaunchStep(
             (made,), placing.placements[made.output.name], whole.places, order.TEMPLATE, problem, whole.details,
             f"runs of {describe(node)}", whole.operation,
         )
@@ -99,7 +101,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, Order]:
     while True:
         is_last = 2 * run >= size
         read, made = made.output, node if is_last else between(2 * run)
-        step = Step(
+        step = LaunchStep(
             (replace(made, operands=(whole_operand(read), *node.operands)),), placing.placements[made.output.name],
             {**whole.places, read.name: placing.placements[read.name]}, TEMPLATE,
             Problem(shape[0], size, count if is_last else size, run), whole.details, f"merge of {describe(node)}",
@@ -111,7 +113,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, Order]:
         run *= 2
 
 
-def kernel(step: Step[Problem, Order], chosen: Specialisation, emitting: Emitting) -> KernelSource:
+def kernel(step: LaunchStep[Problem, Order], chosen: Specialisation, emitting: EmittingContext) -> KernelSource:
     (node,), problem, output = step.nodes, step.problem, step.output
     math_mode, helpers = emitting.math_mode_of(step.output), list[str]()
     epilogue = build_epilogue(node, output, step.places, math_mode)

@@ -12,11 +12,13 @@ from imgconv.graph.nodes import Node, Operand, Order
 from imgconv.kernels.codegen.access import LANE, SHORT_LIMIT, Emitter, KernelArgument, named_function
 from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
 from imgconv.kernels.device_model.work import LaunchWork
+from imgconv.kernels.kernel_source import KernelSource, group_attribute
 from imgconv.kernels.layout import LANES, Placement
-from imgconv.kernels.source import KernelSource, group_attribute
 from imgconv.kernels.specialise import specialise
-from imgconv.kernels.step import Emitting, Placing, Step, Template, nodes_of, operation_as, step_of
 from imgconv.kernels.target import Target
+from imgconv.kernels.template_interface import (
+    EmittingContext, LaunchStep, PlacingContext, Template, nodes_of, operation_as, step_of
+)
 
 FILE = "kernels/order/order.cl"
 
@@ -94,7 +96,7 @@ def launch_work(problem: Problem, chosen: Specialisation, target: Target) -> Lau
     )
 
 
-def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, Order]:
+def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Problem, Order]:
     """The Step of an Order, which reads rows through any view."""
     (node,) = given
     *lead, count = node.output.shape
@@ -102,7 +104,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, Order]:
     return step_of(placing, node, placing.place_value(node.output), TEMPLATE, problem, operation_as(Order, node))
 
 
-def kernel(step: Step[Problem, Order], chosen: Specialisation, emitting: Emitting) -> KernelSource:
+def kernel(step: LaunchStep[Problem, Order], chosen: Specialisation, emitting: EmittingContext) -> KernelSource:
     (node,), problem, output = step.nodes, step.problem, step.output
     math_mode, helpers = emitting.math_mode_of(step.output), list[str]()
     epilogue = build_epilogue(node, output, step.places, math_mode)

@@ -18,11 +18,13 @@ from imgconv.kernels.codegen.access import (
 )
 from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
 from imgconv.kernels.device_model.work import LaunchWork
+from imgconv.kernels.kernel_source import KernelSource, group_attribute
 from imgconv.kernels.layout import LANES, Layout, Placement
-from imgconv.kernels.source import KernelSource, group_attribute
 from imgconv.kernels.specialise import specialise
-from imgconv.kernels.step import Emitting, Placing, Step, Template, nodes_of, operation_as, operation_kind
 from imgconv.kernels.target import Target
+from imgconv.kernels.template_interface import (
+    EmittingContext, LaunchStep, PlacingContext, Template, nodes_of, operation_as, operation_kind
+)
 
 FILE = "kernels/recurrent/recurrent.cl"
 
@@ -111,7 +113,7 @@ def problem_of(node: Node) -> Problem:
     return Problem(steps, batch, directions, gates, hidden, states, operation_as(Recurrence, node).inner is not None)
 
 
-def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, Recurrence]:
+def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Problem, Recurrence]:
     """The Step of a Recurrence, which reads all but the weights through any view."""
     (node,) = given
     problem = problem_of(node)
@@ -133,13 +135,13 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, Recurrence
     operation = operation_as(Recurrence, node)
     text = f"recurrence {operation.ways}, {problem.steps} step{'s' if problem.steps > 1 else ''}"
     node = replace(node, operands=(x, weights, *others))
-    return Step(
+    return LaunchStep(
         (node,), output, places, TEMPLATE, problem, operation, " + ".join([text, *operations(node.epilogue)]),
         operation_kind(node), values=(node.output.name,),
     )
 
 
-def _placed_weights(placing: Placing, node: Node) -> Operand:
+def _placed_weights(placing: PlacingContext, node: Node) -> Operand:
     """The weights in their texture. Known ones have zero rows up to a multiple of four."""
     weights = node.operands[1]
     if weights.value in placing.graph.constants:
@@ -151,7 +153,7 @@ def _placed_weights(placing: Placing, node: Node) -> Operand:
     return placing.copy(weights, WEIGHTS_LAYOUT, "a recurrent layer reads four columns of a row to a texel")
 
 
-def kernel(step: Step[Problem, Recurrence], chosen: Specialisation, emitting: Emitting) -> KernelSource:
+def kernel(step: LaunchStep[Problem, Recurrence], chosen: Specialisation, emitting: EmittingContext) -> KernelSource:
     (node,), problem, output = step.nodes, step.problem, step.output
     weights = step.places[node.operands[1].value].texture
     helpers = list[str]()

@@ -19,15 +19,17 @@ from imgconv.kernels.conv.template import is_direct, sums_of
 from imgconv.kernels.conv.text import input_constants
 from imgconv.kernels.conv.weights import PackedWeights, Weights
 from imgconv.kernels.device_model.time_range import TimeRange
+from imgconv.kernels.kernel_source import KernelSource, group_attribute
 from imgconv.kernels.layout import (
-    LANES, Placement, Texture, expect_texture, choose_tiling, image_layout,
+    LANES, Placement, Texture, as_texture, choose_tiling, image_layout,
 )
 from imgconv.kernels.separable.candidates import candidates, launch_work
 from imgconv.kernels.separable.problem import Problem, Specialisation, groups_of
-from imgconv.kernels.source import KernelSource, group_attribute
 from imgconv.kernels.specialise import specialise
-from imgconv.kernels.step import Emitting, Placing, Step, Template, describe, operation_as
 from imgconv.kernels.target import Target
+from imgconv.kernels.template_interface import (
+    EmittingContext, LaunchStep, PlacingContext, Template, describe, operation_as
+)
 
 FILE = "kernels/separable/separable.cl"
 
@@ -157,7 +159,7 @@ def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
             yield node, after
 
 
-def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, SeparableDetails] | None:
+def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Problem, SeparableDetails] | None:
     """The Step of a pair. None if its input needs a copy, it reads too many images, or it reads what it writes."""
     depthwise, pointwise = given
     problem = problem_of(depthwise, pointwise)
@@ -181,13 +183,13 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, SeparableD
     places |= placing.operand_places(replace(pointwise, operands=()), output)
     problem = Problem(replace(problem.depthwise, sums=sums), replace(problem.pointwise, sums=sums))
     details = SeparableDetails(_weights(placing, depthwise), _weights(placing, pointwise))
-    return Step(
+    return LaunchStep(
         given, output, places, TEMPLATE, problem, details, f"{describe(depthwise)}, then {describe(pointwise)}",
         "separable convolution", values=(between.name, pointwise.output.name),
     )
 
 
-def _sums_of(placing: Placing, given: tuple[Node, ...]) -> Accumulation:
+def _sums_of(placing: PlacingContext, given: tuple[Node, ...]) -> Accumulation:
     """The wider of the ways in which both nodes may sum: one of half only on a phone's GPU, elsewhere float."""
     if not placing.target.is_mobile:
         return "float"
@@ -199,19 +201,21 @@ def _sums_of(placing: Placing, given: tuple[Node, ...]) -> Accumulation:
     return max(found, key=WIDER.index)
 
 
-def _weights(placing: Placing, node: Node) -> Weights:
+def _weights(placing: PlacingContext, node: Node) -> Weights:
     operand = node.operands[1]
     array = placing.constant_of(operand)
     return Weights(operand, array, operation_as(Convolution, node), placing.weights_dtype(array, (node,)))
 
 
-def kernel(step: Step[Problem, SeparableDetails], chosen: Specialisation, emitting: Emitting) -> KernelSource:
+def kernel(
+    step: LaunchStep[Problem, SeparableDetails], chosen: Specialisation, emitting: EmittingContext
+) -> KernelSource:
     """The kernel of a Step, with the packed weights of both convolutions."""
     (depthwise, pointwise), problem = step.nodes, step.problem
 
     def packed(node: Node, weights: Weights, part: conv.Problem, block_quads: int) -> Texture:
         one = PackedWeights(weights, part, block_quads, 0, False, weights.dtype)
-        return expect_texture(emitting.packed(f"{node.output.name}.weights", one))
+        return as_texture(emitting.packed(f"{node.output.name}.weights", one))
 
     windows = packed(depthwise, step.details.depthwise, problem.depthwise, 1)
     weights = packed(pointwise, step.details.pointwise, problem.pointwise, chosen.block_quads)

@@ -28,14 +28,16 @@ from imgconv.kernels.conv import problem as conv, template as conv_template
 from imgconv.kernels.device_model.models import time_range_of
 from imgconv.kernels.device_model.time_range import TimeRange, best_of
 from imgconv.kernels.device_model.work import LaunchWork
+from imgconv.kernels.kernel_source import KernelSource, group_attribute, round_up
 from imgconv.kernels.layout import (
-    LANES, HostBuffer, ImageLimits, Placement, Texture, expect_texture, choose_tiling, image_layout,
+    LANES, HostBuffer, ImageLimits, Placement, Texture, as_texture, choose_tiling, image_layout,
     matrix_layout,
 )
-from imgconv.kernels.source import KernelSource, group_attribute, round_up
 from imgconv.kernels.specialise import specialise
-from imgconv.kernels.step import AnyStep, Emitting, Placing, Step, Template, describe
 from imgconv.kernels.target import Target
+from imgconv.kernels.template_interface import (
+    AnyLaunchStep, EmittingContext, LaunchStep, PlacingContext, Template, describe
+)
 
 FILE = "kernels/squeeze_excite/squeeze_excite.cl"
 
@@ -134,7 +136,7 @@ class Matrix:
 
     def content(self, storage: Texture | HostBuffer, numbers: Array) -> Array:
         """The array to upload to the storage, packed from an array of the shape of the numbers."""
-        texture = expect_texture(storage)
+        texture = as_texture(storage)
         padded = numpy.zeros(texture.shape, self.dtype)
         padded[: numbers.shape[0]] = numbers
         return texture.tiling.scatter(texture.layout.pack(padded))
@@ -254,7 +256,7 @@ def problem_of(pool: Node, first: Node, second: Node) -> Problem:
     return Problem(images, channels, (rows, columns), first.output.size // images, second.output.size // images)
 
 
-def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, SqueezeExciteDetails] | None:
+def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Problem, SqueezeExciteDetails] | None:
     """The Step of the three nodes; the pooling is in a launch before it if this is expected to be faster.
 
     None on CPUs, if the device's local memory is too small, or if operands do not lie as the kernel reads them.
@@ -280,13 +282,13 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, SqueezeExc
     if len(read) + 2 > placing.target.max_read_images or any(places[name].storage == output.storage for name in read):
         return None
     details = SqueezeExciteDetails(_matrix(placing, first), _matrix(placing, second))
-    return Step(
+    return LaunchStep(
         made, output, places, TEMPLATE, problem, details, ", then ".join(map(describe, made)), "squeeze-and-excitation",
         values=tuple(node.output.name for node in made), before=before,
     )
 
 
-def _can_read(placing: Placing, x: Operand, problem: Problem) -> bool:
+def _can_read(placing: PlacingContext, x: Operand, problem: Problem) -> bool:
     """Returns whether four channels of the map are a texel, and at most two axes after (N, C) are longer than 1."""
     place = placing.placements.get(x.value)
     if place is None or not isinstance(place.storage, Texture) or x.view.bounds or len(_long_axes(x)) > 2:
@@ -302,7 +304,7 @@ def _joins(problem: Problem, target: Target) -> bool:
     return best_of((TEMPLATE.best_time(problem, target), apart)) == 0
 
 
-def _between(placing: Placing, node: Node) -> Placement:
+def _between(placing: PlacingContext, node: Node) -> Placement:
     """A result that stays in local memory, in float. Its epilogue is built as if it were a texture of no value."""
     name, shape = f"{node.output.name}.local", node.output.shape
     layout = (matrix_layout if isinstance(node.operation, Product) else image_layout)(len(shape))
@@ -326,7 +328,7 @@ def _address(operand: Operand, place: Placement, channels: int) -> tuple[Index, 
     return place.address([e.substitute(axes) for e in operand.view.index])
 
 
-def _matrix(placing: Placing, node: Node) -> Matrix:
+def _matrix(placing: PlacingContext, node: Node) -> Matrix:
     """The matrix of a product or a 1x1 convolution."""
     operand = node.operands[1]
     array = placing.constant_of(operand)
@@ -336,7 +338,9 @@ def _matrix(placing: Placing, node: Node) -> Matrix:
     return Matrix(operand, array[(0,) * (array.ndim - 2)], dtype)
 
 
-def kernel(step: Step[Problem, SqueezeExciteDetails], chosen: Specialisation, emitting: Emitting) -> KernelSource:
+def kernel(
+    step: LaunchStep[Problem, SqueezeExciteDetails], chosen: Specialisation, emitting: EmittingContext
+) -> KernelSource:
     (*pools, first, second), problem = step.nodes, step.problem
     helpers: list[str] = []
     read = first.operands[0]
@@ -346,7 +350,7 @@ def kernel(step: Step[Problem, SqueezeExciteDetails], chosen: Specialisation, em
     hidden = _epilogue(first, step, emitting, "hidden_")
     after = build_epilogue(second, output, step.places, emitting.math_mode_of(output))
     matrices = [
-        expect_texture(emitting.packed(f"{node.output.name}.matrix", matrix))
+        as_texture(emitting.packed(f"{node.output.name}.matrix", matrix))
         for node, matrix in ((first, step.details.first), (second, step.details.second))
     ]
     constants = _sizes(problem, chosen) | output_constants(output, problem.filters, after, helpers) | {
@@ -368,7 +372,7 @@ def kernel(step: Step[Problem, SqueezeExciteDetails], chosen: Specialisation, em
     return KernelSource(text, FILE, arguments, (chosen.items, problem.batch), (chosen.items, 1))
 
 
-def _epilogue(node: Node, step: AnyStep, emitting: Emitting, prefix: str) -> Epilogue:
+def _epilogue(node: Node, step: AnyLaunchStep, emitting: EmittingContext, prefix: str) -> Epilogue:
     """The epilogue of a node whose result stays in local memory."""
     place = step.places[node.output.name]
     return build_epilogue(node, place, step.places, emitting.math_mode_of(place), prefix)

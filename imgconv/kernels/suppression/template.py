@@ -11,12 +11,14 @@ from imgconv.graph.nodes import Node, Suppression
 from imgconv.kernels.codegen.access import SHORT_LIMIT, KernelArgument
 from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
 from imgconv.kernels.device_model.work import LaunchWork
+from imgconv.kernels.kernel_source import KernelSource, group_attribute
 from imgconv.kernels.layout import LANES
 from imgconv.kernels.order.template import row_function
-from imgconv.kernels.source import KernelSource, group_attribute
 from imgconv.kernels.specialise import specialise
-from imgconv.kernels.step import Emitting, Placing, Step, Template, nodes_of, operation_as, step_of
 from imgconv.kernels.target import Target
+from imgconv.kernels.template_interface import (
+    EmittingContext, LaunchStep, PlacingContext, Template, nodes_of, operation_as, step_of
+)
 
 FILE = "kernels/suppression/suppress.cl"
 
@@ -63,14 +65,14 @@ def launch_work(problem: Problem, chosen: Specialisation, target: Target) -> Lau
     )
 
 
-def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, Suppression]:
+def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Problem, Suppression]:
     """The Step of a Suppression, which reads boxes through any view."""
     (node,) = given
     problem = Problem(node.operands[0].view.shape[0], node.output.shape[0])
     return step_of(placing, node, placing.place_value(node.output), TEMPLATE, problem, operation_as(Suppression, node))
 
 
-def kernel(step: Step[Problem, Suppression], chosen: Specialisation, emitting: Emitting) -> KernelSource:
+def kernel(step: LaunchStep[Problem, Suppression], chosen: Specialisation, emitting: EmittingContext) -> KernelSource:
     (node,), problem, output = step.nodes, step.problem, step.output
     math_mode, helpers = emitting.math_mode_of(step.output), list[str]()
     epilogue = build_epilogue(node, output, step.places, math_mode)

@@ -28,11 +28,11 @@ from imgconv.kernels.conv.weights import Weights
 from imgconv.kernels.device_model.adreno import WAVE
 from imgconv.kernels.device_model.time_range import NEVER, TimeRange
 from imgconv.kernels.device_model.work import LaunchWork
+from imgconv.kernels.kernel_source import KernelSource, group_attribute, round_up
 from imgconv.kernels.layout import LANES, Texture, image_layout
-from imgconv.kernels.source import KernelSource, group_attribute, round_up
 from imgconv.kernels.specialise import specialise
-from imgconv.kernels.step import Emitting, Placing, Step, Template, describe
 from imgconv.kernels.target import HALF_MAX, Target
+from imgconv.kernels.template_interface import EmittingContext, LaunchStep, PlacingContext, Template, describe
 from imgconv.kernels.winograd.taps import TAPS, taps_of
 
 FILE = "kernels/winograd/winograd2d.cl"
@@ -134,7 +134,7 @@ def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
                 yield (node,)
 
 
-def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, None] | None:
+def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Problem, None] | None:
     """Returns the Step of the last launch; the Steps of the first two are in its `before`.
 
     Returns None if the convolution adds sums of chunks, if transformed weights do not fit in fp16, on other devices, if
@@ -164,11 +164,11 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, None] | No
     products = replace(tapped, output=sums, operation=PRODUCTS, operands=(whole_operand(taps), w))
     last = replace(node, operands=(whole_operand(sums),))
     weights = WinogradWeights(w, direct.details.weights.array, PRODUCTS, direct.details.weights.dtype)
-    return Step(
+    return LaunchStep(
         (last,), direct.output, {**direct.places, sums.name: places[sums.name]}, TEMPLATE, after, None,
         f"outputs of {describe(node)}", direct.operation, values=direct.values, before=(
-            Step((tapped,), places[taps.name], direct.places, TEMPLATE, before, None, "taps", direct.operation),
-            Step(
+            LaunchStep((tapped,), places[taps.name], direct.places, TEMPLATE, before, None, "taps", direct.operation),
+            LaunchStep(
                 (products,), places[sums.name], {taps.name: places[taps.name]}, conv_template.TEMPLATE, after.products,
                 conv_template.ConvDetails(weights, False), str(PRODUCTS), direct.operation,
                 multiply_adds=problem.multiply_adds,
@@ -208,7 +208,7 @@ def baseline(problem: Problem, target: Target) -> TimeRange:
     return conv_template.TEMPLATE.best_time(problem.convolution, target) if problem.to_outputs else NEVER
 
 
-def kernel(step: Step[Problem, None], chosen: Specialisation, emitting: Emitting) -> KernelSource:
+def kernel(step: LaunchStep[Problem, None], chosen: Specialisation, emitting: EmittingContext) -> KernelSource:
     """The kernel of a Step: winograd2d.cl."""
     (node,), problem, output = step.nodes, step.problem, step.output
     source = step.places[node.operands[0].value]

@@ -76,10 +76,10 @@ FAULTS = (
         ("passes/test_exact_integers.py", "device/test_integers.py"),
     ),
     Fault(
-        "kernels/codegen/rows.py", "rows are made together although one is read with padding",
+        "kernels/codegen/row_groups.py", "rows are made together although one is read with padding",
         "            if operand.view.bounds:\n                return False\n",
         "",
-        ("device/test_rows.py", "device/test_neighbours.py"),
+        ("device/test_row_groups.py", "device/test_neighbours.py"),
     ),
     Fault(
         "graph/index.py", "off by one: a rest that is as large as the factor is left out",

@@ -69,16 +69,16 @@ FAULTS = (
         ("device/test_generated.py -k gpu", NEIGHBOURS, f"{REDUCTIONS} -k gpu"),
     ),
     Fault(
-        "kernels/codegen/rows_text.py", "work items go past the end of their row",
+        "kernels/codegen/row_kernel.py", "work items go past the end of their row",
         'if self.walk * self.group != self.steps else "{"',
         'if self.walk > self.steps else "{"',
-        ("device/test_rows.py -k one_launch", "device/test_rows.py"),
+        ("device/test_row_groups.py -k one_launch", "device/test_row_groups.py"),
     ),
     Fault(
-        "kernels/codegen/rows_text.py", "the last block of a long row is not added",
+        "kernels/codegen/row_kernel.py", "the last block of a long row is not added",
         '        if blocks:\n            emitter.lines.append(f"{total} += {part};")\n',
         "",
-        ("device/test_long_sums.py -k normalisations", "device/test_rows.py"),
+        ("device/test_long_sums.py -k normalisations", "device/test_row_groups.py"),
     ),
     Fault(
         "kernels/codegen/moments.py", "lanes past a row's end count in its mean",

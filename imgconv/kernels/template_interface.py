@@ -20,7 +20,7 @@ from imgconv.kernels.device_model.models import time_range_of
 from imgconv.kernels.device_model.time_range import NEVER, TimeRange, best_of
 from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.layout import HostBuffer, ImageLimits, Layout, Placement, Texture
-from imgconv.kernels.source import KernelSource
+from imgconv.kernels.kernel_source import KernelSource
 from imgconv.kernels.target import Target
 
 
@@ -74,7 +74,7 @@ class Choice:
 
 
 @dataclass(frozen=True, eq=False)
-class Step(Generic[P, D]):
+class LaunchStep(Generic[P, D]):
     """The work of one launch.
 
     nodes: the nodes that it computes, in order. places: where their operands are stored, as the kernel reads them.
@@ -96,8 +96,8 @@ class Step(Generic[P, D]):
     kind: LaunchKind = "compute"
     reason: str = ""
     values: tuple[str, ...] = ()
-    before: tuple[AnyStep, ...] = ()
-    fallback: tuple[AnyStep, ...] = ()
+    before: tuple[AnyLaunchStep, ...] = ()
+    fallback: tuple[AnyLaunchStep, ...] = ()
     multiply_adds: int | None = None
 
     @property
@@ -117,7 +117,7 @@ class Step(Generic[P, D]):
         return tuple(o for node in self.nodes for o in node.all_operands if o.value not in made)
 
 
-class Packed(Protocol):
+class PackedConstant(Protocol):
     """Constant weights in the form that a kernel reads. Those with equal keys are stored once."""
 
     @property
@@ -141,7 +141,7 @@ class Packed(Protocol):
         ...
 
 
-class Placing(Protocol):
+class PlacingContext(Protocol):
     """The interface of the compiler to a template's `place`.
 
     graph: after the passes. placements: of the values placed so far.
@@ -200,7 +200,7 @@ class Placing(Protocol):
         ...
 
 
-class Emitting(Protocol):
+class EmittingContext(Protocol):
     """The interface of the compiler to a template's `kernel`."""
 
     config: Config
@@ -210,7 +210,7 @@ class Emitting(Protocol):
         """The math mode of a kernel that writes there."""
         ...
 
-    def packed(self, name: str, weights: Packed) -> Texture | HostBuffer:
+    def packed(self, name: str, weights: PackedConstant) -> Texture | HostBuffer:
         """The storage of packed weights. It gets this name, unless weights with the same key already have one."""
         ...
 
@@ -245,8 +245,8 @@ class Template(Generic[P, S, D]):
     candidates: Callable[[P, Target], Sequence[S]]
     work: Callable[[P, S, Target], LaunchWork]
     nodes: Callable[[Graph], Iterator[tuple[Node, ...]]]
-    place: Callable[[Placing, tuple[Node, ...]], AnyStep | None]
-    kernel: Callable[[Step[P, D], S, Emitting], KernelSource]
+    place: Callable[[PlacingContext, tuple[Node, ...]], AnyLaunchStep | None]
+    kernel: Callable[[LaunchStep[P, D], S, EmittingContext], KernelSource]
     allowed: Callable[[P, S], bool] = _always
     baseline: Callable[[P, Target], TimeRange] = _nothing
     measured: bool = True
@@ -263,11 +263,11 @@ class Template(Generic[P, S, D]):
 
 # A template of the table. A problem meets its own template only (`template_of`), which these types cannot say.
 AnyTemplate = Template[Any, Any, Any]
-AnyStep = Step[Any, Any]
+AnyLaunchStep = LaunchStep[Any, Any]
 
 
 @dataclass(frozen=True)
-class Fixed:
+class FixedProblem:
     """The problem of a kernel without free constants: to compute a value of this name."""
 
     value: str
@@ -278,7 +278,7 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class NoChoice:
+class NoSpecialisation:
     """The only specialisation of a Fixed problem."""
 
     def __str__(self) -> str:
@@ -287,12 +287,12 @@ class NoChoice:
 
 def fixed_template(
     name: str, file: str, nodes: Callable[[Graph], Iterator[tuple[Node, ...]]],
-    place: Callable[[Placing, tuple[Node, ...]], AnyStep | None],
-    kernel: Callable[[Step[Fixed, D], Emitting], KernelSource],
-) -> Template[Fixed, NoChoice, D]:
+    place: Callable[[PlacingContext, tuple[Node, ...]], AnyLaunchStep | None],
+    kernel: Callable[[LaunchStep[FixedProblem, D], EmittingContext], KernelSource],
+) -> Template[FixedProblem, NoSpecialisation, D]:
     """A Template without free choices."""
     return Template(
-        name, file, Fixed, NoChoice, candidates=lambda problem, target: [NoChoice()],
+        name, file, FixedProblem, NoSpecialisation, candidates=lambda problem, target: [NoSpecialisation()],
         work=lambda problem, chosen, target: LaunchWork(1), nodes=nodes, place=place,
         kernel=lambda step, chosen, emitting: kernel(step, emitting), measured=False,
     )
@@ -311,10 +311,10 @@ def operation_as(kind: type[Kind], node: Node) -> Kind:
 
 
 def step_of(
-    placing: Placing, node: Node, output: Placement, template: Template[P, Any, D], problem: P, details: D
-) -> Step[P, D]:
+    placing: PlacingContext, node: Node, output: Placement, template: Template[P, Any, D], problem: P, details: D
+) -> LaunchStep[P, D]:
     """The Step of a node whose operands the kernel reads where they are, through any view."""
-    return Step(
+    return LaunchStep(
         (node,), output, placing.operand_places(node, output), template, problem, details, describe(node),
         operation_kind(node), values=(node.output.name,),
     )

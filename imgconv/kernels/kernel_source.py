@@ -56,7 +56,7 @@ def round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 
 
-def programs_of(texts: Sequence[str], builds: int = 1) -> list[Sequence[str]]:
+def batched_into_programs(texts: Sequence[str], builds: int = 1) -> list[Sequence[str]]:
     """Returns the kernel sources of each program. A program has several kernels, because every build has a fixed cost.
 
     builds: the number of builds at the same time; each gets the same number of programs, if there are enough sources.

@@ -19,12 +19,14 @@ from imgconv.graph.nodes import Graph, Node, Operand, Reduction
 from imgconv.graph.view import Shape
 from imgconv.kernels.codegen.access import LANE, Emitter, accuracy_of
 from imgconv.kernels.codegen.generated import (
-    BLOCK, COMBINE, GROUP, ITEMS_OF_A_GPU, NEUTRAL, assemble, bounded_id, combine_lanes, meet,
+    BLOCK, COMBINE, GROUP, ITEMS_OF_A_GPU, NEUTRAL, assembled_kernel, bounded_id, combine_lanes, tree_reduction,
 )
-from imgconv.kernels.codegen.rows import Rows, find_rows, named_axes, rows_of
+from imgconv.kernels.codegen.row_groups import RowGroup, find_row_groups, named_axes, row_group_of
 from imgconv.kernels.layout import LANES, HostBuffer, Layout, Placement
-from imgconv.kernels.source import KernelSource, round_up
-from imgconv.kernels.step import D, Emitting, Fixed, Placing, Step, Template, describe, fixed_template, operation_as
+from imgconv.kernels.kernel_source import KernelSource, round_up
+from imgconv.kernels.template_interface import (
+    D, EmittingContext, FixedProblem, LaunchStep, PlacingContext, Template, describe, fixed_template, operation_as
+)
 from imgconv.kernels.target import LARGE_GPU, Target
 
 # Texels of its row that a work item keeps: in registers, on CPUs in the cache. Mesa's Adreno compiler unrolls no more.
@@ -37,38 +39,38 @@ LONGEST_WALK = {"gpu": 32, "cpu": 8192}
 
 
 def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
-    yield from (rows.nodes for rows in find_rows(graph))
+    yield from (rows.nodes for rows in find_row_groups(graph))
 
 
 @dataclass(frozen=True)
-class PlacedRows:
+class PlacedRowGroup:
     """Rows whose operands are in texels that a kernel can read.
 
     lanes: the variable that runs along a texel's lanes. output: where the last node's result is written. places: where
     each operand is that is not computed by a node of the rows.
     """
 
-    rows: Rows
+    rows: RowGroup
     lanes: Variable
     output: Placement
     places: Mapping[str, Placement]
 
-    def step(self, template: Template[Fixed, Any, D], details: D) -> Step[Fixed, D]:
+    def step(self, template: Template[FixedProblem, Any, D], details: D) -> LaunchStep[FixedProblem, D]:
         """The Step of one launch that computes the rows."""
-        return Step(
-            self.rows.nodes, self.output, self.places, template, Fixed(self.rows.last.output.name), details,
+        return LaunchStep(
+            self.rows.nodes, self.output, self.places, template, FixedProblem(self.rows.last.output.name), details,
             ", ".join(map(describe, self.rows.nodes)), "reduction",
             values=tuple(node.output.name for node in self.rows.nodes),
         )
 
 
-def place_rows(placing: Placing, given: tuple[Node, ...]) -> PlacedRows | None:
+def place_rows(placing: PlacingContext, given: tuple[Node, ...]) -> PlacedRowGroup | None:
     """Places the operands and the result of rows.
 
     Returns None if a kernel would read its own result, or if a texel holds neither four rows nor four positions of one
     row.
     """
-    rows = rows_of(given)
+    rows = row_group_of(given)
     if rows is None:
         return None
     output, places = placing.place_result(rows.last.output), dict[str, Placement]()
@@ -79,15 +81,15 @@ def place_rows(placing: Placing, given: tuple[Node, ...]) -> PlacedRows | None:
     lanes = lanes_of(rows, in_textures)
     if lanes is None or any(each.storage == output.storage for each in places.values()):
         return None
-    return PlacedRows(rows, lanes, output, places)
+    return PlacedRowGroup(rows, lanes, output, places)
 
 
-def place(placing: Placing, given: tuple[Node, ...]) -> Step[Fixed, PlacedRows] | None:
+def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[FixedProblem, PlacedRowGroup] | None:
     """The Step of rows. None if they are few and long, so that a launch for each node is faster."""
     placed, target = place_rows(placing, given), placing.target
     if placed is None:
         return None
-    maker = RowsMaker(placed.rows, placed.lanes, placed.output, placed.places, "exact", target)
+    maker = RowKernelEmitter(placed.rows, placed.lanes, placed.output, placed.places, "exact", target)
     images = len({each.storage for each in placed.places.values()}) + 1
     if not maker.stores_texels() or images > target.max_read_images:
         return None
@@ -96,15 +98,15 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Fixed, PlacedRows] 
     return placed.step(TEMPLATE, placed)
 
 
-def kernel(step: Step[Fixed, PlacedRows], emitting: Emitting) -> KernelSource:
+def kernel(step: LaunchStep[FixedProblem, PlacedRowGroup], emitting: EmittingContext) -> KernelSource:
     rows, lanes, math_mode = step.details.rows, step.details.lanes, emitting.math_mode_of(step.output)
-    return RowsMaker(rows, lanes, step.output, step.places, math_mode, emitting.target).make()
+    return RowKernelEmitter(rows, lanes, step.output, step.places, math_mode, emitting.target).make()
 
 
 TEMPLATE = fixed_template("rows", "generated", nodes, place, kernel)
 
 
-def lanes_of(rows: Rows, layouts: Mapping[str, Layout]) -> Variable | None:
+def lanes_of(rows: RowGroup, layouts: Mapping[str, Layout]) -> Variable | None:
     """The variable that runs along a texel's lanes in what the first reduction reads; None if there is none.
 
     If a texel holds a single channel, it is a variable of size 1. layouts: of the values that lie in textures.
@@ -143,7 +145,7 @@ def _group_size(steps: int, rows: int, target: Target) -> int:
     return group
 
 
-class RowsMaker:
+class RowKernelEmitter:
     """The text of one kernel.
 
     count: rows, or quads of them; steps: texels of a row; group: items that share a row; walk: steps of an item.
@@ -151,8 +153,8 @@ class RowsMaker:
     """
 
     def __init__(
-        self, rows: Rows, lanes: Variable, output: Placement, placements: Mapping[str, Placement], math_mode: MathMode,
-        target: Target, lanes_last: bool = False,
+        self, rows: RowGroup, lanes: Variable, output: Placement, placements: Mapping[str, Placement],
+        math_mode: MathMode, target: Target, lanes_last: bool = False,
     ) -> None:
         self.rows, self.output, self.placements, self.target = rows, output, placements, target
         self.emitter = Emitter(math_mode)
@@ -235,7 +237,7 @@ class RowsMaker:
             head = ["const int row = get_global_id(0);"]
             head += [f"if (row >= {self.count}) return;"] if size[0] != self.count else []
         head += [f"float4 {name}[{self.walk}];" for name in self.kept.values()]
-        return assemble(self.emitter, self.output, head, size, local, group > 1)
+        return assembled_kernel(self.emitter, self.output, head, size, local, group > 1)
 
     def _rows_of_group(self) -> int:
         """Rows of a work group if items share rows: more than one if every compute unit still has several groups."""
@@ -285,7 +287,8 @@ class RowsMaker:
         if blocks:
             emitter.lines.append(f"{total} += {part};")
         if self.group > 1:
-            emitter.lines += [*meet(kind, self.group, self._rows_of_group(), total), "barrier(CLK_LOCAL_MEM_FENCE);"]
+            emitter.lines += tree_reduction(kind, self.group, self._rows_of_group(), total)
+            emitter.lines.append("barrier(CLK_LOCAL_MEM_FENCE);")
         result = combine_lanes(emitter, kind, total) if self.folded else total
         arguments = {0: result}
         for number, operand in enumerate(node.epilogue_operands, 1):
@@ -317,7 +320,7 @@ class RowsMaker:
             return f"{self.kept[key]}[k]"
         text = self.emitter.load(operand, self.placements[operand.value], axes)
         room = (len(self.kept) + 1) * self.walk <= self.most_kept
-        if room and len(self.results) < len(self.rows.reductions) and walks(operand, axes):
+        if room and len(self.results) < len(self.rows.reductions) and depends_on_step(operand, axes):
             self.kept[key] = f"kept{len(self.kept)}"
             self.emitter.lines.append(f"{self.kept[key]}[k] = {text};")
         return text
@@ -325,11 +328,11 @@ class RowsMaker:
     def read_ahead(self, operands: Iterable[Operand], axes: Mapping[Variable, Index]) -> None:
         """Reads, before a loop, what is the same in all of its steps."""
         for operand in operands:
-            if operand.value not in self.rows.members and not walks(operand, axes):
+            if operand.value not in self.rows.members and not depends_on_step(operand, axes):
                 self.read(operand, axes)
 
 
-def walks(operand: Operand, axes: Mapping[Variable, Index]) -> bool:
+def depends_on_step(operand: Operand, axes: Mapping[Variable, Index]) -> bool:
     """Returns whether what is read depends on the step."""
     read = (*operand.view.index, *(b.index for b in operand.view.bounds))
     return any(v.name == "step" for e in read for v in e.substitute(axes).variables())

@@ -12,7 +12,7 @@ from running import check, device_settings, run_tensors, target
 
 from imgconv.cl.context import Context
 from imgconv.config import Config
-from imgconv.kernels.codegen.rows_text import BLOCK
+from imgconv.kernels.codegen.row_kernel import BLOCK
 from imgconv.tensor import Tensor, concatenate
 
 # Rows across lanes and along them; lanes past the end; kept, walked again, in blocks of sums; one and many to a group.

@@ -4,7 +4,7 @@
     normalisation         m = mean(x), v = sum of (x - m) * (x - m),  y = (x - m) / sqrt(v / n + epsilon)
 
 A row consists of the elements that are reduced to one result. For example, the softmax of a (2, 3, 100) tensor along
-its last axis has 6 rows of 100 elements. rows_text.py generates the kernel; moments.py has two kernels for long rows.
+its last axis has 6 rows of 100 elements. row_kernel.py generates the kernel; moments.py has two kernels for long rows.
 
     o0, o1, ...    position of a row: of the first reduction's result
     r0, r1, ...    position in the row: in the first reduction's window
@@ -27,7 +27,7 @@ MOST_REDUCTIONS, MOST_NODES = 4, 12
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowGroup:
     """Nodes that can be one kernel, in order. Nodes outside read only the last one's output.
 
     axes: for each node, its own axes as expressions of o0 ... and r0 ...; a reduction has those of its window too.
@@ -59,12 +59,12 @@ class Rows:
         return window_of(self.reductions[0])
 
 
-def find_rows(graph: Graph) -> list[Rows]:
+def find_row_groups(graph: Graph) -> list[RowGroup]:
     """The rows of a graph. A node belongs to at most one of them.
 
     Elementwise work between two reductions is computed again in each reduction that reads it.
     """
-    found: list[Rows] = []
+    found: list[RowGroup] = []
     taken = set(graph.outputs)
     for last in reversed(graph.nodes):
         if last.output.name not in taken or last.output.name in graph.outputs:
@@ -75,12 +75,12 @@ def find_rows(graph: Graph) -> list[Rows]:
     return found
 
 
-def _longest(graph: Graph, last: Node, taken: set[str]) -> Rows | None:
+def _longest(graph: Graph, last: Node, taken: set[str]) -> RowGroup | None:
     """The longest rows that end with `last`. Nodes before them get launches of their own."""
     for with_loads in (True, False):
         nodes = _members(graph, last, taken, with_loads)
         for start in range(len(nodes)):
-            rows = rows_of(_on_results(nodes[start:]))
+            rows = row_group_of(_on_results(nodes[start:]))
             if rows is not None:
                 return rows
     return None
@@ -115,7 +115,7 @@ def _on_results(nodes: list[Node]) -> list[Node]:
     return [node for node in nodes if node.output.name in after]
 
 
-def rows_of(nodes: Sequence[Node]) -> Rows | None:
+def row_group_of(nodes: Sequence[Node]) -> RowGroup | None:
     """The nodes as rows; None if they do not run over the same rows."""
     reductions = [n for n in nodes if isinstance(n.operation, Reduction)]
     if not 2 <= len(nodes) <= MOST_NODES or not 1 <= len(reductions) <= MOST_REDUCTIONS:
@@ -135,7 +135,7 @@ def rows_of(nodes: Sequence[Node]) -> Rows | None:
         position = (*unflatten(flatten(row, shape), own), *unflatten(flatten(inside, window), walked))
         axes[node.output.name] = named_axes((*own, *walked), position)
     if isinstance(last.operation, Reduction):
-        made = Rows(tuple(nodes), axes)
+        made = RowGroup(tuple(nodes), axes)
         return made if _consistent(made) else None
     # The last result in the order of what the first reduction reads, or one row after another.
     positions = [
@@ -146,7 +146,7 @@ def rows_of(nodes: Sequence[Node]) -> Rows | None:
     if prod((*shape, *window)) == last.output.size:
         positions.append(unflatten(flatten((*row, *inside), (*shape, *window)), last.output.shape))
     for position in positions:
-        made = Rows(tuple(nodes), {**axes, last.output.name: named_axes(last.output.shape, position)})
+        made = RowGroup(tuple(nodes), {**axes, last.output.name: named_axes(last.output.shape, position)})
         if _consistent(made):
             return made
     return None
@@ -197,7 +197,7 @@ def _counts_all(where: Index, sizes: Shape) -> bool:
     return where.constant == 0 and stride == prod(sizes)
 
 
-def _consistent(rows: Rows) -> bool:
+def _consistent(rows: RowGroup) -> bool:
     """Returns whether every node reads only its own row's result of each reduction."""
 
     def right(node: Node, axes: Mapping[Variable, Index]) -> bool:
