@@ -50,7 +50,9 @@ class SampledEvaluator:
     def node(self, node: Node, position: Positions, count: int) -> BoundedValues:
         """The node's output at `count` positions, before it is stored. Raises NotCoveredError."""
         with numpy.errstate(all="ignore"):
-            sample = SAMPLED[type(node.operation)]
+            sample = SAMPLED.get(type(node.operation))
+            if sample is None:
+                raise NotCoveredError(f"no samples of {node.operation}")
             result = sample(self, node, node.operation, [numpy.asarray(p) for p in position], count)
             others = [self._load(o, position, (count,)) for o in node.epilogue_operands]
             if isinstance(node.operation, Convolution):
@@ -298,7 +300,8 @@ class SampledEvaluator:
         return BoundedValues.exact(numpy.broadcast_to(value, (count,)))
 
 
-# Of each operation, its result at some positions, before the epilogue.
+# The result of an operation at some positions, before the epilogue. Launches of operations without an entry are not
+# checked.
 SAMPLED: dict[type[Operation], Callable[[SampledEvaluator, Node, Any, list[Array], int], BoundedValues]] = {
     Load: SampledEvaluator._loaded,
     Reduction: SampledEvaluator._reduction,

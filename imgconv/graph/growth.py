@@ -44,6 +44,7 @@ class Growth:
 
 
 BASE, BOUNDED = Growth(), Growth(0.0)
+UNKNOWN = Growth(2.0)  # such values stay fp32
 GrowthOfOperand = Callable[[Operand], Growth]
 
 
@@ -61,7 +62,8 @@ def growth_of(graph: Graph, most: float) -> dict[str, Growth]:
     for node in graph.nodes:
         result = node.operands[0] if isinstance(node.operation, Load) else None
         read = [result, *node.epilogue_operands]
-        before = GROWTHS[type(node.operation)](node, node.operation, of)
+        growth = GROWTHS.get(type(node.operation))
+        before = growth(node, node.operation, of) if growth else UNKNOWN
         made = _growth_of_expression(node.epilogue, [before, *map(of, node.epilogue_operands)], read)
         found[node.output.name] = Growth(made.power, max(made.terms, 1.0))
         bounds.known[node.output.name] = bounds.of_node(node)
@@ -83,7 +85,7 @@ def _growth_of_gather(node: Node, operation: Gather, of: GrowthOfOperand) -> Gro
     return BASE if operation.reduction else of(node.operands[0])
 
 
-# Of each operation, the growth of its result, before the epilogue.
+# The growth of an operation's result, before the epilogue. Of an operation without an entry it is UNKNOWN.
 GROWTHS: dict[type[Operation], Callable[[Node, Any, GrowthOfOperand], Growth]] = {
     Load: lambda node, operation, of: of(node.operands[0]),
     Concatenation: lambda node, operation, of: _largest([of(operand) for operand in node.operands]),

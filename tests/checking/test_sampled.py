@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy
 import pytest
@@ -16,10 +17,10 @@ from operators import Case, model_of
 
 from imgconv.arrays import Array
 from imgconv.checking.error_bounds import BoundedValues
-from imgconv.checking.sampled import NotCoveredError, Positions, SampledEvaluator
+from imgconv.checking.sampled import SAMPLED, NotCoveredError, Positions, SampledEvaluator
 from imgconv.errors import Error
 from imgconv.graph.evaluate import evaluate_node
-from imgconv.graph.nodes import Graph, Node
+from imgconv.graph.nodes import Graph, Load, Node, Value, whole_operand
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 
@@ -86,3 +87,11 @@ def test_sampled_is_evaluated(family: str) -> None:
         pytest.skip("no node of this family is computed on a device")
     # Others are near a step of a function: of a rounding or a comparison.
     assert small > 0.9 * compared, (small, compared)
+
+
+def test_an_operation_without_an_entry_is_not_covered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(SAMPLED, Load)
+    x = Value("x", (3,), "float32")
+    node = Node(replace(x, name="y"), Load(), (whole_operand(x),))
+    with pytest.raises(NotCoveredError, match="no samples"):
+        sampled(node, {"x": numpy.ones(3, numpy.float32)}, (numpy.arange(3),), 3)

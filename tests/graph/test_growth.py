@@ -7,7 +7,9 @@ from collections.abc import Callable
 import numpy
 import pytest
 
+from imgconv.graph import growth
 from imgconv.graph.growth import Growth, growth_of
+from imgconv.graph.nodes import Product
 from imgconv.passes import run_passes
 from imgconv.tensor import Tensor, build_graph, concatenate
 
@@ -63,3 +65,9 @@ def test_bytes_and_what_fits_are_bounded() -> None:
     x = Tensor.input("x", (7, N), "uint8").cast("float32")
     found = growth_of(run_passes(build_graph({"square": x * x, "cube": x * x * x})), HALF_MAX)
     assert found["square"] == Growth(0, 1) and found["cube"].power == 0
+
+
+def test_an_operation_without_an_entry_stays_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(growth.GROWTHS, Product)
+    graph = run_passes(build_graph({"y": Tensor.input("x", (7, N)).matmul(const(N, 3))}))
+    assert growth_of(graph, HALF_MAX)["y"].power > 1

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 import imgconv.graph.operations as package
-from imgconv.checking.sampled import SAMPLED
 from imgconv.compiling.textures import LAYOUTS
-from imgconv.graph.growth import GROWTHS
 from imgconv.graph.operations import OPERATIONS, Operation
 from imgconv.onnx_export.nodes import EXPORTS
 from imgconv.stored.tables import codec, schema
@@ -33,7 +31,7 @@ def test_an_operation_answers_for_itself(kind: type[Operation]) -> None:
 
 @pytest.mark.parametrize("kind", OPERATIONS)
 def test_every_layer_has_an_entry(kind: type[Operation]) -> None:
-    tables = {"LAYOUTS": LAYOUTS, "EXPORTS": EXPORTS, "GROWTHS": GROWTHS, "SAMPLED": SAMPLED}
+    tables = {"LAYOUTS": LAYOUTS, "EXPORTS": EXPORTS}
     missing = [name for name, table in tables.items() if kind not in table]
     assert not missing, f"{kind.__name__} is not in {', '.join(missing)}"
     assert kind.__name__.lower() in schema().enums["OperationKind"], f"{kind.__name__} is not in model.fbs"

@@ -21,7 +21,7 @@ import imgconv
 from imgconv.cl.device import DeviceInfo
 from imgconv.compiling.compiler import prepare
 from imgconv.config import Config
-from imgconv.files.container import ALIGNMENT, MAGIC, PLAIN, START, Container
+from imgconv.files.container import ALIGNMENT, MAGIC, PLAIN, START, ContainerFile
 from imgconv.stored.compiled_file import DevicePlan, save_model
 from imgconv.tensor import Tensor, build_graph
 
@@ -53,7 +53,7 @@ def uncompressed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     prepared = prepare(build_graph({"y": y, "labels": Tensor.constant(numpy.arange(5))}, [x]), Config(1), target)
     folder = tmp_path_factory.mktemp("uncompressed")
     save_model(folder / "c", prepared.graph, Config(1), [DevicePlan(prepared.plan(), "phone", target)])
-    whole, head = (folder / "c").read_bytes(), Container(folder / "c").head
+    whole, head = (folder / "c").read_bytes(), ContainerFile(folder / "c").head
     blobs = whole[aligned(ALIGNMENT + START.unpack_from(whole)[3]) :]
     start = START.pack(MAGIC, PLAIN, crc32(head), len(head)).ljust(ALIGNMENT, b"\0")
     (folder / "m").write_bytes((start + head).ljust(aligned(ALIGNMENT + len(head)), b"\0") + blobs)
