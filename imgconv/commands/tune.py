@@ -127,7 +127,7 @@ def summary(rows: Sequence[Mapping[str, Any]], left: Sequence[str]) -> list[str]
     before = sum(row["predicted_seconds"] * len(row["layers"]) for row in timed)
     after = sum(row["seconds"] * len(row["layers"]) for row in timed)
     count = sum(len(row["layers"]) for row in rows)
-    lines = [f"{count} of {count + len(left)} layers are measured, in {len(rows)} different sizes"]
+    lines = [f"{count} of {count + len(left)} layers are measured ({len(rows)} of different size)"]
     if timed:
         lines.append(f"these layers take {after * 1e3:.3f} ms a run, {before * 1e3:.3f} with the cost model's choice")
     if left:

@@ -301,7 +301,10 @@ HEADS: Mapping[str, Head] = {
     ),
     "mask": Head("segment", "(1, 1, height, width)", SegmentationDecoder(maps.segment_mask), accepts=_are_one_plane),
     "map": Head("depth", "(1, height, width) or (1, 1, height, width)", maps.depth, accepts=_are_one_plane),
-    "scores": Head("classify", "a score for each class", classification.scores, classification.may_be_classes),
+    "scores": Head(
+        "classify", "a score for each class", classification.scores, classification.may_be_classes, {},
+        lambda shapes: any(classification.is_scores(shape, "float32") for shape in shapes),
+    ),
     "dbnet": Head(
         "text", "(1, 1, height, width), the probability of text", text.dbnet, None,
         {
@@ -314,7 +317,10 @@ HEADS: Mapping[str, Head] = {
         {"preparation": {**LETTERBOX, "scale": 1 / 255, "mean": (0.5,), "std": (0.5,), "pad": 127}},
         lambda shapes: len(shapes[0]) == 3,
     ),
-    "image": Head("image", "(1, 1 or 3, height, width)", maps.image, maps.are_likely_images),
+    "image": Head(
+        "image", "(1, 1 or 3, height, width)", maps.image, maps.are_likely_images, {},
+        lambda shapes: any(maps.is_image(shape, "float32") for shape in shapes),
+    ),
 }
 
 

@@ -23,7 +23,7 @@ def test_layers_with_their_time_before_and_after(imgconv: Command, device: Devic
     row, = json.loads(out)["problems"]
     assert row["layers"] == ["y"] and 0 < row["seconds"] <= row["predicted_seconds"] and json.loads(out)["left"] == []
     out = imgconv(*command)[1]
-    assert "1 of 1 layers are measured, in 1 different sizes" in out and "before ms" in out and "left" not in out
+    assert "1 of 1 layers are measured (1 of different size)" in out and "before ms" in out and "left" not in out
 
 
 def test_the_gain_counts_every_layer() -> None:
@@ -32,6 +32,6 @@ def test_the_gain_counts_every_layer() -> None:
         {"layers": ["c"], "predicted_seconds": None, "seconds": 0.001},
     ]
     first, gain, left = summary(rows, [f"d{n}" for n in range(7)])
-    assert first == "3 of 10 layers are measured, in 2 different sizes"
+    assert first == "3 of 10 layers are measured (2 of different size)"
     assert gain == "these layers take 4.000 ms a run, 6.000 with the cost model's choice"
     assert left == "left: d0, d1, d2, d3, d4 ...; repeat the command to continue"

@@ -242,7 +242,7 @@ def test_the_command(
     assert all(row["seconds"] > 0 and row["gflops"] > 0 for row in content["problems"])
     assert cli.main(["tune", "m.onnx", "--candidates", "2", "--merge", "m.tuning", "--output", "other"]) == 0
     out = capsys.readouterr().out
-    assert f"layers are measured, in {problems} different sizes" in out and "written to other" in out
+    assert f"layers are measured ({problems} of different size)" in out and "written to other" in out
     assert cli.main(["inspect", "m.onnx", "--why"]) == 0
     chosen = [launch for launch in prepared(device).plan().launches if launch.specialisation]
     assert capsys.readouterr().out.count("the fastest measured") == len(chosen) > problems
