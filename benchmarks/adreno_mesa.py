@@ -29,7 +29,7 @@ DOT_PRODUCT, STAND_IN = "#define DOT_PRODUCT 2\n", """\
 #define cl_qcom_dot_product8 1
 #define qcom_dot8_acc(w, x, sum) as_int(mad(-as_float(w), as_float(x), as_float(sum)))
 """
-NEGATED = re.compile(r"mad\.f32 (\S+), \(neg\)")
+NEGATED, FIRST = re.compile(r"mad\.f32 (\S+), \(neg\)"), re.compile(r"mul\.f (\S+), \(neg\)(\S+), (\S+)")
 INTEGER_COORDINATES = "VTN_CL_INT_COORD_FETCH"
 PROCESSES = 2
 HOW_TO = """\
@@ -127,6 +127,10 @@ class Mesa:
             lines = statistics.read_text().splitlines() if statistics.exists() else []
             variants = [json.loads(line) for line in lines]
             listings = _listings(child.stderr)
+            # Kernels that differ in numbers alone have one SHA-1. They are printed in the order of their statistics.
+            for variant in variants:
+                alike = listings[variant["sha1"]]
+                variant["listing"] = alike.pop(0) if len(alike) > 1 else alike[0]
         if child.returncode and not answers and "rusticl" not in child.stderr and child.returncode > 0:
             raise Error(f"Mesa in {self.folder} does not start: {child.stderr.strip()[-600:]}")
         for number, text in enumerate(texts[: len(answers) + bool(child.returncode)]):
@@ -135,8 +139,8 @@ class Mesa:
             made = [v for v in variants if v["kernel"] in (f"k{number}", f"__wrapped_k{number}") and not v["internal"]]
             if answer == "built" and made:
                 statistics = made[:2][-1]
-                listing = listings[statistics["sha1"]]
-                listing = NEGATED.sub(r"dp4acc.mixed \1, ", listing) if DOT_PRODUCT in text else listing
+                listing = statistics.pop("listing")
+                listing = _with_dot_products(listing) if DOT_PRODUCT in text else listing
                 found[text] = Kernel(statistics, listing)
             else:
                 found[text] = Kernel(error=answer.removeprefix("failed "))
@@ -163,10 +167,17 @@ def find_mesa(integer_coordinates: bool) -> Mesa:
     return Mesa(folder, integer_coordinates)
 
 
-def _listings(printed: str) -> dict[str, str]:
-    """The machine code that Mesa printed, by its SHA-1."""
-    variants = printed.replace("MESA: info: ", "").split("Native code for ")[1:]
-    return {each.partition("sha1 ")[2][:40]: each.partition("\nNIR ")[0] for each in variants}
+def _listings(printed: str) -> dict[str, list[str]]:
+    """The machine code that Mesa printed, by its SHA-1, in the order of printing."""
+    found: dict[str, list[str]] = {}
+    for each in printed.replace("MESA: info: ", "").split("Native code for ")[1:]:
+        found.setdefault(each.partition("sha1 ")[2][:40], []).append(each.partition("\nNIR ")[0])
+    return found
+
+
+def _with_dot_products(listing: str) -> str:
+    """The machine code with the instruction in place of what stands for it: of a product where it adds to zero."""
+    return FIRST.sub(r"dp4acc.mixed \1, \2, \3, 0", NEGATED.sub(r"dp4acc.mixed \1, ", listing))
 
 
 def _write(file: Path, content: str) -> None:
