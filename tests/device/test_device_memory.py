@@ -154,7 +154,7 @@ def test_what_does_not_fit(model: imgconv.Model) -> None:
     cases: list[tuple[Any, Any, str]] = [
         ({"x": small}, {}, "the buffer of input 'x' has 16 bytes; the model expects 1920, float32 in row-major order"),
         ({"x": image}, {}, r"the image of input 'x' is \(3, 3, 4\) float32; the model expects \(10, 16, 4\) float32"),
-        ({"x": cl.Buffer(other, READ_WRITE, x.nbytes)}, {}, "of another context"),
+        ({"x": cl.Buffer(other, READ_WRITE, x.nbytes)}, {}, "does not belong to model.queue.context"),
         ({"x": x}, {"y": small}, "the buffer of output 'y' has 16 bytes"),
         ({"x": x}, {"y": image}, "the image of output 'y'"),
         ({"x": x}, {"mean": image}, "output 'mean' is written to a buffer"),
@@ -162,7 +162,7 @@ def test_what_does_not_fit(model: imgconv.Model) -> None:
         ({"x": x}, {"y": numpy.zeros(3)}, "does not fit an array float64"),
         ({"x": x}, {"y": [0.0]}, "not to <class 'list'>"),
         ({"x": x}, {"y": numpy.broadcast_to(numpy.float32(0), (1, 6, 10, 8))}, "does not fit"),
-        ({"q": small}, {}, "input 'q' has to be an array"),
+        ({"q": small}, {}, "input 'q' must be an array"),
     ]
     for inputs, outputs, message in cases:
         with pytest.raises(imgconv.InputError, match=message):

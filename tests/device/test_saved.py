@@ -182,7 +182,7 @@ def test_every_format_of_containers_is_kept() -> None:
 
 def test_settings_are_in_the_file(device: DeviceInfo, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for settings in ({"float16": 1}, {"shapes": {"x": (1, 3, 4, 4)}}, {"max_image": 64}, {"native_explog": False}):
-        with pytest.raises(imgconv.ConfigError, match="compiled: its settings and shapes cannot be changed"):
+        with pytest.raises(imgconv.ConfigError, match="is a compiled file: its settings and shapes cannot be changed"):
             imgconv.load(path, device=device, **settings)
     monkeypatch.setenv("FLOAT16", "1")
     assert imgconv.load(path, device=device).config.float16 == 0

@@ -206,4 +206,4 @@ def test_no_memory_is_said_with_numbers(device: DeviceInfo, monkeypatch: pytest.
     with pytest.raises(ResourceError) as caught:
         imgconv.load(network(0), device=device)
     message = str(caught.value)
-    assert f"the plan takes {plan.bytes}" in message and str(device.global_memory_bytes) in message
+    assert f"the model needs {plan.bytes}" in message and str(device.global_memory_bytes) in message
