@@ -21,8 +21,8 @@ imgconv_model *model_of(JNIEnv *java, jobject self, imgconv_error &error) {
   return model;
 }
 
-// Returns a text as a Java array of UTF-8, because JNI's modified UTF-8 differs outside the basic plane. Null if there is
-// not enough memory.
+// Returns a text as a Java array of UTF-8, because JNI's modified UTF-8 differs outside the basic plane. Null if there
+// is not enough memory.
 jbyteArray text_of(JNIEnv *java, const char *text) {
   const jsize length = static_cast<jsize>(std::strlen(text));
   const jbyteArray made = java->NewByteArray(length);
@@ -70,8 +70,8 @@ std::vector<imgconv_array> arrays_of(JNIEnv *java, jobjectArray buffers, imgconv
   return arrays;
 }
 
-// Returns the frame of a Model.VideoFrame from its planes and its numbers, in the order of VideoFrame.numbers(). Sets the
-// error if they are invalid.
+// Returns the frame of a Model.VideoFrame from its planes and its numbers, in the order of VideoFrame.numbers(). Sets
+// the error if they are invalid.
 imgconv_video_frame frame_of(
     JNIEnv *java, jobjectArray planes, jlongArray memories, jintArray numbers, imgconv_error &error) {
   imgconv_video_frame frame{};
@@ -118,7 +118,8 @@ void *hardware_buffer_of(JNIEnv *java, jobject buffer, imgconv_error &error) {
   return made;
 }
 
-// Starts a frame, with the tag if it has one, unless the error is already set. Returns its number, or 0 if it has a tag.
+// Starts a frame, with the tag if it has one, unless the error is already set. Returns its number, or 0 if it has a
+// tag.
 uint64_t submit(imgconv_model *model, const std::vector<imgconv_array> &inputs, jboolean tagged, jlong tag,
                 imgconv_error &error) {
   uint64_t frame = 0;
