@@ -175,8 +175,8 @@ struct Plan {
   void take(const Forms &forms);
   // Whether a check runs each launch.
   bool is_covered() const;
-  // The source of a program with these kernels, as imgconv/kernels/kernel_source.py has it. They are all built unoptimised,
-  // or none is.
+  // Returns the source of a program with these kernels, like imgconv/kernels/kernel_source.py. Either all of them are built
+  // unoptimised, or none.
   std::string source(const std::vector<uint32_t> &numbers) const;
   // "conv.cl, launch 'conv1'": the template of a kernel, and the first launch of it.
   std::string origin(uint32_t kernel) const;
