@@ -175,8 +175,8 @@ struct Plan {
   void take(const Forms &forms);
   // Whether a check runs each launch.
   bool is_covered() const;
-  // Returns the source of a program with these kernels, like imgconv/kernels/kernel_source.py. Either all of them are built
-  // unoptimised, or none.
+  // Returns the source of a program with these kernels, like imgconv/kernels/kernel_source.py. Either all or none of
+  // them are built unoptimised.
   std::string source(const std::vector<uint32_t> &numbers) const;
   // "conv.cl, launch 'conv1'": the template of a kernel, and the first launch of it.
   std::string origin(uint32_t kernel) const;
