@@ -14,7 +14,7 @@ from zlib import crc32
 
 import numpy
 import pytest
-from graphs import const, numbers
+from graphs import Taking, const, numbers
 from snapshots import DEVICES
 
 import imgconv
@@ -22,6 +22,7 @@ from imgconv.cl.device import DeviceInfo
 from imgconv.compiling.compiler import prepare
 from imgconv.config import Config
 from imgconv.files.container import ALIGNMENT, MAGIC, PLAIN, START, ContainerFile
+from imgconv.kernels.winograd.template import Specialisation
 from imgconv.stored.compiled_file import DevicePlan, save_model
 from imgconv.tensor import Tensor, build_graph
 
@@ -47,10 +48,11 @@ def path(device: DeviceInfo, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def uncompressed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file whose head is not compressed: a changed byte is a changed number. It has views of weights and of taps."""
-    x = Tensor.input("x", (1, 64, 40, 40))
-    y = x.conv2d(const(62, 64, 3, 3), padding=1).conv2d(const(6, 62, 1, 1), const(6)).relu()
-    target = DEVICES["small gpu"]
-    prepared = prepare(build_graph({"y": y, "labels": Tensor.constant(numpy.arange(5))}, [x]), Config(1), target)
+    x = Tensor.input("x", (1, 12, 9, 10))
+    y = x.conv2d(const(46, 12, 3, 3), padding=1).conv2d(const(6, 46, 1, 1), const(6)).relu()
+    graph = build_graph({"y": y, "labels": Tensor.constant(numpy.arange(5))}, [x])
+    target, chooser = DEVICES["small gpu"], Taking(winograd2d=lambda *_: Specialisation((8, 4, 1)))
+    prepared = prepare(graph, Config(1), target, chooser)
     folder = tmp_path_factory.mktemp("uncompressed")
     save_model(folder / "c", prepared.graph, Config(1), [DevicePlan(prepared.plan(), "phone", target)])
     whole, head = (folder / "c").read_bytes(), ContainerFile(folder / "c").head

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy
 import pytest
-from graphs import const, numbers
+from graphs import Taking, const, numbers
 from plans import rows
 from played import SETTINGS, Play, assert_same_bits, check, loaded
 from published import REAL, needs_models
@@ -22,6 +22,7 @@ import imgconv
 from imgconv.cl.device import DeviceInfo, list_devices
 from imgconv.config import Precision
 from imgconv.graph.nodes import Graph
+from imgconv.kernels.winograd.template import Specialisation
 from imgconv.loading import compiled
 from imgconv.loading.device_target import target_of
 from imgconv.preprocessing.preparation import FORMATS, Format
@@ -85,10 +86,12 @@ def test_winograd_on_a_phone(
     """The file has windows of halves, of which the player makes the taps."""
     if not device.half_images:
         pytest.skip("the device has no textures of halves")
+    taking = Taking(winograd2d=lambda *_: Specialisation((8, 4, 1)))
     monkeypatch.setattr(compiled, "read_choice", lambda key, graph: Precision())
-    scale = numpy.float32(10) ** -(numpy.arange(62) % 9).astype(numpy.float32)  # some weights are no normal halves
-    weights = const(62, 64, 3, 3).numpy() * scale.reshape(62, 1, 1, 1)
-    graph = build_graph({"y": Tensor.input("x", (1, 64, 40, 40)).conv2d(Tensor.constant(weights), padding=1)})
+    monkeypatch.setattr(compiled, "_chooser", lambda *_: taking)
+    scale = numpy.float32(10) ** -(numpy.arange(30) % 9).astype(numpy.float32)  # some weights are no normal halves
+    weights = const(30, 32, 3, 3).numpy() * scale.reshape(30, 1, 1, 1)
+    graph = build_graph({"y": Tensor.input("x", (1, 32, 12, 12)).conv2d(Tensor.constant(weights), padding=1)})
     model = loaded(graph, replace(device, kind="gpu", compute_units=2), {"float16": 1})
     assert any(launch.source.path.endswith("winograd2d.cl") for launch in model.plan.launches)
     check(model, device, play, tmp_path / "m")
