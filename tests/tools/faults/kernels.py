@@ -22,6 +22,12 @@ FAULTS = (
         (f"{CONVOLUTION} -k half_arithmetic",),
     ),
     Fault(
+        "conv.cl", "off by one: weights that are read in order are those of the next texel",
+        "step * WEIGHTS_OF_STEP + (n))",
+        "step * WEIGHTS_OF_STEP + (n) + 1)",
+        (f"{CONVOLUTION} -k in_order",),
+    ),
+    Fault(
         "conv.cl", "missed barrier: parts of a sum are added before they are there",
         f"  puts{' ' * 78}\\\n  barrier(CLK_LOCAL_MEM_FENCE);", "  puts",
         (f"{CONVOLUTION} -k 'blocks and parts'", f"{OCLGRIND} -k convolution", CONVOLUTION),
