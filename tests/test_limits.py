@@ -86,9 +86,9 @@ def test_the_caller_sets_the_limits() -> None:
         Limits(bytes=X.nbytes - 1)), pytest.raises(UnsupportedError, match=f"takes {X.nbytes} bytes, more"
     ):
         import_onnx(chain(3))
-    with load_budget(Limits(seconds=1e-9)), pytest.raises(UnsupportedError, match="takes longer than 1e-09 s"):
+    with load_budget(Limits(seconds=1e-9)), pytest.raises(UnsupportedError, match="exceeds the limit of 1e-09 s"):
         import_onnx(chain(3))
-    with load_budget(Limits(seconds=1e-9)), pytest.raises(UnsupportedError, match="takes longer"):
+    with load_budget(Limits(seconds=1e-9)), pytest.raises(UnsupportedError, match="exceeds the limit"):
         run_passes(GRAPH)
 
 

@@ -328,7 +328,7 @@ def test_stale_device_is_refused(device: DeviceInfo) -> None:
 
 
 def test_device_without_float_images_is_refused(device: DeviceInfo) -> None:
-    with pytest.raises(DeviceError, match="RGBA float images"):
+    with pytest.raises(DeviceError, match="RGBA fp32 images"):
         open_device(dataclasses.replace(device, float_images=False))
 
 
