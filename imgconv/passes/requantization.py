@@ -46,7 +46,7 @@ def fold_requantization(graph: Graph) -> Graph:
 
 def folded(epilogue: Expression, node: Node, constants: Arrays) -> Expression:
     """The epilogue of a node after `fold_requantization`, to count its operations."""
-    return _Folding(node, dict(constants), str).rewritten(epilogue)
+    return _Folding(node, dict(constants), str).rewritten(epilogue) if "round" in operations(epilogue) else epilogue
 
 
 @dataclass
