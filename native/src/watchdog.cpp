@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstdlib>
 #include <deque>
 #include <exception>
 #include <list>
@@ -180,13 +181,19 @@ struct Watchdog::State {
         each = list.erase(each);
       }
     }
-    ~AllLeft() {
+    void wait() {
+      const std::lock_guard<std::mutex> turn(lock);
       for (Left &each : list) {
         const bool is_over = each.is_over(each.end);
         for (std::thread &thread : each.threads) is_over ? thread.join() : thread.detach();
       }
+      list.clear();
     }
   };
+  static AllLeft &all_left() {
+    static AllLeft *const all = new AllLeft;  // which the end of the process does not destroy
+    return *all;
+  }
 
   const std::chrono::milliseconds timeout;
   std::mutex lock;
@@ -231,8 +238,8 @@ void Watchdog::call(const std::string &what, std::function<void()> work, const s
       if (is_left) {
         state.ending = true;
         turn.unlock();
-        static State::AllLeft left;
-        left.add({state_, call, end, std::move(state.threads)});
+        State::all_left().add({state_, call, end, std::move(state.threads)});
+        std::atexit([] { State::all_left().wait(); });  // each time: before what the driver has set up until now ends
         activity_.check();  // throws
       }
       state.over.wait_until(turn, std::min(end, Clock::now() + BETWEEN_LOOKS), ended);

@@ -30,7 +30,7 @@ X = numbers(1, 3, 9, 7)
 NATIVE = Path(__file__).parent.parent.parent / "native"
 SANITIZERS = ("address,undefined", "thread")
 FILES, SEEDS = 50_000, (0, 1)
-# A file of 40 KB. The address sanitizer itself takes most of it.
+# A file of 160 KB. The address sanitizer itself takes most of it.
 MOST_MEGABYTES = 600
 
 
