@@ -21,7 +21,7 @@ from imgconv.kernels.matmul import template as matmul
 from imgconv.kernels.target import Target
 from imgconv.kernels.template_interface import Problem, Specialisation
 from imgconv.kernels.templates import template_of
-from imgconv.loading.tuner import problems_of, ranked
+from imgconv.loading.tuner import problems_of, ranked_candidates
 
 DEFAULT_WITHIN, TUNED_WITHIN = 1.10, 1.03
 
@@ -131,7 +131,7 @@ def collect(networks: Sequence[str], config: Config, target: Target) -> list[Ask
         for name in networks:
             prepared = prepare(open_network(name, Path(folder)).graph, config, target)
             for problem, nodes in problems_of(prepared).items():
-                new = Asked(problem, prepared, nodes, (), ranked(problem, prepared.target))
+                new = Asked(problem, prepared, nodes, (), ranked_candidates(problem, prepared.target))
                 known = found.get(problem, new)
                 found[problem] = replace(known, networks=(*known.networks, name))
     return list(found.values())

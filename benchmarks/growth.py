@@ -34,7 +34,7 @@ from benchmarks.networks import Network, open_network
 from imgconv.cl.device import DeviceInfo, open_device, select_device
 from imgconv.config import read_config
 from imgconv.runtime.session import Session
-from imgconv.reports.timing import Timing, timed
+from imgconv.reports.timing import Timing, seconds_of_call
 
 RESOLUTIONS = (224, 448, 896, 1792)
 REFERENCE = 448
@@ -169,13 +169,14 @@ def measure(cases: Sequence[Case], repeat: int) -> list[Row]:
             if model is None or session is None:
                 continue
             model.run(case.inputs)  # the previous case leaves its own content in the caches
-            found = timed(lambda model=model, case=case: model.run(case.inputs))  # type: ignore[misc]
+            found = seconds_of_call(lambda model=model, case=case: model.run(case.inputs))  # type: ignore[misc]
             seconds = session.launch_seconds()
             if turn:
                 walls[number].append(found)
                 launches[number].append(seconds)
     rows = [
-        Row(case, Timing.of(walls[n]), tuple(map(float, numpy.min(launches[n], axis=0)))) if walls[n] else Row(case)
+        Row(case, Timing.from_seconds(walls[n]), tuple(map(float, numpy.min(launches[n], axis=0))))
+        if walls[n] else Row(case)
         for n, case in enumerate(cases)
     ]
     return with_growth(rows)

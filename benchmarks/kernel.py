@@ -43,7 +43,7 @@ from imgconv.kernels.target import Target
 from imgconv.reports.peaks import Peaks, measure_peaks
 from imgconv.runtime.session import Session
 from imgconv.loading.device_target import target_of
-from imgconv.reports.timing import Timing, repeated
+from imgconv.reports.timing import Timing, time_repeatedly
 from imgconv.tensor import build_graph
 
 PROBLEMS = Path(__file__).parent.parent / "tests" / "device"
@@ -201,7 +201,7 @@ def measure(
     text = read_kernel(launch.source.text)
     reads = text.loops.total_reads * text.items(launch.source.global_size)
     least = peaks.least_seconds(2 * launch.multiply_adds, reads, launch.moved_bytes)
-    timing = repeated(lambda: session.launch_seconds()[number], repeat) if excess <= 1 else None
+    timing = time_repeatedly(lambda: session.launch_seconds()[number], repeat) if excess <= 1 else None
     return Row(describe(problem), networks, launch, excess, reads, least, timing)
 
 

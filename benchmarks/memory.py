@@ -32,7 +32,7 @@ from imgconv.config import Config, read_config
 from imgconv.reports.peaks import measure_peaks
 from imgconv.runtime.session import Session
 from imgconv.loading.device_target import target_of
-from imgconv.reports.timing import Timing, repeated
+from imgconv.reports.timing import Timing, time_repeatedly
 from imgconv.tensor import Tensor, build_graph
 
 Array = Any
@@ -190,7 +190,7 @@ def measure(case: Case, context: OpenCLDevice, config: Config, copy: float, repe
     row = Row(case, len(chosen), x.bytes + y.bytes, error, tolerance, copy)
     if not row.right:
         return row
-    timing = repeated(lambda: float(sum(numpy.asarray(session.launch_seconds())[chosen])), repeat)
+    timing = time_repeatedly(lambda: float(sum(numpy.asarray(session.launch_seconds())[chosen])), repeat)
     return Row(case, row.launches, row.moved_bytes, error, tolerance, copy, timing)
 
 

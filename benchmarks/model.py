@@ -33,7 +33,7 @@ from imgconv.config import read_config
 from imgconv.kernels.layout import Texture
 from imgconv.reports.first_result import first_results
 from imgconv.runtime.session import Session
-from imgconv.reports.timing import Timing, repeated, timed
+from imgconv.reports.timing import Timing, seconds_of_call, time_repeatedly
 
 
 @dataclass(frozen=True)
@@ -124,10 +124,10 @@ def measure(network: Network, device: DeviceInfo, options: argparse.Namespace) -
     pixels = max(value.size // value.shape[1] for value in network.graph.inputs if len(value.shape) > 1)
     if error > tolerance:
         return Row(network.name, network.size, pixels, error, tolerance, figures)
-    wall = repeated(lambda: timed(lambda: model.run(inputs)), options.repeat)
+    wall = time_repeatedly(lambda: seconds_of_call(lambda: model.run(inputs)), options.repeat)
     profiled = Session(model.plan, open_device(device, profile=True))
     profiled.run(inputs)
-    busy = repeated(lambda: sum(profiled.launch_seconds()), options.repeat)
+    busy = time_repeatedly(lambda: sum(profiled.launch_seconds()), options.repeat)
     wanted = {"shapes": network.shapes, "device": device.index, **settings}
     cold, warm = first_results(network.path, inputs, wanted) if options.first else (None, None)
     return Row(network.name, network.size, pixels, error, tolerance, figures, busy, wall, cold, warm)

@@ -144,7 +144,7 @@ def timed_rows(rows: dict[str, Row], peers: Sequence[Peer], repeat: int) -> list
         for peer in peers:
             time.sleep(PAUSE)
             seconds[peer.name].append(peer.run())
-    timings = {name: Timing.of(runs) for name, runs in seconds.items()}
+    timings = {name: Timing.from_seconds(runs) for name, runs in seconds.items()}
     ours = timings.get(OURS)
     made = []
     for name, row in rows.items():

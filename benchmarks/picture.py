@@ -35,7 +35,7 @@ from imgconv.model import Model
 from imgconv.preprocessing.stage import PICTURE, array_shape, prepare_picture
 from imgconv.preprocessing.preparation import FILTERS, FORMATS, Format, Preparation, resize_geometry
 from imgconv.runtime.session import Session
-from imgconv.reports.timing import Timing, after_warm_up, repeated, timed
+from imgconv.reports.timing import Timing, after_warm_up, seconds_of_call, time_repeatedly
 from imgconv.tensor import Tensor, build_graph
 
 # Pillow rounds Y, U and V to 8 bits after each direction, by up to 1 together; 1 of U is 2.02 of blue.
@@ -94,7 +94,9 @@ def main(options: argparse.Namespace) -> int:
         measure("network", model, {name: array}, device, options.repeat if right else 0),
         measure("prepared", ready, {"picture": frame}, device, options.repeat if right else 0),
     ]
-    by_pillow = repeated(lambda: timed(lambda: on_host(frame, how, options.size, model)), options.repeat)
+    by_pillow = time_repeatedly(
+        lambda: seconds_of_call(lambda: on_host(frame, how, options.size, model)), options.repeat
+    )
     cost = {kind: _cost(getattr(rows[0], kind), getattr(rows[1], kind)) for kind in ("device", "wall")}
     found = environment(device)
     content = {
@@ -119,14 +121,14 @@ def measure(name: str, model: Model, inputs: dict[str, Any], device: DeviceInfo,
     launches = len(model.plan.launches)
     if not repeat:
         return Row(name, launches)
-    wall = repeated(lambda: timed(lambda: model.run(inputs)), repeat)
+    wall = time_repeatedly(lambda: seconds_of_call(lambda: model.run(inputs)), repeat)
     profiled = Session(model.plan, open_device(device, profile=True))
     seen = after_warm_up(lambda: profiled.timeline(inputs), repeat)
     stage = [n for n, launch in enumerate(model.plan.launches) if PICTURE in launch.origin]
     return Row(
-        name, launches, Timing.of([_sum(t.launches) for t in seen]),
-        Timing.of([_sum(t.launches[n] for n in stage) for t in seen]),
-        Timing.of([_sum(t.uploads.values()) for t in seen]), wall,
+        name, launches, Timing.from_seconds([_sum(t.launches) for t in seen]),
+        Timing.from_seconds([_sum(t.launches[n] for n in stage) for t in seen]),
+        Timing.from_seconds([_sum(t.uploads.values()) for t in seen]), wall,
     )
 
 

@@ -45,7 +45,7 @@ from imgconv.config import read_config
 from imgconv.runtime.mapped import Mapped
 from imgconv.runtime.pipeline import Frame, Pipeline
 from imgconv.runtime.session import Session
-from imgconv.reports.timing import Timing, timed
+from imgconv.reports.timing import Timing, seconds_of_call
 
 FRAMES = 12
 RUNS_A_LOAD = 10
@@ -203,10 +203,10 @@ def time_ways(
         for name, (way, frames) in ways.items():
             # Not measured: idle threads and clocks, which the previous way left.
             way()
-            found = timed(way) / frames
+            found = seconds_of_call(way) / frames
             if turn > 1:
                 seconds[name].append(found)
-    return {name: Timing.of(found) for name, found in seconds.items()}
+    return {name: Timing.from_seconds(found) for name, found in seconds.items()}
 
 
 def traced_frames(model: imgconv.Model, device: DeviceInfo, inputs: Mapping[str, Any], depth: int) -> list[Ticks]:

@@ -53,7 +53,7 @@ from imgconv.passes import run_passes
 from imgconv.precision.calibration_inputs import UNIT, picture_range
 from imgconv.precision.loss import least_scales, scales_of
 from imgconv.precision.loss import relative_error as beside_scales
-from imgconv.reports.timing import after_warm_up, timed
+from imgconv.reports.timing import after_warm_up, seconds_of_call
 
 RIGHT, REFUSED, WRONG, FOREIGN, ENDED = "right", "refused", "wrong", "not onnxruntime's", "ended"
 REPEAT = 5
@@ -156,7 +156,7 @@ def known(file: Path, options: argparse.Namespace) -> Iterator[Row]:
         inputs = in_range(graph, inputs)
         expected = run_oracle(file, inputs)
         models: list[imgconv.Model] = []
-        load = timed(lambda: models.append(imgconv.load(file, options.device, shapes=shapes)))
+        load = seconds_of_call(lambda: models.append(imgconv.load(file, options.device, shapes=shapes)))
         made = models[0].run(inputs)
     except imgconv.Error as refused:
         yield replace(row, result=REFUSED, why=str(refused).replace("\n", " "))
@@ -169,13 +169,14 @@ def known(file: Path, options: argparse.Namespace) -> Iterator[Row]:
         yield row
     session = onnxruntime_session(file)
     pairs = after_warm_up(
-        lambda: (timed(lambda: models[0].run(inputs)), timed(lambda: session.run(None, inputs))), options.repeat
+        lambda: (seconds_of_call(lambda: models[0].run(inputs)), seconds_of_call(lambda: session.run(None, inputs))),
+        options.repeat
     )
     ours, theirs = (float(numpy.median(times)) for times in zip(*pairs, strict=True))
     row = replace(row, ours=ours, theirs=theirs)
     yield row
     if options.half:
-        load = timed(lambda: models.append(imgconv.load(file, options.device, float16=1, shapes=shapes)))
+        load = seconds_of_call(lambda: models.append(imgconv.load(file, options.device, float16=1, shapes=shapes)))
         halves = half_share_of(models[1].plan, models[1].graph, models[1].config)
         given = [in_range(graph, with_picture(inputs, Path(path))) for path in options.pictures]
         in_float, in_half = ([model.run(each) for each in given] for model in models)

@@ -67,7 +67,7 @@ class AnswerStage:
     target: str
     picture: PictureStage | None = None
 
-    def after(self, model: Graph, shapes: Shapes) -> Graph:
+    def append_to(self, model: Graph, shapes: Shapes) -> Graph:
         """The model's graph with answers in place of its outputs. shapes: those of all inputs, with the picture's.
 
         Raises InputError if the outputs are not the head's.
@@ -81,16 +81,16 @@ class AnswerStage:
             found = self._answers(arrays, self.placement(model, shapes))
             tensors = {name: array.tensor for name, array in found.items()}
             made = {name: each.cast(_dtype(each)) for name, each in tensors.items()}
-            model, names = _without(model, made)
+            model, names = _without_name_clashes(model, made)
             # Inputs of the second graph have the names that the model's outputs have now.
             for name, tensor in inputs.items():
                 tensor.name = names.get(name, name)
             return join_graphs(model, build_graph(made, list(inputs.values()), model.name))
 
-    def in_float(self, precision: Precision, graph: Graph) -> Precision:
+    def kept_in_float(self, precision: Precision, graph: Graph) -> Precision:
         """The precision with the answers in float: a half cannot say where in a large picture a pixel is."""
         mine = (node.output.name for node in graph.nodes if ORIGIN in node.origin)
-        return precision.and_storage(frozenset(mine), "answers are always fp32")
+        return precision.with_float_values(frozenset(mine), "answers are always fp32")
 
     def placement(self, model: Graph, shapes: Shapes) -> PicturePlacement:
         """The place of the picture in the model's input; the input itself if no picture is prepared."""
@@ -185,14 +185,14 @@ def description_with_answers(stage: AnswerStage, text: Mapping[str, Any]) -> str
     return json.dumps({**text, **said, **limits, "top": about.top}, ensure_ascii=False)
 
 
-def _without(model: Graph, made: Mapping[str, Any]) -> tuple[Graph, dict[str, str]]:
+def _without_name_clashes(model: Graph, made: Mapping[str, Any]) -> tuple[Graph, dict[str, str]]:
     """The model without values of the answers' names, and their new names. Raises InputError if an input has one."""
     taken_names = [name for name in made if name in model.values]
     own = {value.name for value in model.inputs}
     for name in taken_names:
         if name in own:
             raise InputError(f"the model has an input {name!r} already: rename it")
-    names = {name: model.unused(f"{name}_of_model") for name in taken_names}
+    names = {name: model.unused_name(f"{name}_of_model") for name in taken_names}
     return rename_values(model, names), names
 
 
@@ -257,7 +257,7 @@ def _masks(coefficients: Any, prototypes: Any, boxes: Any, placement: PicturePla
     """The masks of `detection.BoxDecoder`, (n, height, width), as operations of a graph."""
     count, *size = prototypes.shape
     sums = (coefficients @ prototypes.reshape(count, -1)).reshape(-1, *size)
-    whole = _enlarged(sums, placement, -1.0) > 0
+    whole = _resized_to_picture(sums, placement, -1.0) > 0
     return GraphArray((whole & inside(boxes, placement.picture)).tensor.cast("uint8"))
 
 
@@ -273,7 +273,7 @@ def _mask(
     made = decode.formula(given, placement.model)
     plane: Any = made.plane
     if made.is_probability:
-        return GraphArray((_enlarged(plane, placement, 0.0) > least_of(description)).tensor.cast("int64"))
+        return GraphArray((_resized_to_picture(plane, placement, 0.0) > least_of(description)).tensor.cast("int64"))
     rows, columns = plane.shape
     left, top, right, bottom = (round(edge) for edge in placement.box)
     # Pillow says which row and column of the map a pixel of the picture is of.
@@ -286,7 +286,7 @@ def _mask(
     return GraphArray(nearest.pad(*_margins(placement), -1))
 
 
-def _enlarged(plane: Any, placement: PicturePlacement, outside: float) -> GraphArray:
+def _resized_to_picture(plane: Any, placement: PicturePlacement, outside: float) -> GraphArray:
     """Maps (..., height, width) by `on_picture` with Pillow's BILINEAR, as operations of a graph."""
     left, top, right, bottom = (round(edge) for edge in placement.box)
     others, size = [0] * (plane.ndim - 2), plane.shape[-2:]
@@ -307,13 +307,13 @@ def _margins(placement: PicturePlacement) -> tuple[list[int], list[int]]:
 
 def _map(outputs: Arrays, description: Description, placement: PicturePlacement) -> dict[str, Any]:
     """The map of `maps.depth`, as operations of a graph."""
-    return {"map": _enlarged(depth_plane(outputs, placement.model)[1], placement, numpy.nan)}
+    return {"map": _resized_to_picture(depth_plane(outputs, placement.model)[1], placement, numpy.nan)}
 
 
 def _probabilities(outputs: Arrays, description: Description, placement: PicturePlacement) -> dict[str, Any]:
     """The probability of text, which `text.dbnet` finds lines in, on the picture."""
     planes: Any = text.plane_of(outputs)[1]
-    return {"map": _enlarged(planes, placement, 0.0)}
+    return {"map": _resized_to_picture(planes, placement, 0.0)}
 
 
 def _image(outputs: Arrays, description: Description, placement: PicturePlacement) -> dict[str, Any]:

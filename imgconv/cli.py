@@ -30,10 +30,10 @@ class HelpFormatter(argparse.HelpFormatter):
     """Fills each paragraph of a description; an indented line stays one of its own."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return "\n\n".join("\n".join(_filled(paragraph, width)) for paragraph in text.split("\n\n"))
+        return "\n\n".join("\n".join(_wrapped_lines(paragraph, width)) for paragraph in text.split("\n\n"))
 
 
-def _filled(paragraph: str, width: int) -> Iterator[str]:
+def _wrapped_lines(paragraph: str, width: int) -> Iterator[str]:
     for part in re.split(r"\n(?= )", paragraph):
         first, rest = ("  ", "    ") if part.startswith(" ") else ("", "")
         yield textwrap.fill(" ".join(part.split()), width, initial_indent=first, subsequent_indent=rest)
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return 0
     except KeyboardInterrupt:
-        return _failed("interrupted", INTERRUPTED)
+        return _print_failure("interrupted", INTERRUPTED)
     except BrokenPipeError:
         # The reader of a pipe has seen enough. Python flushes stdout once more at exit, which must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if options.traceback:
             raise
-        return _failed(_message(error), 1)
+        return _print_failure(_message(error), 1)
 
 
 class _NotesHandler(logging.Handler):
@@ -165,6 +165,6 @@ def _message(error: Exception) -> str:
     return f"a fault in imgconv itself, {what} (imgconv --traceback shows where)"
 
 
-def _failed(message: str, status: int) -> int:
+def _print_failure(message: str, status: int) -> int:
     print(f"imgconv: {message}", file=sys.stderr)
     return status

@@ -35,7 +35,7 @@ class Precision:
     runs: frozenset[str] = frozenset()
     reasons: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
-    def and_storage(self, names: frozenset[str], reason: str) -> Precision:
+    def with_float_values(self, names: frozenset[str], reason: str) -> Precision:
         """The Precision that keeps these values in float too."""
         reasons = {**dict.fromkeys(sorted(names), reason), **self.reasons}
         return replace(self, storage=self.storage | names, reasons=reasons)

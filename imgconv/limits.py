@@ -59,7 +59,7 @@ class Budget:
     def check_time(self) -> None:
         """Raises UnsupportedError if the load takes longer than it may."""
         if time.monotonic() - self.started > self.limits.seconds:
-            raise _passed(f"reading and planning exceeds the limit of {self.limits.seconds} s", "seconds")
+            raise _limit_error(f"reading and planning exceeds the limit of {self.limits.seconds} s", "seconds")
 
     def count_nodes(self, count: int = 1) -> None:
         """Raises UnsupportedError if the model has more nodes than it may."""
@@ -69,13 +69,15 @@ class Budget:
     def check_nodes(self, count: int) -> None:
         """Raises UnsupportedError for more nodes than a model may have."""
         if count > self.limits.nodes:
-            raise _passed(f"the model has more than {self.limits.nodes} nodes", "nodes")
+            raise _limit_error(f"the model has more than {self.limits.nodes} nodes", "nodes")
 
     def check_tensor(self, shape: Sequence[int], dtype: str) -> None:
         """Raises UnsupportedError if a tensor is larger than it may be."""
         size = prod(shape) * numpy.dtype(dtype).itemsize
         if size > self.limits.bytes:
-            raise _passed(f"a tensor {dtype} {list(shape)} takes {size} bytes, more than {self.limits.bytes}", "bytes")
+            raise _limit_error(
+                f"a tensor {dtype} {list(shape)} takes {size} bytes, more than {self.limits.bytes}", "bytes"
+            )
 
     def can_fold(self, read: int, size: int, from_size: int, held: int) -> bool:
         """Returns whether the host may compute a tensor of `size` bytes by reading `read` elements; if so, spends them.
@@ -117,5 +119,5 @@ def load_budget(limits: Limits | None = None) -> Iterator[Budget]:
         _budget.reset(token)
 
 
-def _passed(problem: str, name: str) -> PassedError:
+def _limit_error(problem: str, name: str) -> PassedError:
     return PassedError(f"{problem}; load(..., limits=Limits({name}=...)) allows more")

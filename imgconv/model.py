@@ -26,7 +26,7 @@ from imgconv.files.container import is_container
 from imgconv.graph.nodes import Graph, Value
 from imgconv.limits import Limits
 from imgconv.loading.compiled import DEPTH, CompiledFileSource, CompiledModel, ModelSource, save_sized
-from imgconv.loading.progress import shown
+from imgconv.loading.progress import progress_callback
 from imgconv.loading.states import check_host, check_states
 from imgconv.runtime.host_fallback import strict_error
 from imgconv.stored.compiled_file import SavedModel
@@ -459,7 +459,7 @@ def load(
 
     Raises ConfigError, ModelError, UnsupportedError, InputError, DeviceError, ResourceError or BuildError.
     """
-    with shown(progress) as step:
+    with progress_callback(progress) as step:
         settings = Settings(
             device, float16, native_explog, shapes or {}, max_image, step, precision, tuning, strict,
             limits or Limits(), trusted, check, tuple(outputs), priority,

@@ -77,7 +77,7 @@ def _of_one_group(corners: Array, order: Array, limit: numpy.floating, most: int
     count = FIRST * most
     while True:
         best = order[:count]
-        part = _apart(corners[best])
+        part = _separate_parts(corners[best])
         by_part = numpy.argsort(part, kind="stable")
         kept = by_part[_GroupedSuppression(corners[best[by_part]], _starts(part[by_part]), limit, most).kept()]
         if len(kept) >= most or count >= len(order):
@@ -85,7 +85,7 @@ def _of_one_group(corners: Array, order: Array, limit: numpy.floating, most: int
         count *= MORE
 
 
-def _apart(corners: Array) -> Array:
+def _separate_parts(corners: Array) -> Array:
     """The number of each box's part: no box of a part reaches a box of another from left to right."""
     along = numpy.argsort(corners[:, 0], kind="stable")
     reach = numpy.maximum.accumulate(corners[along, 2])  # of the boxes to the left; NaN splits nothing

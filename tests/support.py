@@ -42,7 +42,9 @@ def run_model(model: Any, inputs: Mapping[str, Any], engine: str | DeviceInfo = 
     if isinstance(engine, DeviceInfo):
         return imgconv.load(graph, device=engine).run(inputs)
     assert engine == "reference"
-    made, fallback = evaluate_graph(graph, inputs), HostFallback.of(graph.host_partition, graph.inputs, graph.outputs)
+    made, fallback = evaluate_graph(
+        graph, inputs), HostFallback.prepare(graph.host_partition, graph.inputs, graph.outputs
+    )
     return made if fallback is None else fallback.finish(made, fallback.inputs_of(inputs))
 
 

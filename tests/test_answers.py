@@ -193,7 +193,7 @@ def both(
     given = {name: declared[name] for name in ("x",)}
     stage = answer_stage(given, shapes, outputs, task.description, picture, most)
     stage = AnswerStage(Task(head, stage.task.description), most, "x", picture)
-    made = imgconv.load(stage.after(graph, shapes), device)
+    made = imgconv.load(stage.append_to(graph, shapes), device)
     inputs = {f"in_{name}": array for name, array in arrays.items()}
     found = made.run({"x": numpy.zeros((1, 3, SIZE[1], SIZE[0]), numpy.float32), **inputs})
     placement = PicturePlacement.of(FRAME, SIZE, how) if how else PicturePlacement(SIZE, SIZE, SIZE, (0, 0, *SIZE))

@@ -80,17 +80,17 @@ def test_sums_are_written_as_json(tmp_path: Path) -> None:
 
 
 def test_timing() -> None:
-    found = timing.Timing.of([4.0, 1.0, 2.0, 3.0, 5.0])
+    found = timing.Timing.from_seconds([4.0, 1.0, 2.0, 3.0, 5.0])
     assert found == timing.Timing(1.0, 3.0, pytest.approx(2 / 3), 5)
-    assert timing.Timing.of([0.0]).spread == 0
+    assert timing.Timing.from_seconds([0.0]).spread == 0
     assert found.to_json() == {"min_seconds": 1.0, "median_seconds": 3.0, "spread": pytest.approx(2 / 3), "runs": 5}
 
 
 def test_repeated_warms_up_first(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = iter(range(1000))
-    assert timing.repeated(lambda: float(next(calls)), 3) == timing.Timing.of([3.0, 4.0, 5.0])
+    assert timing.time_repeatedly(lambda: float(next(calls)), 3) == timing.Timing.from_seconds([3.0, 4.0, 5.0])
     monkeypatch.setattr(timing, "WARMUP_SECONDS", 0.0)
-    assert timing.repeated(lambda: float(next(calls)), 5).minimum == 6 + 2
+    assert timing.time_repeatedly(lambda: float(next(calls)), 5).minimum == 6 + 2
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_peers_take_turns_and_give_ratios(monkeypatch: pytest.MonkeyPatch) -> No
     rows["ncnn"] = peers.Row("small", "ncnn", "pnnx is not installed")
     fakes: Any = [FakePeer("imgconv", 0), FakePeer("onnxruntime", 10)]
     made = {row.engine: row for row in peers.timed_rows(rows, fakes, 3)}
-    assert made["imgconv"].timing == timing.Timing.of([5.0, 6.0, 7.0]) and made["imgconv"].ratio == 1
+    assert made["imgconv"].timing == timing.Timing.from_seconds([5.0, 6.0, 7.0]) and made["imgconv"].ratio == 1
     assert made["onnxruntime"].ratio == pytest.approx(16 / 6)
     assert made["ncnn"].timing is None and made["ncnn"].to_json()["problem"] == "pnnx is not installed"
     assert json.loads(json.dumps([row.to_json() for row in made.values()]))[1]["note"] == "CPU"
@@ -224,7 +224,7 @@ def test_a_module_that_cannot_be_recorded_is_no_crash(monkeypatch: pytest.Monkey
     row = exported.tried("fcn_resnet50", tmp_path, cast(Any, None), 1)
     assert (row.size, row.problem, row.ratio) == (512, "RuntimeError: no copies from the host", None)
     assert exported.file_of("timm/dla34", tmp_path) == tmp_path / "timm_dla34.onnx"
-    halved = replace(row, wall=timing.Timing.of([2.0]), graph=timing.Timing.of([1.0]))
+    halved = replace(row, wall=timing.Timing.from_seconds([2.0]), graph=timing.Timing.from_seconds([1.0]))
     assert halved.ratio == 0.5
 
 
@@ -288,7 +288,7 @@ def growth_row(size: int, limit: int | None, wall: float, launches: tuple[float,
     graph = build_graph({"y": (x.relu().sum((2, 3)) + 1.0).named("z") * 2.0}, [x])
     network = networks.Network("small", graph, Path("small.onnx"))
     case = growth.Case(network, limit, 0.0, "", None, {}, None)
-    return growth.Row(case, timing.Timing.of([wall]), launches)
+    return growth.Row(case, timing.Timing.from_seconds([wall]), launches)
 
 
 def test_growth_is_beside_the_reference_size() -> None:

@@ -82,7 +82,7 @@ def check_launches(prepared: PreparedGraph, simulator: Simulator) -> Iterator[Ch
     inputs = draw_inputs(prepared.graph)
     held: dict[str, Array] = {**graph.constants, **inputs}
     for number, (launch, counts) in enumerate(simulator.run(inputs)):
-        error, name = None, plan.made.get(number)
+        error, name = None, plan.completed_values.get(number)
         if name is not None:
             found = simulator.value(plan.placements[name])
             error = _error(found, _evaluated(name, graph, held))

@@ -76,13 +76,13 @@ class _AlternativeChooser:
         if not own.profitable:
             return own
         if request.problem not in self.known:
-            others = list(_others(request, own.specialisation))
+            others = list(_other_specialisations(request, own.specialisation))
             chosen = others[self.turn] if self.turn < len(others) else own.specialisation
             self.known[request.problem] = replace(own, specialisation=chosen)
         return self.known[request.problem]
 
 
-def _others(request: ChoiceRequest, own: Specialisation) -> Iterator[Specialisation]:
+def _other_specialisations(request: ChoiceRequest, own: Specialisation) -> Iterator[Specialisation]:
     """Other specialisations: one that keeps lines of the input, as larger GPUs do, then of the least predicted time
     one of each block, then of each work group.
     """

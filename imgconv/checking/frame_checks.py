@@ -66,7 +66,7 @@ def check_frames(session: Session, format: Format) -> LaunchVerdict:
             uploading = memory.upload(place, numpy.ascontiguousarray(other))
             context.finish()
             del uploading
-            events = session.read_frame(place, PackedFrame.of(frame, format))
+            events = session.read_frame(place, PackedFrame.from_frame(frame, format))
             context.finish()
             del events
             found = memory.content(place).reshape(-1)

@@ -55,7 +55,7 @@ def _subject(
     values = {value.name: value for value in graph.inputs}
     if launch.values:
         nodes = tuple(graph.producers[name] for name in launch.values if name in graph.producers)
-        return _placed(nodes, launch, plan, graph, parts)
+        return _with_placements(nodes, launch, plan, graph, parts)
     if launch.kind == "pack" and launch.name in values:
         given = plan.input_buffers[launch.name]
         node = Node(values[launch.name], Load(), (whole_operand(values[launch.name]),))
@@ -72,7 +72,7 @@ def _subject(
     return None
 
 
-def _placed(
+def _with_placements(
     nodes: tuple[Node, ...], launch: Launch, plan: Plan, graph: Graph, parts: tuple[int, ...]
 ) -> LaunchedNodes | None:
     """The subject of nodes of the graph; None if a value that they read is not stored."""

@@ -44,7 +44,7 @@ def with_checks(made: DevicePlan, graph: Graph, config: Config, states: Mapping[
     others = alternatives_of(made.plan, graph, config, made.target, states)
     checks = tuple(
         replace(
-            checking.check(number, subject), plain=replacing.plain(number, subject),
+            checking.check(number, subject), plain=replacing.plain_launches(number, subject),
             alternatives=others.get(number, ()),
         )
         for number, subject in subjects.items()

@@ -72,7 +72,7 @@ def _borders(place: Placement) -> list[tuple[int, ...]]:
     if not isinstance(storage, Texture) or storage.tiling.tiles == 1 or not place.is_whole:
         return []
     found: dict[tuple[int, ...], None] = {}
-    for (x, y), *_ in storage.tiling.moves():
+    for (x, y), *_ in storage.tiling.tile_copies():
         for near_x, near_y in ((x, y), (max(x - 1, 0), max(y - 1, 0))):
             made = storage.layout.position(storage.shape, constant(near_x), constant(near_y), constant(0))
             position = tuple(index.constant for index in made)

@@ -36,7 +36,7 @@ class ReplacementMaker:
     content: dict[Storage, Array] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
 
-    def plain(self, number: int, subject: LaunchedNodes) -> tuple[Replacement, ...]:
+    def plain_launches(self, number: int, subject: LaunchedNodes) -> tuple[Replacement, ...]:
         """The plain form of a launch; empty if it has none, or is generated itself."""
         launch, nodes = self.plan.launches[number], [sum_as_reduction(node) for node in subject.nodes]
         is_plain = launch.kind != "compute" or (launch.choice is not None and launch.choice.template == "generated")
@@ -104,4 +104,4 @@ def _rows(operand: Operand, shape: tuple[int, ...]) -> Operand:
     """The operand if its value is stored in another shape of the same size."""
     if operand.view.source == shape:
         return operand
-    return replace(operand, view=operand.view.over(reshape(shape, operand.view.source)))
+    return replace(operand, view=operand.view.composed_with(reshape(shape, operand.view.source)))

@@ -161,7 +161,7 @@ class SampledEvaluator:
         given = BoundedValues(numpy.where(inside, given.value, 0), numpy.where(inside, given.error, 0.0))
         for factor in factors:
             gate = self._load(factor, (image, channel, 0 * image, 0 * image), shape)
-            given = _multiplied(given, gate, self.arithmetic)
+            given = _rounded_product(given, gate, self.arithmetic)
         like = None
         if self.arithmetic.transformed > 1:  # neighbours take part in the sum, and cancel
             # In half, three standard deviations: a bound by the largest would allow anything.
@@ -328,7 +328,7 @@ def _biases(epilogue: Expression) -> Iterator[int]:
             yield from (each.number for each in part.arguments if isinstance(each, Argument) and each.number)
 
 
-def _multiplied(a: BoundedValues, b: BoundedValues, arithmetic: ArithmeticErrors) -> BoundedValues:
+def _rounded_product(a: BoundedValues, b: BoundedValues, arithmetic: ArithmeticErrors) -> BoundedValues:
     """A product that is rounded."""
     value = a.value * b.value
     error = numpy.abs(a.value) * b.error + numpy.abs(b.value) * a.error + a.error * b.error

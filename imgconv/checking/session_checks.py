@@ -180,12 +180,12 @@ def check_launches(
         if last.get(launch.writes, -1) >= number:
             arrays[launch.writes] = memory.content(launch.writes)
         if number in checked:
-            yield number, _checked(running, number, subjects[number], arrays)
+            yield number, _check_launch(running, number, subjects[number], arrays)
         for storage in [s for s in arrays if last.get(s, -1) <= number]:
             del arrays[storage]
 
 
-def _checked(
+def _check_launch(
     running: SessionUnderTest, number: int, subject: LaunchedNodes, arrays: dict[Storage, Array]
 ) -> LaunchVerdict:
     """The verdict on the launch that has just run."""

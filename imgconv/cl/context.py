@@ -237,19 +237,19 @@ class Context:
         image = next((each for each in (destination, source) if is_image(each)), None)
         extent: dict[str, Any] = {"byte_count": source.size}
         if image is not None:
-            region = _whole(image) if region is None else region
+            region = _whole_region(image) if region is None else region
             extent = {"offset": 0, "origin": to if image is destination else origin, "region": region}
             if is_image(destination) and is_image(source):
                 extent = {"src_origin": origin, "dest_origin": to, "region": region}
-        with self._errors(f"a copy on the device to {_named(destination)}"), self.acquired(destination, source):
+        with self._errors(f"a copy on the device to {_memory_name(destination)}"), self.acquired(destination, source):
             return cl.enqueue_copy(self.queue, destination, source, **extent)
 
     def fill(self, memory: Memory, value: float, tensor: str = "") -> None:
         """Enqueues setting each texel or 32-bit word to a float. Raises ResourceError, DeviceError."""
-        with self._errors(_named(memory), tensor):
+        with self._errors(_memory_name(memory), tensor):
             if is_image(memory):
                 kind = np.uint32 if element_type(memory) in (UNSIGNED_INT8, UINT32) else np.float32
-                cl.enqueue_fill_image(self.queue, memory, np.full(4, value, kind), ORIGIN, _whole(memory))
+                cl.enqueue_fill_image(self.queue, memory, np.full(4, value, kind), ORIGIN, _whole_region(memory))
             else:
                 cl.enqueue_fill_buffer(self.queue, memory, np.float32(value), 0, memory.size - memory.size % 4)
 
@@ -260,7 +260,7 @@ class Context:
         """region: of an image, from its first texel on; by default all of it."""
         array, whole, size = source if destination is memory else destination, {}, memory.size
         if is_image(memory):
-            region = region or _whole(memory)
+            region = region or _whole_region(memory)
             whole, size = {"origin": ORIGIN, "region": region}, math.prod(region) * memory.element_size
         if array.nbytes != size if whole else array.nbytes > size:  # pyopencl does not look, and the driver reads on
             raise ValueError(f"{what} of {size} bytes: the array has {array.nbytes}")
@@ -471,11 +471,11 @@ def element_type(image: Image) -> DType:
     return types.get(image.format.channel_data_type, FLOAT32)
 
 
-def _whole(image: Image) -> tuple[int, int, int]:
+def _whole_region(image: Image) -> tuple[int, int, int]:
     return image.width, image.height, max(1, image.array_size)
 
 
-def _named(memory: Memory) -> str:
+def _memory_name(memory: Memory) -> str:
     if not is_image(memory):
         return f"a buffer of {memory.size} bytes"
     *layers, height, width, _ = image_shape(memory)
@@ -485,10 +485,10 @@ def _named(memory: Memory) -> str:
 def launch_name(launch: KernelLaunch) -> str:
     """A launch in errors."""
     kernel, global_size, local_size = launch
-    return f"{_called(kernel)}, global size {global_size}, local size {local_size}"
+    return f"{_kernel_label(kernel)}, global size {global_size}, local size {local_size}"
 
 
-def _called(kernel: cl.Kernel) -> str:
+def _kernel_label(kernel: cl.Kernel) -> str:
     label = getattr(kernel, "label", "")
     return f"{label}, kernel {kernel.function_name!r}" if label else f"kernel {kernel.function_name!r}"
 

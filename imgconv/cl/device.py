@@ -55,12 +55,12 @@ def list_devices() -> tuple[DeviceInfo, ...]:
     Raises DeviceError if pyopencl itself cannot be imported.
     """
     try:
-        return _described()
+        return _described_devices()
     finally:
         _looked_at.clear()
 
 
-def _described() -> tuple[DeviceInfo, ...]:
+def _described_devices() -> tuple[DeviceInfo, ...]:
     return _call_driver(lambda: tuple(_describe(index, device) for index, device in enumerate(_find_devices())))
 
 
@@ -95,7 +95,7 @@ def select_device(choice: str | int | None = None, devices: tuple[DeviceInfo, ..
     """
     chosen = None
     try:
-        chosen = _chosen(choice, _described() if devices is None else devices)
+        chosen = _chosen(choice, _described_devices() if devices is None else devices)
     finally:
         for index in [index for index in _looked_at if chosen is None or index != chosen.index]:
             _looked_at.pop(index, None)

@@ -115,7 +115,7 @@ class ShutdownGuard:
                 self._left_behind.discard(call)
                 self._left.notify_all()
 
-    def keep_all(self, platform: str) -> None:
+    def never_release_all(self, platform: str) -> None:
         """Never releases what there is of the platform's driver now, and at the end of the interpreter."""
         self._kept.add(platform)
         _keep_all(platform)

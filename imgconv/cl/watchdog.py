@@ -244,7 +244,7 @@ class Watchdog:
         self._forget()
         never_release(self.in_use)
         if quirks_of(self._info.platform).releases_wait:
-            shutdown_guard.keep_all(self._info.platform)
+            shutdown_guard.never_release_all(self._info.platform)
         raise DeviceError(self.reason)
 
     def _hanging_launch(self) -> str:

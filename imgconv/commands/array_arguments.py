@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy
 
 from imgconv.arrays import Array, Arrays, TensorSpecs
-from imgconv.commands.shared_arguments import shown
+from imgconv.commands.shared_arguments import dimensions_as_text
 from imgconv.errors import InputError
 from imgconv.files.disk import check_regular
 
@@ -42,7 +42,8 @@ def read_value(name: str, text: str, declaration: tuple[str, Sequence[int | str]
     shape = values.shape if dimensions is None else tuple(d if isinstance(d, int) else 1 for d in dimensions)
     if math.prod(shape) != values.size:
         raise InputError(
-            f"--input {name}={text}: input {name!r} is {shown(dimensions)}, not {values.size} numbers; give a .npy file"
+            f"--input {name}={text}: input {name!r} is {dimensions_as_text(dimensions)}, not {values.size} numbers; "
+            "give a .npy file"
         )
     return values.astype(dtype).reshape(shape)
 

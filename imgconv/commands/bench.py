@@ -21,7 +21,7 @@ from imgconv.files.container import is_container
 from imgconv.loading.compiled import DEPTH
 from imgconv.model import Model
 from imgconv.reports import terminal
-from imgconv.reports.bench import latency, onnxruntime_run, process_bytes, sustained
+from imgconv.reports.bench import measure_latency, measure_sustained, onnxruntime_run, process_bytes
 from imgconv.reports.first_result import first_results
 from imgconv.precision.calibration_inputs import synthetic_inputs
 from imgconv.precision.loss import relative_error
@@ -69,10 +69,10 @@ def execute(options: argparse.Namespace) -> None:
         arrays, shapes = read_inputs(options)
         if options.batch:
             shapes = batch_shapes(declared_of(options.model), shapes, options.batch)
-            arrays = repeated(arrays, shapes)
+            arrays = repeated_to_batch(arrays, shapes)
         model = load_model(options, shapes, progress)
         inputs = {**synthetic_inputs(model.graph)[0], **arrays}
-        figures = measured(options, model, inputs, progress)
+        figures = measure_figures(options, model, inputs, progress)
         if not options.no_first:
             progress(0, 0, "starting new processes for the first result")
             given = {} if is_container(options.model) else {"shapes": {n: list(a.shape) for n, a in inputs.items()}}
@@ -100,7 +100,7 @@ def batch_shapes(declared: TensorSpecs, shapes: Shapes, batch: int) -> Shapes:
     return found
 
 
-def repeated(arrays: Arrays, shapes: Shapes) -> dict[str, Any]:
+def repeated_to_batch(arrays: Arrays, shapes: Shapes) -> dict[str, Any]:
     """Repeats the arrays of one picture to a batch."""
     made = {}
     for name, array in arrays.items():
@@ -110,14 +110,14 @@ def repeated(arrays: Arrays, shapes: Shapes) -> dict[str, Any]:
     return made
 
 
-def measured(
+def measure_figures(
     options: argparse.Namespace, model: Model, inputs: dict[str, Array], progress: terminal.ProgressSpinner
 ) -> dict[str, Any]:
     """Returns all figures except the first result as plain data: seconds, frames a second and bytes."""
     progress(0, 0, "measuring runs")
-    own = latency(lambda: model.run(inputs), LATENCY_SECONDS)
+    own = measure_latency(lambda: model.run(inputs), LATENCY_SECONDS)
     progress(0, 0, f"measuring frames in flight for {options.seconds:g} s")
-    flight = sustained(model, inputs, options.seconds, options.depth)
+    flight = measure_sustained(model, inputs, options.seconds, options.depth)
     figures = {
         "model": options.model, "device": model.device.key, "name": model.device.name, "run": asdict(own),
         "sustained": asdict(flight) | {"rate": flight.rate, "depth": options.depth},
@@ -128,7 +128,7 @@ def measured(
         progress(0, 0, "measuring onnxruntime")
         other = onnxruntime_run(options.model, inputs)
         difference = relative_error(model.run(inputs), other())
-        found = asdict(latency(other, LATENCY_SECONDS))
+        found = asdict(measure_latency(other, LATENCY_SECONDS))
         figures["compared"] = {"engine": options.compare, "difference": difference, **found}
     return figures
 

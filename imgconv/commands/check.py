@@ -19,7 +19,7 @@ from imgconv.checking.shrinking import smallest_failing
 from imgconv.cl.building.crashes import wrong_kernels_tried_again
 from imgconv.cl.device import DeviceInfo, open_device, select_device
 from imgconv.commands.shared_arguments import (
-    FLOAT16_HELP, SHAPE_HELP, add_device_argument, add_target_argument, named, read_shapes,
+    FLOAT16_HELP, SHAPE_HELP, add_device_argument, add_target_argument, name_and_value, read_shapes,
 )
 from imgconv.commands.command_line_inputs import declared_of
 from imgconv.compiling.shared_packings import Packings
@@ -80,7 +80,7 @@ class CheckedPlan:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", nargs="?", help="an ONNX or compiled file")
     parser.add_argument(
-        "--shape", metavar="NAME=SIZES", type=named, action="append", default=[], help=SHAPE_HELP
+        "--shape", metavar="NAME=SIZES", type=name_and_value, action="append", default=[], help=SHAPE_HELP
     )
     parser.add_argument(
         "--save", metavar="FILE", help="write every kernel variant to a file for imgconv-run FILE --check"
@@ -160,7 +160,9 @@ def checked_forms(
     configs = [Config()]
     configs += [Config(float16=1)] if info.half_images else []
     configs += [Config(float16=2)] if info.half_images and info.fp16_arithmetic else []
-    wanted = [(graph.name, partial(_checked, info, context, graph, config)) for config in configs for graph in forms()]
+    wanted = [
+        (graph.name, partial(_plan_and_check, info, context, graph, config)) for config in configs for graph in forms()
+    ]
     wanted += [(f"frames of {format}", partial(_checked_frames, info, context, format)) for format in FORMATS]
     end = time.perf_counter() + SECONDS
     made: list[CheckedPlan] = []
@@ -182,7 +184,7 @@ def _checked_frames(info: DeviceInfo, context: Device, format: Format) -> Checke
     return CheckedPlan(launch.name, graph, Config(), {0: found}, replace(session.plan, launches=(launch,)), *seconds)
 
 
-def _checked(info: DeviceInfo, context: Device, graph: Graph, config: Config) -> CheckedPlan:
+def _plan_and_check(info: DeviceInfo, context: Device, graph: Graph, config: Config) -> CheckedPlan:
     """Plans a graph and checks its launches."""
     begun = time.perf_counter()
     prepared = prepare_for(info, graph, config, native_functions=native_functions_fit(context, config))
@@ -199,7 +201,7 @@ def smallest(info: DeviceInfo, model: CheckedPlan) -> Iterator[CheckedPlan]:
 
     def failure(graph: Graph) -> CheckedPlan | None:
         try:
-            made = _checked(info, context, graph, config)
+            made = _plan_and_check(info, context, graph, config)
         except Error:
             return None
         return made if made.wrong_launches else None

@@ -11,7 +11,7 @@ import numpy
 from PIL import Image
 
 from imgconv.arrays import Array, Arrays, Shapes, TensorSpecs
-from imgconv.commands.shared_arguments import check_sizes, read_shapes, shown
+from imgconv.commands.shared_arguments import check_sizes, dimensions_as_text, read_shapes
 from imgconv.commands.array_arguments import SIZE_INPUTS, read_case, read_value, sized_inputs
 from imgconv.errors import InputError
 from imgconv.files.container import is_container
@@ -205,7 +205,9 @@ def check_complete(options: argparse.Namespace, given: CommandLineInputs) -> Non
     """Raises InputError with all inputs that have no value."""
     if not given.missing:
         return
-    listed = ", ".join(f"{name!r} ({dtype} {shown(sizes)})" for name, (dtype, sizes) in given.missing.items())
+    listed = ", ".join(
+        f"{name!r} ({dtype} {dimensions_as_text(sizes)})" for name, (dtype, sizes) in given.missing.items()
+    )
     remedy = " ".join(f"--input {name}={value_for(sizes)}" for name, (_, sizes) in given.missing.items())
     for_picture = [] if options.pictures else picture_inputs(given.missing, given.shapes)
     also = f", or a PICTURE for {for_picture[0].name!r}" if for_picture else ""
@@ -224,7 +226,7 @@ def find_target(declared: TensorSpecs, shapes: Shapes, arrays: Arrays) -> Pictur
         found = [target for target in found if target.picture_size((0, 0)) != (1, 1)]
     if len(found) == 1:
         return found[0]
-    listed = ", ".join(f"{name} {shown(dimensions)}" for name, (_, dimensions) in declared.items())
+    listed = ", ".join(f"{name} {dimensions_as_text(dimensions)}" for name, (_, dimensions) in declared.items())
     problem = "several inputs could be the picture" if found else "no input is one picture with 1 or 3 channels"
     ranked = {name: dims for name, (_, dims) in declared.items() if dims is None or len(dims) == 4}
     also = ""

@@ -13,7 +13,7 @@ from imgconv.arrays import Shapes, TensorSpecs
 from imgconv.cl.device import DeviceInfo
 from imgconv.commands.shared_arguments import add_model_arguments, add_precision_argument, add_strict_argument
 from imgconv.commands.shared_arguments import (
-    add_picture_arguments, add_target_argument, check_sizes, count, named, number
+    add_picture_arguments, add_target_argument, check_sizes, count, name_and_value, number
 )
 from imgconv.commands.shared_arguments import read_sizes
 from imgconv.commands.command_line_inputs import description_of, find_target, found_preparation, read_preparation
@@ -92,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="cut the model at these tensors, which become its outputs",
     )
     parser.add_argument(
-        "--state", type=named, action="append", default=[], metavar="OUTPUT=INPUT",
+        "--state", type=name_and_value, action="append", default=[], metavar="OUTPUT=INPUT",
         help="keep this output on the device and use it as this input of the next run; in the first run the input is 0",
     )
     parser.add_argument(

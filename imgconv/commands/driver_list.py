@@ -48,7 +48,7 @@ def list_drivers(found: Iterable[str]) -> tuple[Driver, ...]:
     known = {Path(each).name for each in named if os.path.exists(each) or not os.path.isabs(each)}
     for library in unregistered_drivers():
         if Path(library).name not in known:
-            drivers.append(_unregistered(library, chosen[0] if chosen else None, present))
+            drivers.append(_unregistered_driver(library, chosen[0] if chosen else None, present))
     for library in added_by_user():
         if Path(library).name not in known | {Path(each.library).name for each in drivers if each.platforms}:
             problem = f"only the Khronos loader reads {ADDED}: write the path into a file /etc/OpenCL/vendors/NAME.icd"
@@ -56,7 +56,7 @@ def list_drivers(found: Iterable[str]) -> tuple[Driver, ...]:
     return tuple(drivers)
 
 
-def _unregistered(library: str, chosen: str | None, found: frozenset[str]) -> Driver:
+def _unregistered_driver(library: str, chosen: str | None, found: frozenset[str]) -> Driver:
     by = "the system's libraries" if library == NVIDIA_DRIVER else "pip's package intel-opencl-rt"
     if chosen is None:
         return _looked_at(library, by, found)

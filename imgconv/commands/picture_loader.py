@@ -84,12 +84,14 @@ def results(
             outputs = {name: (str(array.dtype), array.shape) for name, array in first[-1].outputs.items()}
             is_known = runner.task is not None and bool(first[-1].answers or first[-1].error)
             tasks = () if is_known else possible_tasks(outputs)
-            yield DeviceSummary.of(runner.model, seconds, runner.size, tasks, runner.preparation_text)
-        yield from (PrintableResult.of(add(outcome), with_lines) for outcome in first)
+            yield DeviceSummary.from_model(runner.model, seconds, runner.size, tasks, runner.preparation_text)
+        yield from (PrintableResult.from_result(add(outcome), with_lines) for outcome in first)
         if loader.begin(runner, with_lines):
             yield from loader.through(items)
         else:
-            yield from (PrintableResult.of(add(outcome), with_lines) for outcome in outcomes_of(runner, items))
+            yield from (
+                PrintableResult.from_result(add(outcome), with_lines) for outcome in outcomes_of(runner, items)
+            )
 
 
 @contextmanager

@@ -109,7 +109,7 @@ class PrintableResult:
         return dict(json.loads(self.text))
 
     @staticmethod
-    def of(outcome: PictureResult, with_lines: bool) -> PrintableResult:
+    def from_result(outcome: PictureResult, with_lines: bool) -> PrintableResult:
         """Returns the printable form of an outcome. with_lines: they cost time, and JSON needs none."""
         lines = tuple(as_lines(outcome)) if with_lines and not outcome.error else ()
         return PrintableResult(outcome.position, to_json(as_json(outcome)), lines, outcome.error)
@@ -129,7 +129,7 @@ class DeviceSummary:
     preparation: str
 
     @staticmethod
-    def of(
+    def from_model(
         model: Model, seconds: float, size: tuple[int, int], possible_tasks: tuple[str, ...], preparation: str
     ) -> DeviceSummary:
         """seconds: of a run on the warm device."""
@@ -218,7 +218,7 @@ def _answer_lines(answer: Answer) -> Iterator[str]:
         yield f"image, {_spread(answer.channels_first)}"
 
 
-def drawn(picture: Image.Image | None, answer: Answer, order: ChannelOrder) -> Image.Image | None:
+def draw_answer(picture: Image.Image | None, answer: Answer, order: ChannelOrder) -> Image.Image | None:
     """Returns the image of --output for an answer; luma gets the colors of the picture. None without a picture."""
     if picture is None and not isinstance(answer, (Picture, Depth)):
         return None

@@ -43,7 +43,7 @@ def work(
         def reply(number: int, item: PictureItem | None) -> Reply:
             if item is None:
                 outcome = pictures.finish(samples.pop(number), [buffers[number].outputs])
-                return number, PrintableResult.of(outcome, with_lines)
+                return number, PrintableResult.from_result(outcome, with_lines)
             sample, runs = pictures.prepare(item)
             for run in runs:
                 samples[number] = sample
@@ -53,7 +53,7 @@ def work(
                     return number, made.bytes
                 numpy.copyto(buffers[number].input, made)
                 return number, 0
-            return number, PrintableResult.of(pictures.finish(sample, []), with_lines)
+            return number, PrintableResult.from_result(pictures.finish(sample, []), with_lines)
 
         while True:
             request: PictureRequest = connection.recv()

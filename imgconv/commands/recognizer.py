@@ -57,13 +57,15 @@ class Recognizer:
         return Texts(tuple(line for line in lines if line.text.strip() and line.score >= LEAST_SCORE))
 
     def _line(self, picture: Image.Image, text: Text) -> Text:
-        upright = straightened(picture, text)
-        size = self._target.picture_size(fitting(upright.size))
+        upright = cut_out_upright(picture, text)
+        size = self._target.picture_size(input_size_for(upright.size))
         scale = size[1] / upright.height
         if upright.width * scale > size[0]:
             upright = upright.resize(size, Image.Resampling.BICUBIC)
         # At the model's height, and the least of its widths.
-        target = PictureInput(self._target.name, self._target.dtype, self._target.shape(fitting(upright.size), 3))
+        target = PictureInput(
+            self._target.name, self._target.dtype, self._target.shape(input_size_for(upright.size), 3)
+        )
         outputs = self._model.run({target.name: input_array(upright, target, self._preparation)})
         answer, = self._task.decode(outputs, PicturePlacement.of(upright.size, size, self._preparation)).values()
         assert isinstance(answer, Texts)
@@ -71,13 +73,13 @@ class Recognizer:
         return Text(found.text, found.score, text.corners)
 
 
-def fitting(line: Size) -> Size:
+def input_size_for(line: Size) -> Size:
     """The least width of WIDTHS that takes a line of this width and height, at HEIGHT."""
     wide = line[0] * HEIGHT / line[1]
     return next((width for width in WIDTHS if width >= wide), WIDTHS[-1]), HEIGHT
 
 
-def straightened(picture: Image.Image, text: Text) -> Image.Image:
+def cut_out_upright(picture: Image.Image, text: Text) -> Image.Image:
     """The part of the picture in a line's corners, upright."""
     first, second, third, last = text.corners
     width = max(1, round(max(math.dist(first, second), math.dist(last, third))))

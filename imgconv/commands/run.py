@@ -24,7 +24,7 @@ from imgconv.commands.runner import PictureItem, PictureProcessor, RunArguments,
 from imgconv.errors import InputError
 from imgconv.files.disk import check_folder, written_whole
 from imgconv.preprocessing.preparation import Size
-from imgconv.pictures.sources import count_of, expanded
+from imgconv.pictures.sources import count_of, expand_paths
 from imgconv.pictures.video import check_writable, is_video_file
 from imgconv.reports import terminal
 from imgconv.reports.counting import PictureProgress, summary
@@ -166,10 +166,10 @@ def read_command_line(options: argparse.Namespace) -> RunArguments:
         check_writable(options.output)
         if options.devices:
             raise InputError("with --devices, results are not in the order of the video: leave --devices out")
-    options.pictures = expanded(options.pictures)
+    options.pictures = expand_paths(options.pictures)
     given = parse_inputs(options)
     check_complete(options, given)
-    line = RunArguments.of(options, given, describe(options, given.description))
+    line = RunArguments.from_options(options, given, describe(options, given.description))
     for path in (options.output, options.save):
         if path and is_folder(path):
             make_folder(path)
@@ -208,7 +208,7 @@ def run_all(
         reader = PictureProcessor(line, None, line.given.preparation)
         for item in items:
             sample, _ = reader.prepare(item)
-            report(PrintableResult.of(reader.finish(sample, []), False), several, state)
+            report(PrintableResult.from_result(reader.finish(sample, []), False), several, state)
         return
     heads: list[DeviceSummary] = []
     workers = 0 if options.output and is_video_file(options.output) else worker_count(total, cores())

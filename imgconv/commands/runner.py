@@ -16,7 +16,7 @@ from PIL import Image
 
 from imgconv.arrays import Array, Arrays
 from imgconv.commands.command_line_inputs import CommandLineInputs, load_model, read_preparation, with_guessed_pixels
-from imgconv.commands.picture_result import PictureResult, drawn, is_folder, path_for, save_arrays, save_images
+from imgconv.commands.picture_result import PictureResult, draw_answer, is_folder, path_for, save_arrays, save_images
 from imgconv.commands.recognizer import Recognizer
 from imgconv.errors import InputError, ModelError
 from imgconv.model import Model, prepares_pictures
@@ -56,7 +56,7 @@ class RunArguments:
     guesses: bool = False
 
     @staticmethod
-    def of(options: argparse.Namespace, given: CommandLineInputs, description: Description) -> RunArguments:
+    def from_options(options: argparse.Namespace, given: CommandLineInputs, description: Description) -> RunArguments:
         """The command line whose options.pictures are without folders and patterns."""
         paths = tuple(options.pictures)
         stems = Counter(Path(path).stem for path in paths)
@@ -134,7 +134,7 @@ def _unknown_task(outputs: Iterable[str]) -> InputError:
     return InputError(f"{what}; give --task, or write the arrays with --save")
 
 
-def _loaded(line: RunArguments, size: Size | None, progress: ProgressCallback) -> tuple[Model, PictureInput | None]:
+def _load_model(line: RunArguments, size: Size | None, progress: ProgressCallback) -> tuple[Model, PictureInput | None]:
     """The model, compiled once for all pictures, and the input that takes them, with the sides that it has now.
 
     An open side of the model is the first picture's. If layers do not fit that, it is rounded up to a multiple of 32,
@@ -266,7 +266,7 @@ class PictureProcessor:
             # An image shows the part of the picture that the model was given.
             seen = picture.resize(self.line.given.frame) if self.line.given.frame else picture
             picture = resized(seen, target.picture_size(seen.size), self._preparation)
-        images = {name: drawn(picture, answer, order) for name, answer in made.answers.items()}
+        images = {name: draw_answer(picture, answer, order) for name, answer in made.answers.items()}
         return {name: image for name, image in images.items() if image is not None}
 
     def _save(self, sample: Sample, made: PictureResult, images: Mapping[str, Image.Image]) -> dict[str, str]:
@@ -297,7 +297,7 @@ class PictureRunner(PictureProcessor):
     @staticmethod
     def load(line: RunArguments, size: Size | None, progress: ProgressCallback) -> PictureRunner:
         """Compiles the model. size: that of the first picture. Raises what imgconv.load raises, and InputError."""
-        options, model, target = line.options, *_loaded(line, size, progress)
+        options, model, target = line.options, *_load_model(line, size, progress)
         outputs = {name: (value.dtype, value.shape) for name, value in model.outputs.items()}
         task = find_task(outputs, target.picture_size((0, 0)) if target else (0, 0), line.description)
         if options.output and task is None:

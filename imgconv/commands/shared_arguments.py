@@ -21,7 +21,7 @@ def add_model_arguments(parser: argparse.ArgumentParser, compiled: bool = True) 
     kinds = "an ONNX or compiled file" if compiled else "an ONNX file"
     parser.add_argument("model", metavar="MODEL", help=kinds)
     parser.add_argument(
-        "--shape", metavar="NAME=SIZES", type=named, action="append", default=[],
+        "--shape", metavar="NAME=SIZES", type=name_and_value, action="append", default=[],
         help=SHAPE_HELP,
     )
     add_setting_arguments(parser)
@@ -75,7 +75,7 @@ def add_target_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def named(text: str) -> tuple[str, str]:
+def name_and_value(text: str) -> tuple[str, str]:
     """NAME=VALUE as (NAME, VALUE)."""
     name, equals, value = text.partition("=")
     if not (name and equals and value):
@@ -121,7 +121,7 @@ def read_shapes(pairs: Sequence[tuple[str, str]], declared: TensorSpecs) -> Shap
             raise InputError(f"--shape {name}={text}: sizes are integers separated by commas") from None
         dimensions = declared[name][1] if name in declared else None
         if dimensions is not None and len(dimensions) != len(sizes):
-            raise InputError(f"--shape {name}={text}: input {name!r} is {shown(dimensions)}")
+            raise InputError(f"--shape {name}={text}: input {name!r} is {dimensions_as_text(dimensions)}")
         shapes[name] = sizes if name in declared or len(sizes) > 1 else sizes[0]
     return shapes
 
@@ -155,11 +155,12 @@ def check_sizes(declared: TensorSpecs, shapes: Shapes) -> None:
             sizes = [d if isinstance(d, int) else n for d, n in zip(dimensions or usual, usual, strict=True)]
             example = ",".join(map(str, sizes))
             raise InputError(
-                f"input {name!r} is {shown(dimensions)}: its size is unknown; pass it, such as --shape {name}={example}"
+                f"input {name!r} is {dimensions_as_text(dimensions)}: its size is unknown; "
+                f"pass it, such as --shape {name}={example}"
             )
 
 
-def shown(dimensions: Sequence[int | str] | None) -> str:
+def dimensions_as_text(dimensions: Sequence[int | str] | None) -> str:
     """Dimensions as text: [1, 3, height, ?]."""
     return "of unknown shape" if dimensions is None else f"[{', '.join(str(d) or '?' for d in dimensions)}]"
 
@@ -196,6 +197,6 @@ def add_picture_arguments(parser: argparse.ArgumentParser) -> None:
     )
     before.add_argument("--std", type=numbers, metavar="STD", help="one value, or one per channel (default: 1)")
     before.add_argument(
-        "--input", type=named, action="append", default=[], metavar="NAME=FILE.npy",
+        "--input", type=name_and_value, action="append", default=[], metavar="NAME=FILE.npy",
         help="the value of an input other than the picture, from a file or as numbers, such as threshold=0.5"
     )

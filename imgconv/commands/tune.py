@@ -23,7 +23,7 @@ from imgconv.loading.compiled import prepare_for
 from imgconv.loading.native_functions import native_functions_fit
 from imgconv.precision.choose import BOUND, PrecisionChoice, choose_precision
 from imgconv.precision.share import HalfShare, half_share_of
-from imgconv.loading.tuner import layers_of, ranked, tune
+from imgconv.loading.tuner import layers_of, ranked_candidates, tune
 from imgconv.loading.replanning import until_kernels_work
 from imgconv.stored.precision_file import PrecisionFile, fingerprint
 from imgconv.stored.precision_file import default_path as precision_path
@@ -157,7 +157,7 @@ def _row(problem: Problem, measured: list[Measurement], target: Target, layers: 
 
     predicted_seconds: those of the cost model's choice, if it was timed.
     """
-    predicted = ranked(problem, target)[0]
+    predicted = ranked_candidates(problem, target)[0]
     seconds = {m.specialisation: m.seconds for m in measured}
     return {
         "layers": list(layers), "problem": str(problem), "multiply_adds": problem.multiply_adds,

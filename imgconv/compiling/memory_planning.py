@@ -94,7 +94,7 @@ class _SharedImage:
         """The form that the image needs to hold another texture of form `needed`. None if they cannot share."""
         if self.taken & alive or self.form.layers != needed.layers or self.form.dtype != needed.dtype:
             return None
-        form = self.form.around(needed)
+        form = self.form.covering(needed)
         fixed = (self.bordered and form != self.form) or (tiling.bordered and form != needed)
         return None if fixed else form
 

@@ -185,7 +185,7 @@ class _Placer(Textures):
             source = self.graph.values[operand.value]
             levels = self.quantizations.get(operand.value) if fills_with_zero(operand) else None
             name = f"{operand.value}.copy{self.copied}"
-            value = self.between(name, operand.view.shape, layout, operand.value, levels)
+            value = self.intermediate_value(name, operand.view.shape, layout, operand.value, levels)
             self.copied += 1
             node = Node(replace(value, dtype=source.dtype), Load(), (operand,))
             output = self.placements[value.name]
@@ -238,4 +238,4 @@ def _seen_as(graph: Graph, value: Value, shape: tuple[int, ...]) -> Graph:
 
 def _rows(operand: Operand, shape: tuple[int, ...]) -> Operand:
     """The operand if its value is stored in another shape of the same size."""
-    return replace(operand, view=operand.view.over(reshape(shape, operand.view.source)))
+    return replace(operand, view=operand.view.composed_with(reshape(shape, operand.view.source)))

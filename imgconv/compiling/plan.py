@@ -161,11 +161,11 @@ class Plan:
         """The smallest image that holds every texture of a slot, by the slot's number."""
         forms: dict[int, ImageDescriptor] = {}
         for texture, slot in self.slots.items():
-            forms[slot] = forms.get(slot, texture.form).around(texture.form)
+            forms[slot] = forms.get(slot, texture.form).covering(texture.form)
         return forms
 
     @cached_property
-    def made(self) -> dict[int, str]:
+    def completed_values(self) -> dict[int, str]:
         """The value (an input or a node's output) that is complete after a launch, by the launch's number."""
         last: dict[str, int] = {}
         for number, launch in enumerate(self.launches):

@@ -62,7 +62,7 @@ def default_layout(shape: tuple[int, ...]) -> Layout:
     return image_layout(len(shape)) if len(shape) >= 4 else matrix_layout(len(shape))
 
 
-def widened(layout: Layout, shape: tuple[int, ...]) -> Layout:
+def widened_layout(layout: Layout, shape: tuple[int, ...]) -> Layout:
     """The layout, or for a narrow texture one with its innermost row axes as columns: at least ROW_TEXELS wide."""
     if layout.grid(shape)[0] > NARROW:
         return layout
@@ -97,7 +97,7 @@ def choose_layouts(graph: Graph) -> dict[str, Layout]:
         name = node.output.name
         wanted = LAYOUTS[type(node.operation)]
         if all(LAYOUTS[type(n.operation)].layout is None for n in (node, *graph.consumers[name])):
-            chosen[name] = widened(chosen[name], node.output.shape)
+            chosen[name] = widened_layout(chosen[name], node.output.shape)
         elif wanted.layout and not wanted.operands:
             chosen[name] = wanted.layout(len(node.output.shape))
     return chosen
@@ -226,12 +226,12 @@ class Textures:
             return replace(made, tiling=replace(made.tiling, bordered=False))
         return made
 
-    def between(
+    def intermediate_value(
         self, name: str, shape: tuple[int, ...], layout: Layout, like: str = "",
         quantization: Quantization | None = None,
     ) -> Value:
         """A value that no node of the graph computes, and its placement. like: see Placing."""
-        value = Value(self.graph.unused(name), shape, "float32")
+        value = Value(self.graph.unused_name(name), shape, "float32")
         dtype = self.dtype(self.graph.values[like]) if like else FLOAT32
         if like:
             self.alike[value.name] = like

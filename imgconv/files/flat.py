@@ -1,6 +1,6 @@
 """Reads and writes FlatBuffers by their schema file: packs tables of plain values, and reads tables on demand.
 
-    schema = Schema.of(Path("model.fbs").read_text())
+    schema = Schema.parse(Path("model.fbs").read_text())
     content = schema.pack({"needs": 1, "written_by": "0.1"})
     schema.read(content).needs          # 1
 
@@ -72,7 +72,7 @@ class Schema:
     enums: Mapping[str, tuple[str, ...]]
 
     @staticmethod
-    def of(text: str) -> Schema:
+    def parse(text: str) -> Schema:
         """The schema of a .fbs file's text."""
         text = re.sub(r"//[^\n]*", "", text)
         declared = DECLARATION.findall(text)

@@ -101,10 +101,10 @@ def _growth_of_expression(
     """The growth of an expression. operands: of the arguments; None if one is computed by the node itself."""
     first = {number: Argument(operands.index(operands[number])) for number in argument_numbers(expression)}
     merged = substitute(expression, first)  # so that squares are products of equal expressions
-    return fold(merged, lambda value: Growth(0.0, abs(value)), arguments, _applied)
+    return fold(merged, lambda value: Growth(0.0, abs(value)), arguments, _growth_of_function)
 
 
-def _applied(part: Apply, given: Sequence[Growth]) -> Growth:
+def _growth_of_function(part: Apply, given: Sequence[Growth]) -> Growth:
     """The growth of a scalar function of arguments that grow so."""
     name, a, b = part.operation, given[0], given[-1]
     if name in _BOUNDED:

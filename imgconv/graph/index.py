@@ -250,9 +250,9 @@ class Index:
         return frozenset(found)
 
     @cached_property
-    def count(self) -> int:
+    def term_count(self) -> int:
         """The number of terms, including those inside divisions, remainders and lookups."""
-        return sum(1 if isinstance(atom, Variable) else 1 + atom.value.count for atom, _ in self.terms)
+        return sum(1 if isinstance(atom, Variable) else 1 + atom.value.term_count for atom, _ in self.terms)
 
     def substitute(self, replacements: Mapping[Variable, Index]) -> Index:
         """The expression with some variables replaced. The others stay."""
@@ -322,7 +322,7 @@ class Index:
                 part = look_up(atom, atom.value.render(look_up))
             else:
                 lift = max(0, -(atom.value.low // atom.divisor))
-                part = _grouped((atom.value + lift * atom.divisor).render(look_up))
+                part = _in_brackets((atom.value + lift * atom.divisor).render(look_up))
                 part += f"{'/' if isinstance(atom, Division) else '%'}{atom.divisor}"
                 total -= k * lift if isinstance(atom, Division) else 0
             if abs(k) != 1:
@@ -342,7 +342,7 @@ class Index:
         return self._text
 
 
-def _grouped(text: str) -> str:
+def _in_brackets(text: str) -> str:
     return text if text.isalnum() else f"({text})"
 
 

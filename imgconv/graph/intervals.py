@@ -21,11 +21,11 @@ _FIXED: dict[str, Range] = {"sin": (-1, 1), "cos": (-1, 1)} | dict.fromkeys(
 
 def range_of(expression: Expression, arguments: Sequence[Range]) -> Range:
     """The range of an expression of arguments in the given ranges."""
-    low, high = fold(expression, lambda value: (value, value), arguments, _applied)
+    low, high = fold(expression, lambda value: (value, value), arguments, _range_of_function)
     return ANY if math.isnan(low) or math.isnan(high) else (low, high)
 
 
-def _applied(part: Apply, given: Sequence[Range]) -> Range:
+def _range_of_function(part: Apply, given: Sequence[Range]) -> Range:
     """The range of a scalar function of arguments in the given ranges. ANY if the function has no rule here."""
     name, a, b = part.operation, given[0], given[-1]
     if name in _FIXED:

@@ -336,7 +336,7 @@ class Lazy(ShapedTensor):
         shape = tuple(n for a, n in enumerate(self.shape) if a not in chosen)
         if keepdims:
             shape = tuple(1 if a in chosen else n for a, n in enumerate(self.shape))
-            moved = view.reshape(moved.shape, (*shape, *(self.shape[a] for a in chosen))).over(moved)
+            moved = view.reshape(moved.shape, (*shape, *(self.shape[a] for a in chosen))).composed_with(moved)
         return self.record(shape, self.dtype, Reduction(kind, body), (TensorRead(self, moved),), epilogue)
 
     def _chosen(self, call: str, axes: int | Sequence[int] | None) -> list[int]:

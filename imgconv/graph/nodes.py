@@ -132,7 +132,7 @@ class Graph:
         """A number for each node, by its output's name. Later nodes have larger numbers."""
         return {node.output.name: number for number, node in enumerate(self.nodes)}
 
-    def unused(self, name: str) -> str:
+    def unused_name(self, name: str) -> str:
         """A name that no value has: `name`, with underscores added if it is taken."""
         while name in self.values:
             name += "_"

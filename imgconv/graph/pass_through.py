@@ -67,7 +67,7 @@ def pass_through_sources(graph: Graph) -> dict[str, tuple[Array, Array]]:
 
         x int64 (2,), y = concatenation of x and [7]    y: [0, 0, -1], [0, 1, 7]
     """
-    if _chooses(graph):
+    if _gathers_by_input(graph):
         return {}
     sizes = [prod(v.shape) for v in graph.inputs]
     begins = numpy.cumsum([0, *sizes])
@@ -93,7 +93,7 @@ def pass_through_sources(graph: Graph) -> dict[str, tuple[Array, Array]]:
     return found
 
 
-def _chooses(graph: Graph) -> bool:
+def _gathers_by_input(graph: Graph) -> bool:
     """Returns whether an input is an index of a Gather."""
     made = {v.name for v in graph.inputs}
     for node in graph.nodes:

@@ -64,10 +64,10 @@ class View:
     def is_identity(self) -> bool:
         return self.shape == self.source and not self.bounds and self.index == axis_variables(self.shape)
 
-    def over(self, inner: View) -> View:
+    def composed_with(self, inner: View) -> View:
         """The composition: this view of the result of `inner`, as one view of inner.source.
 
-        inner.shape must be self.source: ``expand((4, 1), (4, 3)).over(reshape((2, 2), (4, 1)))``.
+        inner.shape must be self.source: ``expand((4, 1), (4, 3)).composed_with(reshape((2, 2), (4, 1)))``.
         """
         require(inner.shape == self.source, inner.shape, self.source)
         if inner.is_identity:

@@ -148,7 +148,7 @@ def _with_classes(graph: HostGraph) -> HostGraph:
             merged[matched[0]] = node, matched[1]
     if merged.keys() != PARTS.keys():
         return graph
-    about = _agreed([rows for _, rows in merged.values()])
+    about = _common_parts([rows for _, rows in merged.values()])
     if about is None:
         return graph
     scores, boxes, attributes = about
@@ -166,7 +166,7 @@ def _with_classes(graph: HostGraph) -> HostGraph:
     return without_dead_nodes(replace(graph, nodes=tuple(nodes)), graph.outputs)
 
 
-def _agreed(parts: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[str, str, dict[str, Any]] | None:
+def _common_parts(parts: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[str, str, dict[str, Any]] | None:
     """(scores, boxes, attributes of the node) if the parts are those of the same classes; else None."""
     if len({len(rows) for rows in parts}) != 1:
         return None
@@ -213,11 +213,11 @@ def _with_limits(graph: HostGraph) -> HostGraph:
             starts, ends, axes, *steps = (known.get(name) for name in node.inputs[1:])
             plain = [_same(starts, [0]), _same(axes, [0]), *(_same(step, [1]) for step in steps)]
             if all(plain) and ends is not None and ends.size == 1 and ends.item() >= 0:
-                graph = _limited(graph, node.inputs[0], ends.item(), {})
+                graph = _with_row_limit(graph, node.inputs[0], ends.item(), {})
     return graph
 
 
-def _limited(graph: HostGraph, name: str, most: int, around: Mapping[str, Array]) -> HostGraph:
+def _with_row_limit(graph: HostGraph, name: str, most: int, around: Mapping[str, Array]) -> HostGraph:
     """The graph in which only the first `most` rows of a value need be right; itself if nothing changes."""
     makers = [node for node in graph.nodes if name in node.outputs]
     read = [each for node in graph.nodes for each in node.reads] + [*graph.outputs]
@@ -228,12 +228,12 @@ def _limited(graph: HostGraph, name: str, most: int, around: Mapping[str, Array]
         return _suppressing(graph, node, most, known)
     if node.op_type == "If":
         number = node.outputs.index(name)
-        bodies = {key: _limited(body, body.outputs[number], most, known) for key, body in node.bodies.items()}
+        bodies = {key: _with_row_limit(body, body.outputs[number], most, known) for key, body in node.bodies.items()}
         made = replace(node, attributes={**node.attributes, **bodies})
         return replace(graph, nodes=tuple(made if each is node else each for each in graph.nodes))
     axes = known.get(node.inputs[1]) if node.op_type == "Squeeze" and len(node.inputs) == 2 else None
     of_rows = node.op_type in ("Cast", "Identity") or (node.op_type == "Gather" and node.attributes.get("axis") == 1)
-    return _limited(graph, node.inputs[0], most, around) if of_rows or _same(axes, [1]) else graph
+    return _with_row_limit(graph, node.inputs[0], most, around) if of_rows or _same(axes, [1]) else graph
 
 
 def _suppressing(graph: HostGraph, node: HostNode, most: int, known: Mapping[str, Array]) -> HostGraph:

@@ -92,7 +92,7 @@ class HostProgram:
     outputs: Slots
 
     @staticmethod
-    def of(graph: HostGraph, limit: int = LIMIT, on_device: OnDevice | None = None) -> HostProgram:
+    def prepare(graph: HostGraph, limit: int = LIMIT, on_device: OnDevice | None = None) -> HostProgram:
         """Prepares a graph; what depends on constants only is computed here. limit: bytes of the largest tensor.
 
         on_device: makes the function of a device subgraph, see subgraphs.py; without it the host computes it. Raises
@@ -173,7 +173,10 @@ class _ProgramBuilder:
             return None
         inputs = tuple(self.slots[name] if name else -1 for name in node.inputs)
         bodies = {
-            name: (HostProgram.of(body, self.limit, self.on_device), tuple(self.slots[each] for each in body.captured))
+            name: (
+                HostProgram.prepare(body, self.limit, self.on_device),
+                tuple(self.slots[each] for each in body.captured),
+            )
             for name, body in node.bodies.items()
         }
         outputs = tuple(self.slot(name) if name else -1 for name in node.outputs)

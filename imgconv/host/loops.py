@@ -41,11 +41,12 @@ def _loop(node: HostNode, body: HostGraph) -> list[HostNode]:
     ]
     renamed = [_identity(node, given[n], states[n]) for n in passed if given[n] != states[n]]
     first, rest = _split_invariant(replace(
-        body, inputs=_without(body.inputs, BEFORE_INPUTS, passed), nodes=(*renamed, *body.nodes),
-        outputs=_without(body.outputs, BEFORE_OUTPUTS, passed),
+        body, inputs=_without_numbers(body.inputs, BEFORE_INPUTS, passed), nodes=(*renamed, *body.nodes),
+        outputs=_without_numbers(body.outputs, BEFORE_OUTPUTS, passed),
     ))
     loop = replace(
-        node, inputs=_without(node.inputs, BEFORE_INPUTS, passed), outputs=_without(node.outputs, 0, passed),
+        node, inputs=_without_numbers(node.inputs, BEFORE_INPUTS, passed),
+        outputs=_without_numbers(node.outputs, 0, passed),
         attributes={**node.attributes, "body": rest, **({"first": first} if first else {})},
     )
     outputs = dict(enumerate(node.outputs))
@@ -56,7 +57,7 @@ def _identity(loop: HostNode, source: str, name: str) -> HostNode:
     return HostNode(f"{loop.name}.{name}", "Identity", (source,), (name,), {}, loop.version)
 
 
-def _without(names: Sequence[str], before: int, numbers: Collection[int]) -> tuple[str, ...]:
+def _without_numbers(names: Sequence[str], before: int, numbers: Collection[int]) -> tuple[str, ...]:
     return tuple(name for number, name in enumerate(names, -before) if number not in numbers)
 
 

@@ -61,7 +61,7 @@ def offload_suppression(graph: Graph) -> Graph:
     values = _Offloader(rewritten, {name: PaddedRows(tensor) for name, tensor in given.items()}).values
     taken = {name: rows for name, rows in values.items() if rows.is_suppressed and rows.sizes is None}
     while True:
-        rest = _without(rewritten, taken.keys())
+        rest = _without_nodes(rewritten, taken.keys())
         read = {*rest.outputs, *(name for node in rest.nodes for name in node.reads)}
         boundary = {name: rows for name, rows in taken.items() if name in read}
         places = {name for name, rows in boundary.items() if rows.places_in is not None}
@@ -80,7 +80,7 @@ def _suppresses(node: HostNode) -> bool:
     return node.op_type == "NonMaxSuppression" or any(map(_suppresses, inner))
 
 
-def _without(graph: HostGraph, taken: Collection[str]) -> HostGraph:
+def _without_nodes(graph: HostGraph, taken: Collection[str]) -> HostGraph:
     """The graph without the nodes that make these values, and without those that nothing reads any more."""
     nodes = tuple(node for node in graph.nodes if not any(name in taken for name in node.outputs))
     return without_dead_nodes(replace(graph, nodes=nodes), graph.outputs)
@@ -154,15 +154,15 @@ def _merged(
         if rows.space is None:
             tensors[name] = rows.tensor
             continue
-        mask = masks.setdefault(id(rows.space), graph.unused(f"{name}.mask"))
-        padded = graph.unused(f"{name}.rows")
+        mask = masks.setdefault(id(rows.space), graph.unused_name(f"{name}.mask"))
+        padded = graph.unused_name(f"{name}.rows")
         tensors |= {padded: rows.tensor, mask: rows.space.mask}
         nodes.append(HostNode(name, KEPT_ROWS, (padded, mask), (name,), {"axis": rows.axis}, 1, DOMAIN))
     made = {name: tensor for name, tensor in tensors.items() if not tensor.is_constant}
     constants = {name: tensor.numpy() for name, tensor in tensors.items() if tensor.is_constant}
     built = build_graph(made, list(given.values()))
     inner = [*built.constants, *(node.output.name for node in built.nodes if node.output.name not in made)]
-    built = rename_values(built, {name: graph.unused(f"suppression/{name}") for name in inner})
+    built = rename_values(built, {name: graph.unused_name(f"suppression/{name}") for name in inner})
     outputs = tuple(name for name in rest.outputs if name not in made)
     read = {*outputs, *(name for node in (*nodes, *rest.nodes) for name in node.reads)}
     inputs = tuple(name for name in (*rest.inputs, *made) if name in read)

@@ -92,7 +92,7 @@ def padded_outputs(node: HostNode, given: OptionalRows) -> list[PaddedRows]:
     """The outputs of a node of ONNX's own domain. Raises CannotOffloadError, and Error from the operator."""
     rows = [each for each in given if each is not None]
     if node.op_type == "NonZero":
-        return _places(rows[0])
+        return _non_zero(rows[0])
     if all(each.space is None for each in rows):
         if any(each.sizes is not None for each in rows):
             return _sizes(node, given)
@@ -106,7 +106,7 @@ def padded_outputs(node: HostNode, given: OptionalRows) -> list[PaddedRows]:
     if any(each.is_triple for each in rows):
         raise CannotOffloadError
     if node.op_type in MOVES:
-        return _moved(node, given)
+        return _moved_rows(node, given)
     if node.op_type in ELEMENTWISE:
         return _elementwise(node, given)
     if node.op_type in ("ReduceMax", "ReduceMin"):
@@ -157,7 +157,7 @@ def _sizes(node: HostNode, given: OptionalRows) -> list[PaddedRows]:
     return [_with_sizes(each) if each.dtype == object else PaddedRows(Tensor.constant(each)) for each in made]
 
 
-def _places(x: PaddedRows) -> list[PaddedRows]:
+def _non_zero(x: PaddedRows) -> list[PaddedRows]:
     """NonZero of one axis: each place is its own row."""
     if x.tensor.rank != 1:
         raise CannotOffloadError
@@ -181,7 +181,7 @@ def _elementwise(node: HostNode, given: OptionalRows) -> list[PaddedRows]:
     return [PaddedRows(made, made.rank - from_end, space)]
 
 
-def _moved(node: HostNode, given: OptionalRows) -> list[PaddedRows]:
+def _moved_rows(node: HostNode, given: OptionalRows) -> list[PaddedRows]:
     """The operator applied to the rows, and to their numbers."""
     rows = [each for each in given if each is not None]
     first, space = rows[0], rows[0].space
@@ -230,7 +230,7 @@ def _gathered(node: HostNode, table: PaddedRows, index: PaddedRows) -> list[Padd
     if index.space is None:
         if table.is_triple and not (index.is_known and (index.tensor.numpy() == 2).all()):
             raise CannotOffloadError
-        return [replace(each, is_triple=False) for each in _moved(node, [table, index])]
+        return [replace(each, is_triple=False) for each in _moved_rows(node, [table, index])]
     axis = int(node.attributes.get("axis", 0)) % table.tensor.rank  # type: ignore[arg-type]
     if node.op_type == "GatherND" and (index.tensor.shape[-1] != 1 or index.axis == index.tensor.rank - 1):
         raise CannotOffloadError

@@ -209,7 +209,7 @@ class Tiling:
         if self.tiles == 1 and texels.size == prod(shape):
             return numpy.ascontiguousarray(texels).reshape(shape)
         image = numpy.zeros(shape, texels.dtype)
-        for (x, y), (image_x, image_y, layer), (columns, rows) in self.moves():
+        for (x, y), (image_x, image_y, layer), (columns, rows) in self.tile_copies():
             image[layer, image_y : image_y + rows, image_x : image_x + columns] = texels[y : y + rows, x : x + columns]
         return image
 
@@ -221,12 +221,12 @@ class Tiling:
             grid: Array = content[0]
             return grid
         texels = numpy.empty((self.height, self.width, LANES), image.dtype)
-        for (x, y), (image_x, image_y, layer), (columns, rows) in self.moves():
+        for (x, y), (image_x, image_y, layer), (columns, rows) in self.tile_copies():
             tile = content[layer, image_y : image_y + rows, image_x : image_x + columns]
             texels[y : y + rows, x : x + columns] = tile
         return texels
 
-    def moves(self) -> Iterator[tuple[Texels, Texels, Texels]]:
+    def tile_copies(self) -> Iterator[tuple[Texels, Texels, Texels]]:
         """For each tile: its origin in the grid (x, y) and in the image (x, y, layer), and its width and height."""
         for x in range(0, self.width, self.tile_width):
             for y in range(0, self.height, self.tile_height):
@@ -284,7 +284,7 @@ class ImageDescriptor:
         fits = form.width <= self.width and form.height <= self.height
         return fits and (form.layers, form.dtype, form.linear) == (self.layers, self.dtype, self.linear)
 
-    def around(self, other: ImageDescriptor) -> ImageDescriptor:
+    def covering(self, other: ImageDescriptor) -> ImageDescriptor:
         """The smallest form that holds both, with this form's layers and element type."""
         if other.width <= self.width and other.height <= self.height:
             return self

@@ -168,7 +168,7 @@ class PlacingContext(Protocol):
         """The operand, copied to a texture of its own by an earlier launch."""
         ...
 
-    def between(self, name: str, shape: tuple[int, ...], layout: Layout, like: str = "") -> Value:
+    def intermediate_value(self, name: str, shape: tuple[int, ...], layout: Layout, like: str = "") -> Value:
         """A value between the launches of one node, under about this name. Its texture is among the placements.
 
         like: the value of the graph whose element type it has; float if none.

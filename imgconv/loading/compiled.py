@@ -60,10 +60,10 @@ TO_THE_END = "imgconv tune --precision MODEL PICTURES, or imgconv compile --pict
 class OutputStage(Protocol):
     """The decoding after a model: imgconv.answers.AnswerStage."""
 
-    def after(self, model: Graph, shapes: Shapes) -> Graph:
+    def append_to(self, model: Graph, shapes: Shapes) -> Graph:
         """The graph with answers in place of its outputs."""
 
-    def in_float(self, precision: Precision, graph: Graph) -> Precision:
+    def kept_in_float(self, precision: Precision, graph: Graph) -> Precision:
         """The precision that keeps the answers in float."""
 
 
@@ -337,7 +337,7 @@ class ModelSource:
         log_half_share(session.plan, prepared.graph, config)
         optimised = prepared.graph
         on_device = subgraphs_on(self.info, self.context, self.config, self.tuning, self.limits, self.check)
-        fallback = HostFallback.of(optimised.host_partition, optimised.inputs, optimised.outputs, on_device)
+        fallback = HostFallback.prepare(optimised.host_partition, optimised.inputs, optimised.outputs, on_device)
         compiled = CompiledModel(lambda: optimised, session.plan, config, session, fallback, self.states)
         compiled.reset()
         return compiled
@@ -356,11 +356,11 @@ class ModelSource:
         precision, session = self._precision(prepared, started)
         config = replace(self.config, precision=precision)
         if stage or self.answers:
-            after = self.answers.after(graph, shapes) if self.answers else graph
-            after = stage.before(after, shapes) if stage else after
+            after = self.answers.append_to(graph, shapes) if self.answers else graph
+            after = stage.prepend_to(after, shapes) if stage else after
             prepared = prepare_for(self.info, after, self.config, self.tuning, self.packings, native)
         if self.answers:
-            config = replace(config, precision=self.answers.in_float(precision, prepared.graph))
+            config = replace(config, precision=self.answers.kept_in_float(precision, prepared.graph))
         if session is None or stage or self.answers or self.states or share_with:
             share_with = [*share_with, session] if session else share_with
             session = Session(prepared.plan(config, self.states), self.context, self.progress, share_with)
@@ -481,7 +481,9 @@ class CompiledFileSource:
             if self.check:
                 check_frames_once(session, saved.format)
             on_device = subgraphs_on(self.info, self.context, saved.config, self.tuning, self.limits, self.check)
-            fallback = HostFallback.of(saved.host_partition, plan.inputs, [v.name for v in plan.outputs], on_device)
+            fallback = HostFallback.prepare(
+                saved.host_partition, plan.inputs, [v.name for v in plan.outputs], on_device
+            )
             compiled = CompiledModel(saved.read_graph, plan, saved.config, session, fallback, kept)
             compiled.reset()
             return compiled

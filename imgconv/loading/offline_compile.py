@@ -52,7 +52,7 @@ def save_for_devices(
             check_states(graph.inputs, [graph.values[name] for name in graph.outputs], states)
         settings = replace(config, precision=precision.precision_of(graph)) if precision else config
         if answers:
-            settings = replace(settings, precision=answers.in_float(settings.precision, graph))
+            settings = replace(settings, precision=answers.kept_in_float(settings.precision, graph))
         plans = plans_for(graph, settings, devices, open_tuning_database(model), states, packings)
         if generic:
             plans = with_generic(plans, graph, settings, states, packings)
@@ -79,7 +79,7 @@ def _graph_of(
     imported = import_onnx(model, picture.shapes_after(shapes) if picture else shapes, None, outputs)
     if strict and imported.host_partition:
         raise strict_error(imported.host_partition, os.fspath(model))
-    imported = answers.after(imported, shapes) if answers else imported
-    graph = run_passes(picture.before(imported, shapes) if picture else imported)
-    HostFallback.of(graph.host_partition, graph.inputs, graph.outputs)  # raises for what the host does not compute
+    imported = answers.append_to(imported, shapes) if answers else imported
+    graph = run_passes(picture.prepend_to(imported, shapes) if picture else imported)
+    HostFallback.prepare(graph.host_partition, graph.inputs, graph.outputs)  # raises for what the host does not compute
     return graph

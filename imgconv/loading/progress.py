@@ -19,7 +19,7 @@ CLEAR = "\r\x1b[2K"
 
 
 @contextmanager
-def shown(progress: Union[ProgressCallback, bool, None]) -> Iterator[ProgressCallback | None]:
+def progress_callback(progress: Union[ProgressCallback, bool, None]) -> Iterator[ProgressCallback | None]:
     """Yields what to call with (done, total, text): the caller's own function, a ProgressLine, or None.
 
     progress: True for a line, False for none, None for a line in a terminal or a notebook.

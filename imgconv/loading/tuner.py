@@ -68,7 +68,7 @@ def _nodes_of(problem: Problem, values: Sequence[str], graph: Graph) -> tuple[No
     return tuple(graph.producers[name] for name in values)
 
 
-def ranked(problem: Problem, target: Target) -> list[Specialisation]:
+def ranked_candidates(problem: Problem, target: Target) -> list[Specialisation]:
     """Every candidate, sorted by the cost model, its choice first."""
     template = template_of(problem)
     candidates = template.candidates(problem, target)
@@ -103,7 +103,7 @@ class Trial:
     outputs: Sequence[Array]
 
     @staticmethod
-    def of(
+    def build(
         prepared: PreparedGraph, nodes: tuple[Node, ...], choices: Sequence[Specialisation], context: Device
     ) -> Trial:
         """Builds and runs each choice for nodes of one launch, with their own epilogues, on drawn inputs.
@@ -164,7 +164,9 @@ def side_by_side(graph: Graph, nodes: tuple[Node, ...], count: int) -> Graph:
     constants = {name: graph.constants[name] for name in values if name in graph.constants}
     inputs = tuple(Value(v.name, v.shape, v.dtype) for v in values.values() if v.name not in constants)
     part = Graph(inputs, (made[-1],), nodes, constants, graph.name)
-    copies = [rename_values(part, {name: graph.unused(f"{name}.{number}") for name in made}) for number in range(count)]
+    copies = [
+        rename_values(part, {name: graph.unused_name(f"{name}.{number}") for name in made}) for number in range(count)
+    ]
     outputs = tuple(copy.outputs[0] for copy in copies)
     return replace(part, outputs=outputs, nodes=tuple(node for copy in copies for node in copy.nodes)).validate()
 
@@ -179,7 +181,7 @@ def _check_equal_outputs(outputs: Sequence[Array], choices: Sequence[Specialisat
 def build_trials(
     wanted: Sequence[tuple[PreparedGraph, tuple[Node, ...], Sequence[Specialisation]]], context: Device
 ) -> Iterator[Future[Trial]]:
-    """Yields the Future of each trial, in order; its result() raises the errors of `Trial.of`.
+    """Yields the Future of each trial, in order; its result() raises the errors of `Trial.build`.
 
     For a GPU as many are built at once as the host has cores, the next ones while the caller measures one. A CPU builds
     nothing while it measures.
@@ -191,7 +193,7 @@ def build_trials(
         warnings.simplefilter("ignore")
         try:
             for each in wanted:
-                waiting.append(pool.submit(Trial.of, *each, context))
+                waiting.append(pool.submit(Trial.build, *each, context))
                 if len(waiting) == cores:
                     wait(waiting[:1])
                     yield waiting.pop(0)
@@ -215,7 +217,7 @@ def tune(
     waiting: dict[Problem, tuple[PreparedGraph, tuple[Node, ...], Sequence[Specialisation]]] = {}
     for problem, nodes in problems.items():
         done = {m.specialisation for m in database.find(device, measurement_key(problem, config, prepared.target))}
-        left = [c for c in ranked(problem, prepared.target)[:most] if c not in done]
+        left = [c for c in ranked_candidates(problem, prepared.target)[:most] if c not in done]
         if left:
             waiting[problem] = (prepared, nodes, left)
     done_now = 0

@@ -48,7 +48,7 @@ def export_onnx(graph: Graph, path: str | os.PathLike[str] | None = None) -> onn
     for node in graph.nodes:
         writer.value, writer.origin = node.output, ", ".join(node.origin)
         before = len(writer.nodes)
-        writer.finish(nodes.epilogue(node), before)
+        writer.name_result(nodes.epilogue(node), before)
     model = _model(graph, writer)
     if path is not None:
         with written_whole(path) as file:

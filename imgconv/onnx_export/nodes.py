@@ -16,7 +16,7 @@ from imgconv.graph.nodes import IDENTITY, Concatenation, Convolution, Gather, Gr
 from imgconv.graph.nodes import Order, Product, Recurrence, Reduction, Suppression, indices_of
 from imgconv.graph.view import Shape
 from imgconv.onnx_export.recurrences import recurrence
-from imgconv.onnx_export.views import axes_of, grid_arrays, keep_axes, only_padding, reduced_axes, through, windows
+from imgconv.onnx_export.views import axes_of, export_view, grid_arrays, keep_axes, only_padding, reduced_axes, windows
 from imgconv.onnx_export.writer import OnnxTensor, OnnxWriter, common_dtype, compute_dtype
 
 REDUCTIONS = {"sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin", "product": "ReduceProd"}
@@ -45,7 +45,7 @@ class NodeExporter:
         value = self.graph.values[operand.value]
         tensor = OnnxTensor(value.name, value.dtype, value.shape)
         tensor = tensor if moved_only else self.writer.cast(tensor, compute_dtype(value.dtype))
-        return self.writer.expand(through(self.writer, tensor, loose, operand.fill), shape)
+        return self.writer.expand(export_view(self.writer, tensor, loose, operand.fill), shape)
 
     # Operations
 
@@ -234,7 +234,7 @@ class NodeExporter:
         for number, size in enumerate(view.source):
             clipped = apply("minimum", apply("maximum", Argument(number), 0.0), size - 1)
             flat = apply("add", apply("multiply", flat, size), clipped)
-        position = self.writer.typed(Literal(0.0), "int64") if not places else self.writer.compute(flat, places)
+        position = self.writer.as_tensor(Literal(0.0), "int64") if not places else self.writer.compute(flat, places)
         value = self.graph.values[table.value]
         if table.value in self.graph.constants:
             self.writer.initializers[table.value] = self.graph.constants[table.value]
@@ -267,7 +267,7 @@ class NodeExporter:
             tensors.append(part)
             total = apply("add", total, apply("multiply", Argument(len(tensors) - 1), factor))
         if not tensors:
-            return self.writer.typed(Literal(float(index.constant)), "int64")
+            return self.writer.as_tensor(Literal(float(index.constant)), "int64")
         return self.writer.compute(total, tensors)
 
 

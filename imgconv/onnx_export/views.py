@@ -15,7 +15,7 @@ from imgconv.graph.view import Shape, View
 from imgconv.onnx_export.writer import OnnxTensor, OnnxWriter, scalar_array
 
 
-def through(writer: OnnxWriter, tensor: OnnxTensor, view: View, fill: float) -> OnnxTensor:
+def export_view(writer: OnnxWriter, tensor: OnnxTensor, view: View, fill: float) -> OnnxTensor:
     """The tensor read through a view. Axes along which the view only repeats must have length 1."""
     if view.is_identity:
         return tensor

@@ -70,7 +70,7 @@ class OnnxWriter:
     def integers(self, *numbers: int) -> OnnxTensor:
         return self.constant(numpy.asarray(numbers, numpy.int64))
 
-    def finish(self, result: OnnxTensor, before: int) -> None:
+    def name_result(self, result: OnnxTensor, before: int) -> None:
         """Gives the value being written its shape, dtype and name. before: the number of operators before it."""
         result = self.cast(self.expand(result, self.value.shape), self.value.dtype)
         if len(self.nodes) == before or self.nodes[-1].output[0] != result.name:
@@ -136,25 +136,25 @@ class OnnxWriter:
         """The result of an expression of the arguments; shared parts are written once."""
         given: Sequence[OnnxNumber] = arguments
         made = fold(expression, Literal, given, self.apply)
-        return self.typed(made, "float32") if isinstance(made, Literal) else made
+        return self.as_tensor(made, "float32") if isinstance(made, Literal) else made
 
     def apply(self, e: Apply, arguments: Sequence[OnnxNumber]) -> OnnxTensor:
         number = common_dtype(arguments[1:] if e.operation == "where" else arguments)
         form = FUNCTIONS[e.operation].onnx
         if form.composed and (not form.operator or number == "float32"):
-            tensors = [self.typed(a, "float32") for a in arguments]
+            tensors = [self.as_tensor(a, "float32") for a in arguments]
             return self.compute(form.composed(*map(Argument, range(len(tensors)))), tensors)
-        if number == "float32" and (made := self.bounded(e.operation, arguments)):
+        if number == "float32" and (made := self.relu_or_clip(e.operation, arguments)):
             return made
         kinds = [number if form.takes == NUMBER else form.takes] * len(arguments)
         if e.operation == "where":
             kinds[0] = "bool"
-        tensors = [self.typed(a, kind) for a, kind in zip(arguments, kinds, strict=True)]
+        tensors = [self.as_tensor(a, kind) for a, kind in zip(arguments, kinds, strict=True)]
         shape = tuple(numpy.broadcast_shapes(*(t.shape for t in tensors)))
         dtype = number if form.gives == NUMBER else form.gives
         return self.emit(form.operator, tensors, dtype, shape, **dict(form.attributes))
 
-    def bounded(self, operation: str, arguments: Sequence[OnnxNumber]) -> OnnxTensor | None:
+    def relu_or_clip(self, operation: str, arguments: Sequence[OnnxNumber]) -> OnnxTensor | None:
         """max(x, 0) as Relu and min(Relu, c) as Clip, since other engines fuse these; None for anything else."""
         tensors = [a for a in arguments if isinstance(a, OnnxTensor)]
         limits = [a.value for a in arguments if isinstance(a, Literal)]
@@ -166,11 +166,11 @@ class OnnxWriter:
             self.relus.add(made.name)
             return made
         if operation == "minimum" and limit > 0 and x.name in self.relus:
-            bounds = [self.typed(Literal(number), "float32") for number in (0.0, limit)]
+            bounds = [self.as_tensor(Literal(number), "float32") for number in (0.0, limit)]
             return self.emit("Clip", [x, *bounds], "float32", x.shape)
         return None
 
-    def typed(self, number: OnnxNumber, dtype: str) -> OnnxTensor:
+    def as_tensor(self, number: OnnxNumber, dtype: str) -> OnnxTensor:
         if isinstance(number, Literal):
             return self.constant(scalar_array(number.value, dtype))
         return self.cast(number, dtype)

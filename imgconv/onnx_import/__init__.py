@@ -23,7 +23,7 @@ from imgconv.graph.nodes import Graph
 from imgconv.host.subgraphs import ungrouped_layers
 from imgconv.limits import current_budget, load_budget
 from imgconv.onnx_import.cut import cut_at
-from imgconv.onnx_import.file import converted_to_supported_opset, opset_of, opsets_of, parsed, read_file
+from imgconv.onnx_import.file import converted_to_supported_opset, opset_of, opsets_of, parse_model, read_file
 from imgconv.onnx_import.input_shapes import declaration, read_inputs, real_inputs, size_clash, with_content
 from imgconv.onnx_import.schema import domain_of
 from imgconv.onnx_import.scope import UNROLLED_NODES, ImportScope, ImportState, needed_nodes
@@ -92,7 +92,7 @@ def _file_of(model: OnnxModel) -> str:
 def _proto_of(model: OnnxModel) -> onnx.ModelProto:
     if isinstance(model, onnx.ModelProto):
         return model
-    return parsed(model) if isinstance(model, bytes) else read_file(Path(model))
+    return parse_model(model) if isinstance(model, bytes) else read_file(Path(model))
 
 
 @contextlib.contextmanager

@@ -36,10 +36,10 @@ def read_file(path: Path) -> onnx.ModelProto:
         raise ModelError(f"cannot read the file: {error.strerror or error}") from error
     if content.startswith(MAGIC):
         raise ModelError("this is a compiled file: pass the ONNX file from which it was compiled")
-    return parsed(content)
+    return parse_model(content)
 
 
-def parsed(content: bytes) -> onnx.ModelProto:
+def parse_model(content: bytes) -> onnx.ModelProto:
     """The model of an ONNX file's content."""
     if content.startswith(MAGIC):
         raise ModelError("these are the bytes of a compiled file: pass its path instead")
@@ -57,7 +57,7 @@ def converted_to_supported_opset(proto: onnx.ModelProto) -> onnx.ModelProto:
         raise ModelError("this is not an ONNX model, or a truncated one: it has no graph with outputs")
     _check_names(proto)
     if opset_of(proto) < OLDEST_OPSET:
-        proto = _modernised(proto)
+        proto = _with_newer_opset(proto)
     if not proto.functions:
         return proto
     current_budget().check_nodes(_nodes_after_inlining(proto))
@@ -112,7 +112,7 @@ def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
         waiting += [inner for a in node.attribute for g in (a.g, *a.graphs) for inner in g.node]
 
 
-def _modernised(proto: onnx.ModelProto) -> onnx.ModelProto:
+def _with_newer_opset(proto: onnx.ModelProto) -> onnx.ModelProto:
     """A model with an opset before OLDEST_OPSET, converted by the onnx package."""
     old = f"opset {opset_of(proto)}; imgconv reads {OLDEST_OPSET} and newer, and onnx cannot convert it"
     for node in proto.graph.node:

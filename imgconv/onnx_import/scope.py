@@ -59,14 +59,16 @@ def needed_nodes(
     """(The nodes that an output needs, each after those it reads; the outputs and all names that these nodes read)."""
     needed, found = set(outputs), []
     read = [reads(node) for node in nodes]  # once for each: bodies may lie in bodies
-    for number, node in reversed(_ordered(nodes, read)):
+    for number, node in reversed(_in_topological_order(nodes, read)):
         if any(name in needed for name in node.output if name):
             needed |= read[number]
             found.append(NeededNode(prefix + (node.name or f"{node.op_type}_{number}"), node))
     return found[::-1], needed
 
 
-def _ordered(nodes: Sequence[onnx.NodeProto], read: Sequence[set[str]]) -> list[tuple[int, onnx.NodeProto]]:
+def _in_topological_order(
+    nodes: Sequence[onnx.NodeProto], read: Sequence[set[str]]
+) -> list[tuple[int, onnx.NodeProto]]:
     """The nodes with their numbers in the file; each after those it reads, else in the file's order.
 
     ONNX asks files for that order, but onnxruntime takes others. The nodes of a cycle come last. read: the names that
@@ -103,7 +105,7 @@ def reads(node: onnx.NodeProto) -> set[str]:
 
 def _said_missing(missing: Mapping[str, Sequence[str]], foreign: set[str]) -> str:
     """The message that lists unsupported operators and, of other domains than ONNX's, says how to add them."""
-    listed = "; ".join(f"{op_type} ({_counted(names)})" for op_type, names in sorted(missing.items()))
+    listed = "; ".join(f"{op_type} ({_count_and_names(names)})" for op_type, names in sorted(missing.items()))
     if not foreign:
         return f"unsupported operators: {listed}"
     if _BLOCKED in foreign:
@@ -120,7 +122,7 @@ def _said_missing(missing: Mapping[str, Sequence[str]], foreign: set[str]) -> st
     )
 
 
-def _counted(names: Sequence[str]) -> str:
+def _count_and_names(names: Sequence[str]) -> str:
     """Returns the number of nodes and the first names: "12 nodes: a, b, c, d, ..."."""
     more = ", ..." if len(names) > NAMED_NODES else ""
     return f"{len(names)} node{'s' * (len(names) > 1)}: {', '.join(names[:NAMED_NODES])}{more}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from math import inf, pi, sqrt
 
 from imgconv.ops.registry import FLOATS, MICROSOFT, Call, Signature, operator
-from imgconv.ops.scaled_sum import limited
+from imgconv.ops.scaled_sum import clamped
 from imgconv.tensor import Tensor, less, where
 
 
@@ -41,14 +41,14 @@ def activation(call: Call) -> Tensor:
     parameters, function = ACTIVATIONS[call.op_type]
     x = call.input(0)
     made = function(x, *(call.number(name, default) for name, default in parameters.items()))
-    return limited(x, made, 0, inf) if call.op_type == "Relu" else made
+    return clamped(x, made, 0, inf) if call.op_type == "Relu" else made
 
 
 @operator("PRelu")
 def prelu(call: Call) -> Tensor:
     """x if x >= 0, else slope*x. The slope broadcasts to x's shape; x does not broadcast to the slope's."""
     x, slope = call.input(0), call.input(1)
-    call.computes(x)
+    call.needs_exact(x)
     result = x.leaky_relu(slope)
     if result.shape != x.shape:
         raise call.wrong(f"a slope of shape {list(slope.shape)} does not broadcast to {list(x.shape)}")
@@ -83,13 +83,13 @@ def gelu(call: Call) -> Tensor:
 @operator("Gelu", "BiasGelu", domain=MICROSOFT, signature=Signature({"X": "T", "B": "T?"}, {"T": FLOATS}))
 def bias_gelu(call: Call) -> Tensor:
     """Gelu of x + bias; the bias is along the last axis."""
-    return _gelu(_biased(call))
+    return _gelu(_with_bias(call))
 
 
 @operator("FastGelu", domain=MICROSOFT, signature=Signature({"X": "T", "bias": "T?"}, {"T": FLOATS}))
 def fast_gelu(call: Call) -> Tensor:
     """The tanh approximation of Gelu, of x + bias; the bias is along the last axis."""
-    return _fast_gelu(_biased(call))
+    return _fast_gelu(_with_bias(call))
 
 
 @operator("QuickGelu", domain=MICROSOFT, signature=Signature({"X": "T"}, {"T": FLOATS}, ("alpha",)))
@@ -99,7 +99,7 @@ def quick_gelu(call: Call) -> Tensor:
     return x * (x * call.number("alpha", 1.702)).sigmoid()
 
 
-def _biased(call: Call) -> Tensor:
+def _with_bias(call: Call) -> Tensor:
     x, bias = call.input(0), call.optional(1)
     if bias is not None and bias.shape != x.shape[-1:]:
         raise call.wrong(f"a bias of shape {list(bias.shape)} for {list(x.shape)}")

@@ -69,9 +69,9 @@ def _self_attention(
             raise call.wrong(f"past {list(before.shape)}")
         earlier = before.shape[3]
         halves = [before.slice(0, n, n + 1).reshape(*before.shape[1:]) for n in (0, 1)]
-        k, v = _after(call, halves[0], k), _after(call, halves[1], v)
+        k, v = _after_past(call, halves[0], k), _after_past(call, halves[1], v)
     output = _attend(call, q, k, v, [_mask(call, mask, q, k, earlier), bias])
-    if not call.wants(1):
+    if not call.is_output_used(1):
         return [output]
     if k.shape != v.shape:
         raise call.wrong("present, of keys and values of different sizes")
@@ -87,7 +87,7 @@ def multi_head_attention(call: Call) -> list[Tensor]:
     query may also hold all three, (B, S, N, 3, h), and key both others, (B, T, N, 2, h); key and value may be split
     into heads already. Also keys and values so far.
     """
-    if call.wants(3):
+    if call.is_output_used(3):
         raise call.unsupported("output qk")
     q, k, v = _three(call)
     earlier = call.optional(6), call.optional(7)
@@ -96,7 +96,7 @@ def multi_head_attention(call: Call) -> list[Tensor]:
     past = 0
     if earlier[0] is not None and earlier[1] is not None:
         past = k.shape[2]
-        k, v = _after(call, earlier[0], k), _after(call, earlier[1], v)
+        k, v = _after_past(call, earlier[0], k), _after_past(call, earlier[1], v)
         past = k.shape[2] - past
     return [_attend(call, q, k, v, [_mask(call, 4, q, k, past), call.optional(5)]), k, v]
 
@@ -173,7 +173,7 @@ def _mask(call: Call, position: int, q: Tensor, k: Tensor, past: int) -> Tensor 
     return never if added is None else where(Tensor.constant(later), never, added)
 
 
-def _after(call: Call, before: Tensor, now: Tensor) -> Tensor:
+def _after_past(call: Call, before: Tensor, now: Tensor) -> Tensor:
     """Keys or values of earlier positions, then those of this call."""
     if before.rank != 4 or before.shape[:2] != now.shape[:2] or before.shape[3] != now.shape[3]:
         raise call.wrong(f"past {list(before.shape)} for {list(now.shape)}")

@@ -31,7 +31,7 @@ def constant_of_shape(call: Call) -> Tensor:
     shape = call.integers(0, "the shape") or []
     if value.size != 1 or any(n < 0 for n in shape):
         raise call.wrong(f"a shape {shape} filled with {value.size} values")
-    call.listed(prod(shape), "a tensor")
+    call.check_length(prod(shape), "a tensor")
     return Tensor.constant(numpy.full(shape, value.item(), value.dtype))
 
 
@@ -56,7 +56,7 @@ def range_(call: Call) -> Tensor:
         raise call.wrong("start, limit and delta must be scalars, and delta not zero")
     wide = start.dtype if start.dtype.kind in "iu" else numpy.float64
     first, last, step = (n.astype(wide).item() for n in (start, limit, delta))
-    count = call.listed(max(-int(-(last - first) // step), 0), "a range")
+    count = call.check_length(max(-int(-(last - first) // step), 0), "a range")
     return Tensor.constant((first + numpy.arange(count) * step).astype(start.dtype))
 
 
@@ -68,7 +68,7 @@ def mel_weight_matrix(call: Call) -> Tensor:
     """
     names = "num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz"
     bands, length, rate, low, high = (call.required_constant(i, name).item() for i, name in enumerate(names))
-    call.listed((length // 2 + 1) * bands, "a matrix")
+    call.check_length((length // 2 + 1) * bands, "a matrix")
     first, last = (2595 * numpy.log10(1 + hertz / 700) for hertz in (low, high))
     mel = first + numpy.arange(bands + 2) * (last - first) / (bands + 2)
     edges = ((length + 1) * 700 * (10 ** (mel / 2595) - 1) // rate).astype(int)
@@ -91,6 +91,6 @@ def dropout(call: Call) -> list[Tensor]:
     ratio = call.constant(1, "ratio")
     if training is not None and training.item() and (ratio is None or ratio.item()):
         raise call.unsupported("training_mode")
-    call.listed(data.size if call.wants(1) else 0, "a mask")
-    mask = numpy.ones(data.shape if call.wants(1) else (), data.dtype if call.version < 10 else "bool")
+    call.check_length(data.size if call.is_output_used(1) else 0, "a mask")
+    mask = numpy.ones(data.shape if call.is_output_used(1) else (), data.dtype if call.version < 10 else "bool")
     return [data, Tensor.constant(mask)]

@@ -23,7 +23,7 @@ def if_(call: Call) -> list[Tensor]:
     if choice.size != 1:
         raise call.wrong(f"a condition of {choice.size} elements")
     try:
-        condition = call.known(choice, "the condition")
+        condition = call.constant_content(choice, "the condition")
     except ContentError:
         raise
     except UnsupportedError as error:
@@ -59,7 +59,7 @@ def loop(call: Call) -> list[Tensor]:
     stacks: list[list[Tensor]] = [[] for _ in range(len(call.outputs) - len(carried))]
     for number in count():
         if (trips is not None and number >= trips) or (
-            go_on is not None and not call.known(go_on, "the condition").item()
+            go_on is not None and not call.constant_content(go_on, "the condition").item()
         ):
             break
         condition, carried, elements = _iterate(call, body, number, carried)

@@ -24,8 +24,8 @@ def conv(call: Call) -> Tensor:
         by_filter = scale.size == 1 or scale.shape == (weight.shape[0], *[1] * (weight.rank - 1))
         if integers.dtype == "int8" and by_filter:
             # The weights stay integers of one byte each; the sum is multiplied by their scale.
-            return biased(call, compute(x, integers) * scale.reshape(-1, *[1] * (x.rank - 2)))
-    return biased(call, compute(x, weight))
+            return with_bias(call, compute(x, integers) * scale.reshape(-1, *[1] * (x.rank - 2)))
+    return with_bias(call, compute(x, weight))
 
 
 def convolution_of(call: Call, x: Tensor, weight: Tensor) -> Callable[..., Tensor]:
@@ -59,7 +59,7 @@ def conv_transpose(call: Call) -> Tensor:
     pads, sizes = _transposed_sizes(call, x.shape[2:], weight.shape[2:], strides, dilations)
     if min(sizes) < 1:
         raise call.wrong(f"pads {list(pads)} leave nothing of the output")
-    return biased(call, convolution(x, weight, strides, pads, dilations, groups, sizes, transposed=True))
+    return with_bias(call, convolution(x, weight, strides, pads, dilations, groups, sizes, transposed=True))
 
 
 def groups_of(call: Call, x: Tensor, weight: Tensor) -> int:
@@ -77,7 +77,7 @@ def groups_of(call: Call, x: Tensor, weight: Tensor) -> int:
     return groups
 
 
-def biased(call: Call, result: Tensor, position: int = 2) -> Tensor:
+def with_bias(call: Call, result: Tensor, position: int = 2) -> Tensor:
     """The result plus a bias per channel, if the node has one at input `position`."""
     bias = call.optional(position)
     if bias is None:

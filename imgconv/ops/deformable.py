@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy
 
-from imgconv.ops.convolution import biased, groups_of
+from imgconv.ops.convolution import groups_of, with_bias
 from imgconv.ops.registry import Call, operator
-from imgconv.ops.sampling import tap_weight, weighted
+from imgconv.ops.sampling import tap_weight, weighted_sum
 from imgconv.ops.window import Window, read_window
 from imgconv.tensor import Tensor
 
@@ -44,12 +44,12 @@ def deform_conv(call: Call) -> Tensor:
         position = centre.apply("floor") + Tensor.constant(both)
         weights.append(tap_weight((centre - position).apply("absolute"), "linear"))
         indices.append(position)
-    read = weighted(split, indices, weights)
+    read = weighted_sum(split, indices, weights)
     if mask is not None:
         read = read * mask.reshape(split.shape[0], 1, taps, height * width)
     columns_of = read.reshape(x.shape[0], groups, weight.shape[1] * taps, height * width)
     product = weight.reshape(groups, weight.shape[0] // groups, -1).matmul(columns_of)
-    return biased(call, product.reshape(x.shape[0], weight.shape[0], height, width), 3)
+    return with_bias(call, product.reshape(x.shape[0], weight.shape[0], height, width), 3)
 
 
 def _places(window: Window, axis: int) -> numpy.ndarray:

@@ -7,9 +7,9 @@ from math import inf
 
 import numpy
 
-from imgconv.ops.integers import integer_power, multiplied, wrapped
+from imgconv.ops.integers import integer_power, wrapped_around, wrapped_product
 from imgconv.ops.registry import Call, operator
-from imgconv.ops.scaled_sum import limited
+from imgconv.ops.scaled_sum import clamped
 from imgconv.tensor import Tensor, elementwise, where
 
 _UNARY = {
@@ -31,21 +31,21 @@ _LOGIC = {"And": "and", "Or": "or", "Xor": "xor"}
 def unary(call: Call) -> Tensor:
     """A scalar function of each element."""
     result = call.input(0).apply(_UNARY[call.op_type])
-    return wrapped(result) if call.op_type in ("Neg", "Abs") else result
+    return wrapped_around(result) if call.op_type in ("Neg", "Abs") else result
 
 
 @operator(*_ARITHMETIC)
 def arithmetic(call: Call) -> Tensor:
     """Add, Sub, Mul."""
     a, b = call.input(0), call.input(1)
-    return multiplied(a, b) if call.op_type == "Mul" else wrapped(a.apply(_ARITHMETIC[call.op_type], b))
+    return wrapped_product(a, b) if call.op_type == "Mul" else wrapped_around(a.apply(_ARITHMETIC[call.op_type], b))
 
 
 @operator("Div")
 def divide(call: Call) -> Tensor:
     """a / b; integers round towards zero."""
     a, b = call.input(0), call.input(1)
-    return a / b if a.is_float else wrapped(a.apply("quotient", b))
+    return a / b if a.is_float else wrapped_around(a.apply("quotient", b))
 
 
 @operator("Mod")
@@ -143,7 +143,7 @@ def clip(call: Call) -> Tensor:
         low, high = (None if limit is None else _scalar(call, limit) for limit in (call.optional(1), call.optional(2)))
     made = x if low is None else x.maximum(low)
     made = made if high is None else made.minimum(high)
-    return limited(x, made, -inf if low is None else low, inf if high is None else high)
+    return clamped(x, made, -inf if low is None else low, inf if high is None else high)
 
 
 def _scalar(call: Call, limit: Tensor) -> Tensor:
@@ -163,7 +163,7 @@ def cast(call: Call) -> Tensor:
         return x.cast(target)
     if target in ("uint32", "uint64") and x.dtype.startswith("int"):
         raise call.unsupported(f"from {x.dtype} to {target}: negative numbers become larger than 2**24")
-    return wrapped(x.cast(target))
+    return wrapped_around(x.cast(target))
 
 
 _CASTS = (
@@ -174,5 +174,5 @@ _CASTS = (
 def _all(call: Call) -> list[Tensor]:
     tensors = [call.input(i) for i in range(len(call.inputs))]
     if call.op_type in ("Sum", "Mean"):
-        call.computes(*tensors)
+        call.needs_exact(*tensors)
     return tensors

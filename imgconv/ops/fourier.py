@@ -31,7 +31,7 @@ def dft(call: Call) -> Tensor:
     order = [a for a in range(x.rank - 1) if a != axis]
     last = x.cast("float32").slice(axis, 0, rows).transpose(*order, axis, x.rank - 1)
     columns = length // 2 + 1 if one_sided and not inverse else length
-    call.listed(rows * columns, "a matrix")
+    call.check_length(rows * columns, "a matrix")
     matrix = _matrix(rows, columns, length, inverse, one_sided)[:, :parts]
     kept = 1 if one_sided and inverse else 2
     others = [x.shape[a] for a in order]
@@ -54,7 +54,7 @@ def stft(call: Call) -> Tensor:
     if window is not None and window.size != size:
         raise call.wrong(f"a window of {window.size} for frames of {size}")
     bins = size // 2 + 1 if one_sided else size
-    call.listed(size * bins, "a matrix")
+    call.check_length(size * bins, "a matrix")
     matrix = _matrix(size, bins, size, False, one_sided)[:, :parts]  # (size, parts, bins, 2)
     weight = Tensor.constant(matrix.transpose(2, 3, 1, 0).reshape(bins * 2, parts, size))
     if window is not None:

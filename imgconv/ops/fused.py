@@ -27,7 +27,7 @@ _ACTIVATIONS: Mapping[str, tuple[int, Callable[..., Tensor]]] = {
 @operator("FusedConv", domain=MICROSOFT, signature=Signature({**_CONVOLUTION, "Z": "T?"}, _TYPES, _ACTIVATED))
 def fused_conv(call: Call) -> Tensor:
     """activation(Conv(X, W, B) + Z)."""
-    return _finished(call, conv(call), call.optional(3))
+    return _with_addend_and_activation(call, conv(call), call.optional(3))
 
 
 @operator("NhwcFusedConv", domain=MICROSOFT, signature=Signature({**_CONVOLUTION, "Z": "T?"}, _TYPES, _ACTIVATED))
@@ -35,7 +35,7 @@ def nhwc_fused_conv(call: Call) -> Tensor:
     """FusedConv of X and Z with the channels last; W (O, C/group, kernel...) as in Conv."""
     z = call.optional(3)
     made = conv(call.with_inputs(channels_first(call.input(0)), *call.inputs[1:3]))
-    return channels_last(_finished(call, made, None if z is None else channels_first(z)))
+    return channels_last(_with_addend_and_activation(call, made, None if z is None else channels_first(z)))
 
 
 @operator("NhwcConv", domain=MICROSOFT, signature=Signature(_CONVOLUTION, _TYPES, (*WINDOW, "group")))
@@ -100,7 +100,7 @@ def _transposed(call: Call, x: Tensor, name: str) -> Tensor:
     return x if order == sorted(order) else x.transpose(*order)
 
 
-def _finished(call: Call, made: Tensor, z: Tensor | None) -> Tensor:
+def _with_addend_and_activation(call: Call, made: Tensor, z: Tensor | None) -> Tensor:
     if z is not None and z.shape != made.shape:
         raise call.wrong(f"Z of shape {list(z.shape)} for a convolution of {list(made.shape)}")
     parameters = [float(p) for p in call.attribute("activation_params", None) or ()]

@@ -13,7 +13,7 @@ _BITWISE = {"BitwiseAnd": "bit_and", "BitwiseOr": "bit_or", "BitwiseXor": "bit_x
 EXPONENT_BITS = 5  # |base| >= 2 has powers up to 2**24
 
 
-def wrapped(x: Tensor) -> Tensor:
+def wrapped_around(x: Tensor) -> Tensor:
     """An 8- or 16-bit result wrapped around into its type's range, as ONNX asks; any other tensor unchanged."""
     if x.dtype not in NARROW or x.is_constant:
         return x
@@ -26,10 +26,10 @@ def _signed(x: Tensor, dtype: str) -> Tensor:
     return where(less(int(limits.max), x), x - (1 << limits.bits), x) if limits.min else x
 
 
-def multiplied(a: Tensor, b: Tensor) -> Tensor:
+def wrapped_product(a: Tensor, b: Tensor) -> Tensor:
     """a * b, wrapped around. 16-bit factors are multiplied byte by byte: each partial product is below 2**24."""
     if a.dtype not in ("int16", "uint16") or (a.is_constant and b.is_constant):
-        return wrapped(a * b)
+        return wrapped_around(a * b)
     wide, other = (x.cast("int32").apply("modulo", 1 << 16) for x in (a, b))
     low = wide.apply("modulo", 256)
     high = (wide - low).apply("multiply", 1 / 256, dtype=wide.dtype)
@@ -40,7 +40,7 @@ def multiplied(a: Tensor, b: Tensor) -> Tensor:
 def integer_power(call: Call, base: Tensor, exponent: Tensor) -> Tensor:
     """base ** exponent of integers, by squaring; a negative exponent gives 0 unless the base is 1 or -1."""
     if exponent.is_float:
-        known = call.known(exponent, "a float exponent of an integer")
+        known = call.constant_content(exponent, "a float exponent of an integer")
         if numpy.any(known != numpy.rint(known)):
             raise call.unsupported("an integer to a fractional power; Cast it to float")
         exponent = Tensor.constant(known.astype(numpy.int64))
@@ -101,4 +101,4 @@ def bit_shift(call: Call) -> Tensor:
     distance = where(less(distance, 0), 64, distance.minimum(64))
     if not left:
         return x.apply("shift_right", distance)
-    return wrapped(x.apply("shift_left", distance))
+    return wrapped_around(x.apply("shift_left", distance))

@@ -185,7 +185,7 @@ def _pad_from_inside(call: Call, x: Tensor, before: Sequence[int], after: Sequen
         if b > 0 or a > 0:
             if not x.shape[axis]:
                 raise call.wrong(f"axis {axis} of length 0 has nothing to repeat")
-            call.listed(x.shape[axis] + max(b, 0) + max(a, 0), f"axis {axis}, with its padding,")
+            call.check_length(x.shape[axis] + max(b, 0) + max(a, 0), f"axis {axis}, with its padding,")
             positions = numpy.pad(numpy.arange(x.shape[axis]), (max(b, 0), max(a, 0)), mode)
             x = x.take(axis, positions.tolist())
     return x

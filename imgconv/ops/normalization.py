@@ -23,7 +23,7 @@ def batch_normalization(call: Call) -> Tensor:
 
     scale' and shift' are computed in float64 and rounded once: a variance may be too small or too large for half.
     """
-    if call.flag("training_mode") or any(call.wants(i) for i in range(1, 5)):
+    if call.flag("training_mode") or any(call.is_output_used(i) for i in range(1, 5)):
         raise call.unsupported("training mode; export the model for inference")
     x = call.input(0)
     channels = x.shape[1] if x.rank > 1 else 1
@@ -78,7 +78,7 @@ def layer_normalization(call: Call) -> list[Tensor]:
     axes = range(call.axis(call.attribute("axis", -1), x.rank), x.rank)
     _check_stash_type(call)
     centred, inverse, mean = _standardise(x, axes, call.number("epsilon", 1e-5))
-    return [_checked(call, x, _scaled(scale, centred, inverse, scale, bias)), mean, inverse]
+    return [_with_shape_of(call, x, _scaled(scale, centred, inverse, scale, bias)), mean, inverse]
 
 
 @operator("RMSNormalization")
@@ -95,7 +95,7 @@ def simplified_layer_normalization(call: Call) -> list[Tensor]:
     axes = range(call.axis(call.attribute("axis", -1), x.rank), x.rank)
     _check_stash_type(call)
     inverse = _root_mean_square(x, axes, call.number("epsilon", 1e-5))
-    return [_checked(call, x, _scaled(scale, x.cast("float32"), inverse, scale, None)), inverse]
+    return [_with_shape_of(call, x, _scaled(scale, x.cast("float32"), inverse, scale, None)), inverse]
 
 
 _SKIP_TYPES = {"T": FLOATS}
@@ -105,29 +105,29 @@ _SKIP_TYPES = {"T": FLOATS}
     {"input": "T", "skip": "T", "gamma": "T", "beta": "T?", "bias": "T?"}, _SKIP_TYPES, ("epsilon",)))
 def skip_layer_normalization(call: Call) -> list[Tensor]:
     """LayerNormalization over the last axis of s = input + skip + bias; also its mean, its factor, and s."""
-    total = _skipped(call, 4)
+    total = _with_skip(call, 4)
     centred, inverse, mean = _standardise(total, [total.rank - 1], call.number("epsilon", 1e-12))
     made = _scaled(total, centred, inverse, call.input(2), call.optional(3))
-    return [_checked(call, total, made), mean, inverse, total]
+    return [_with_shape_of(call, total, made), mean, inverse, total]
 
 
 @operator("SkipSimplifiedLayerNormalization", domain=MICROSOFT, signature=Signature(
     {"input": "T", "skip": "T", "gamma": "T", "bias": "T?"}, _SKIP_TYPES, ("epsilon",)))
 def skip_simplified_layer_normalization(call: Call) -> list[Tensor]:
     """RMSNormalization over the last axis of s = input + skip + bias; also no mean, its factor, and s."""
-    if call.wants(1):
+    if call.is_output_used(1):
         raise call.unsupported("its second output, a mean that it does not compute")
-    total = _skipped(call, 3)
+    total = _with_skip(call, 3)
     inverse = _root_mean_square(total, [total.rank - 1], call.number("epsilon", 1e-12))
     made = _scaled(total, total.cast("float32"), inverse, call.input(2), None)
-    return [_checked(call, total, made), inverse, inverse, total]
+    return [_with_shape_of(call, total, made), inverse, inverse, total]
 
 
-def _skipped(call: Call, position: int) -> Tensor:
+def _with_skip(call: Call, position: int) -> Tensor:
     """input + skip + bias, in float rounded once; the bias is the input at `position`."""
     x, skip, bias = call.input(0), call.input(1), call.optional(position)
     total = x.cast("float32") + skip.cast("float32")
-    return _checked(call, x, (total if bias is None else total + bias.cast("float32")).cast(x.dtype))
+    return _with_shape_of(call, x, (total if bias is None else total + bias.cast("float32")).cast(x.dtype))
 
 
 @operator("GroupNormalization")
@@ -237,7 +237,7 @@ def _root_mean_square(x: Tensor, axes: Sequence[int], epsilon: float) -> Tensor:
     return ((wide * wide).mean(axes, keepdims=True) + epsilon).sqrt().apply("reciprocal")
 
 
-def _checked(call: Call, x: Tensor, result: Tensor) -> Tensor:
+def _with_shape_of(call: Call, x: Tensor, result: Tensor) -> Tensor:
     """The result. Raises ModelError if it does not have the shape of x."""
     if result.shape != x.shape:
         raise call.wrong(f"a parameter does not broadcast to {list(x.shape)}")

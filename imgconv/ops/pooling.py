@@ -19,7 +19,7 @@ def max_pool(call: Call) -> list[Tensor]:
     x = call.input(0)
     window = _window(call, x)
     largest = x.pool("max", window.kernel, window.strides, window.pads, window.dilations, window.sizes)
-    return [largest, _places(call, x, window)] if call.wants(1) else [largest]
+    return [largest, _places(call, x, window)] if call.is_output_used(1) else [largest]
 
 
 def _places(call: Call, x: Tensor, window: Window) -> Tensor:
@@ -48,7 +48,7 @@ def average_pool(call: Call) -> Tensor:
     """The mean of each window, without the padding unless count_include_pad."""
     x = call.input(0)
     window = _window(call, x)
-    call.listed(max(k * n for k, n in zip(window.kernel, window.sizes, strict=True)), "the positions of an axis")
+    call.check_length(max(k * n for k, n in zip(window.kernel, window.sizes, strict=True)), "the positions of an axis")
     counts = _counts(window, x.shape[2:], call.flag("count_include_pad"))
     if not counts.all():
         raise call.wrong(f"pads {list(window.pads)} make windows that hold nothing but padding")

@@ -96,7 +96,7 @@ def _weights(call: Call, inner: int, columns: int) -> Array:
     if bits not in (2, 4, 8) or block < 16 or block & (block - 1):
         raise call.unsupported(f"bits {bits} and block_size {block}")
     blocks = -(-inner // block)
-    packed, scales = call.known(call.input(1), "B"), call.known(call.input(2), "scales")
+    packed, scales = call.constant_content(call.input(1), "B"), call.constant_content(call.input(2), "scales")
     zeros = call.constant(3, "zero_points")
     shape = (columns, blocks, block * bits // 8)
     if packed.size != prod(shape) or scales.size != columns * blocks:

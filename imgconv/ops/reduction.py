@@ -89,7 +89,7 @@ def _read(call: Call) -> tuple[Tensor, list[int], bool]:
     if call.op_type in ("ReduceLogSum", "ReduceLogSumExp"):
         call.needs_floats(x)
     elif call.op_type not in ("ReduceMax", "ReduceMin"):
-        call.computes(x)
+        call.needs_exact(x)
     if call.version < _AXES_INPUT.get(call.op_type, 18):
         stated = call.attribute("axes", None)
     else:

@@ -61,7 +61,7 @@ class Call:
         """An input; None if it is absent."""
         return self.inputs[position] if position < len(self.inputs) else None
 
-    def wants(self, position: int) -> bool:
+    def is_output_used(self, position: int) -> bool:
         """Returns whether anything reads that output."""
         return position < len(self.outputs) and bool(self.outputs[position])
 
@@ -89,14 +89,14 @@ class Call:
 
     def required_constant(self, position: int, what: str) -> Array:
         """The content of a required input, which must not depend on the model's inputs."""
-        return self.known(self.input(position), what)
+        return self.constant_content(self.input(position), what)
 
     def constant(self, position: int, what: str) -> Array | None:
         """The content of an input that must not depend on the model's inputs; None if it is absent."""
         tensor = self.optional(position)
-        return None if tensor is None else self.known(tensor, what)
+        return None if tensor is None else self.constant_content(tensor, what)
 
-    def known(self, tensor: Tensor, what: str) -> Array:
+    def constant_content(self, tensor: Tensor, what: str) -> Array:
         """The content of a tensor that must not depend on the model's inputs."""
         if not tensor.is_constant:
             inputs = tensor.depends_on()
@@ -115,7 +115,7 @@ class Call:
         content = self.constant(position, what)
         return None if content is None else [int(n) for n in numpy.ravel(content)]
 
-    def listed(self, count: int, what: str) -> int:
+    def check_length(self, count: int, what: str) -> int:
         """The count, of elements that the host lists at load. Raises PassedError if they are too many."""
         if count > MADE_ELEMENTS:
             raise PassedError(f"{self.op_type}: {what} of {count} elements, more than {MADE_ELEMENTS}", node=self.node)
@@ -134,7 +134,7 @@ class Call:
             raise self.wrong(f"axes {list(values)} name an axis twice")
         return found
 
-    def computes(self, *tensors: Tensor) -> None:
+    def needs_exact(self, *tensors: Tensor) -> None:
         """Raises UnsupportedError for tensors on which a device's float arithmetic is not exact.
 
         Integers of 32 and 64 bits are floats on a device, exact to 2**24; a pass turns larger results into NaN.

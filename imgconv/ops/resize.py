@@ -158,7 +158,7 @@ def _resize(
         call.needs_floats(x)
     outside, taps = numpy.zeros((1,) * x.rank, bool), dict[int, tuple[Any, Any]]()
     for axis in axes:
-        call.listed(WORK * axis.after, f"tables for axis {axis.number}")
+        call.check_length(WORK * axis.after, f"tables for axis {axis.number}")
         crops = method.coordinates == "tf_crop_and_resize"
         if axis.scale == 1 and axis.before == axis.after and not crops:
             continue

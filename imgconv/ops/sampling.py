@@ -43,7 +43,7 @@ def grid_sample(call: Call) -> Tensor:
         position = spread.apply("floor") + Tensor.constant(taps)
         weights.append(tap_weight((spread - position).apply("absolute"), mode))
         indices.append(_inside(position, padding, limits[axis], x.shape[2 + axis]))
-    return weighted(x, indices, weights if mode != "nearest" else [])
+    return weighted_sum(x, indices, weights if mode != "nearest" else [])
 
 
 def _inside(position: Tensor, padding: str, limit: tuple[float, float], size: int) -> Tensor:
@@ -72,7 +72,7 @@ def tap_weight(distance: Tensor, mode: str) -> Tensor:
     return where(less(1, d), far, near)
 
 
-def weighted(x: Tensor, indices: list[Tensor], weights: list[Tensor]) -> Tensor:
+def weighted_sum(x: Tensor, indices: list[Tensor], weights: list[Tensor]) -> Tensor:
     """The sum over taps of weight times x at the indices.
 
     indices and weights: for each spatial axis a tensor (N, 1, out.., taps..), whose taps vary along that axis only.
@@ -98,7 +98,7 @@ def affine_grid(call: Call) -> Tensor:
     count = len(spatial)
     if count not in (2, 3) or theta.shape != (size[0], count, count + 1):
         raise call.wrong(f"theta of {list(theta.shape)} for the size {size}")
-    call.listed(prod(spatial), "a grid")
+    call.check_length(prod(spatial), "a grid")
     steps = [
         numpy.linspace(-1, 1, n) if call.flag("align_corners") else (numpy.arange(n) * 2 + 1) / n - 1 for n in spatial
     ]
@@ -143,15 +143,15 @@ def roi_align(call: Call) -> Tensor:
     stray = less(batch, 0).apply("or", less(batch, x.shape[0]).apply("not")).reshape(-1, 1, 1, 1)
     if not largest:
         count = (row_count * column_count).maximum(1).reshape(-1, 1, 1, 1)
-        return _known(samples.sum(range(4, 8)) / count, stray).cast(x.dtype)
+        return _nan_if_no_picture(samples.sum(range(4, 8)) / count, stray).cast(x.dtype)
     last = (vertical(_number_of_sample(rows)), horizontal(_number_of_sample(columns)))
     for number, limit in zip(last, (row_count, column_count), strict=True):
         samples = where(less(number, limit.reshape(-1, *[1] * 7)), samples, -numpy.inf)
     found = samples.max(range(4, 8))
-    return _known(where(less(-numpy.inf, found), found, 0), stray).cast(x.dtype)
+    return _nan_if_no_picture(where(less(-numpy.inf, found), found, 0), stray).cast(x.dtype)
 
 
-def _known(regions: Tensor, stray: Tensor) -> Tensor:
+def _nan_if_no_picture(regions: Tensor, stray: Tensor) -> Tensor:
     """The regions, NaN if they are of a picture that the batch does not have."""
     return regions if stray.is_constant and not stray.numpy().any() else where(stray, math.nan, regions)
 
@@ -173,9 +173,11 @@ def _samples(
     if ratio > 0:
         count, most = Tensor.constant(numpy.full((1, 1, 1, 1), ratio, numpy.float32)), ratio
     else:
-        known = numpy.ceil(call.known(width, "the regions, where sampling_ratio is 0,")).astype(numpy.float32)
+        known = numpy.ceil(
+            call.constant_content(width, "the regions, where sampling_ratio is 0,")).astype(numpy.float32
+        )
         count, most = Tensor.constant(known), max(int(known.max(initial=1)), 1)
-    call.listed(max(most * bins, most * start.size), "the samples of an axis")
+    call.check_length(max(most * bins, most * start.size), "the samples of an axis")
     number = Tensor.constant(numpy.arange(most, dtype=numpy.float32).reshape(1, 1, -1, 1))
     bin_ = Tensor.constant(numpy.arange(bins, dtype=numpy.float32).reshape(1, -1, 1, 1))
     position = (number + 0.5) / count.maximum(1) * width + (bin_ * width + start)
@@ -204,7 +206,7 @@ def max_roi_pool(call: Call) -> Tensor:
     batch = rois.slice(1, 0, 1).reshape(count, 1, 1, 1)
     found = gather(x, View((*shape, x.shape[0]), x.shape, (axes[4], *axes[1:4])), [batch])
     for axis in (3, 2):
-        bins, size = call.listed(pooled[axis - 2], "bins"), x.shape[axis]
+        bins, size = call.check_length(pooled[axis - 2], "bins"), x.shape[axis]
         start, end = (corners.slice(1, column, column + 1).reshape(count, 1, 1) for column in (4 - axis, 6 - axis))
         length = (end - start + 1).maximum(1)
         number = Tensor.constant(numpy.arange(bins, dtype=numpy.float32).reshape(1, -1, 1))

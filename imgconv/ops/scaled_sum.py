@@ -38,7 +38,7 @@ def scaled_sum(
     scale = x_scale.reshape() * w_scale.reshape(*(() if w_scale.size == 1 else by_output))
     sums = compute(levels, integers)
     if bias is not None:
-        whole = _whole(bias, scale)
+        whole = _integer_bias(bias, scale)
         if whole is None:
             return sums * scale + bias.reshape(*by_output)
         sums = sums + whole.cast("float32").reshape(*by_output)
@@ -47,7 +47,7 @@ def scaled_sum(
     return made
 
 
-def _whole(bias: Tensor, scale: Tensor) -> Tensor | None:
+def _integer_bias(bias: Tensor, scale: Tensor) -> Tensor | None:
     """The integers of a bias if their scale is that of the sums."""
     if bias.quantised is None:
         return None
@@ -55,7 +55,7 @@ def _whole(bias: Tensor, scale: Tensor) -> Tensor | None:
     return integers if numpy.allclose(steps.numpy().reshape(-1), scale.numpy().reshape(-1), 1e-6, 0) else None
 
 
-def limited(x: Tensor, made: Tensor, low: Tensor | float, high: Tensor | float) -> Tensor:
+def clamped(x: Tensor, made: Tensor, low: Tensor | float, high: Tensor | float) -> Tensor:
     """Returns `made`, which is min(max(x, low), high), as a scaled sum within these limits if x is a scaled sum."""
     known = [each for each in (low, high) if not isinstance(each, Tensor) or each.is_constant]
     if x.scaled_sum is not None and len(known) == 2:

@@ -90,7 +90,7 @@ def one_hot(call: Call) -> Tensor:
     """on_value at each index along a new axis of length `depth`, off_value elsewhere."""
     indices, depth, values = call.input(0), int(call.required_constant(1, "the depth").item()), call.input(2)
     axis = call.axis(int(call.attribute("axis", -1)), indices.rank + 1)
-    call.listed(depth, "the depth")
+    call.check_length(depth, "the depth")
     if values.shape != (2,) or depth < 1:
         raise call.wrong(f"a depth of {depth} and values of shape {list(values.shape)}")
     whole = indices.cast("int64")
@@ -110,7 +110,7 @@ def _is_at(found: Tensor, axis: int, size: int) -> Tensor:
 def cumulative(call: Call) -> Tensor:
     """The running sum or product along an axis; exclusive leaves out the element itself, reverse starts at the end."""
     x = call.input(0)
-    call.computes(x)
+    call.needs_exact(x)
     axis = call.axis(int(call.required_constant(1, "the axis").item()), x.rank)
     kind: ReductionKind = "sum" if call.op_type == "CumSum" else "product"
     order = [*(a for a in range(x.rank) if a != axis), axis]
@@ -145,7 +145,7 @@ def triangle(call: Call) -> Tensor:
     offset = 0 if k is None else int(k.item())
     if x.rank < 2:
         raise call.wrong(f"{list(x.shape)} is not a matrix")
-    call.listed(x.shape[-1] * x.shape[-2], "a matrix")
+    call.check_length(x.shape[-1] * x.shape[-2], "a matrix")
     distance = numpy.arange(x.shape[-1]) - numpy.arange(x.shape[-2])[:, None]
     kept = distance >= offset if call.flag("upper", True) else distance <= offset
     return where(Tensor.constant(kept), x, 0)
@@ -158,7 +158,7 @@ def eye_like(call: Call) -> Tensor:
     if x.rank != 2:
         raise call.wrong(f"{list(x.shape)} is not a matrix")
     rows, columns = x.shape
-    call.listed(rows * columns, "a matrix")
+    call.check_length(rows * columns, "a matrix")
     ones = numpy.eye(rows, columns, int(call.attribute("k", 0)))
     return Tensor.constant(ones.astype(call.attribute("dtype", x.dtype)))
 

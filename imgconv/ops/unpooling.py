@@ -19,7 +19,7 @@ from imgconv.tensor import EXACT, Tensor, elementwise, gather, less, where
 def col2im(call: Call) -> Tensor:
     """(N, C*block, L) -> (N, C, image): each block placed at its position; overlapping elements are added."""
     x, image, block = call.input(0), call.integers(1, "image_shape") or [], call.integers(2, "block_shape") or []
-    call.computes(x)
+    call.needs_exact(x)
     count = len(image)
     strides, dilations = (read_numbers(call, name, count, 1, 1) for name in ("strides", "dilations"))
     pads = read_numbers(call, "pads", 2 * count, 0, 0)
@@ -58,9 +58,9 @@ def max_unpool(call: Call) -> Tensor:
     if prod(shape) > EXACT:
         raise call.unsupported(f"{prod(shape)} elements, more than 2**24: integers are fp32 values on the device")
     if places.is_constant:
-        result = _placed(call, x, places.numpy(), shape)
+        result = _place_at_known(call, x, places.numpy(), shape)
     else:
-        result = _searched(x, places, shape, kernel, strides, pads)
+        result = _search_for_index(x, places, shape, kernel, strides, pads)
     if wanted is None:
         return result
     if len(wanted) != x.rank or any(n < m for n, m in zip(wanted, shape, strict=True)):
@@ -68,7 +68,7 @@ def max_unpool(call: Call) -> Tensor:
     return result.pad([0] * x.rank, [n - m for n, m in zip(wanted, shape, strict=True)])
 
 
-def _placed(call: Call, x: Tensor, places: Array, shape: Shape) -> Tensor:
+def _place_at_known(call: Call, x: Tensor, places: Array, shape: Shape) -> Tensor:
     """Places each element at its index, which is known."""
     size = prod(shape)
     flat = places.ravel()
@@ -79,7 +79,7 @@ def _placed(call: Call, x: Tensor, places: Array, shape: Shape) -> Tensor:
     return x.reshape(-1).pad([0], [1]).take(0, found.tolist()).reshape(*shape)
 
 
-def _searched(
+def _search_for_index(
     x: Tensor, places: Tensor, shape: Shape, kernel: tuple[int, ...], strides: tuple[int, ...], pads: tuple[int, ...]
 ) -> Tensor:
     """Looks at each output position for the element with its index, among those whose windows cover it."""

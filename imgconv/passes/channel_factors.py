@@ -59,7 +59,7 @@ def _of_channels(read: Operand, x: Operand, factors: Operand, weights: Operand) 
     """The operands of a convolution that reads channels of the product of x and the factors."""
     view = read.view
     taken = View((*view.shape[:2], 1, 1), factors.view.shape, (*view.index[:2], constant(0), constant(0)))
-    return Operand(x.value, view), weights, Operand(factors.value, taken.over(factors.view))
+    return Operand(x.value, view), weights, Operand(factors.value, taken.composed_with(factors.view))
 
 
 def _takes_factors(reader: Node, name: str) -> bool:

@@ -226,7 +226,7 @@ def _rewrite(
         if parts:
             n, _, h, w = node.output.shape
             shape = (n, sum(o.view.shape[1] for o in joined), h, w)
-            whole = Value(graph.unused(f"{node.output.name}.ordered"), shape, node.output.dtype)
+            whole = Value(graph.unused_name(f"{node.output.name}.ordered"), shape, node.output.dtype)
             made[node.output.name] = [replace(node, output=whole, operands=tuple(joined))]
         assert whole is not None, "the first concatenation has parts only"
         channel = variable("i1", node.output.shape[1]).lookup(positions[chain.sources[node.output.name]].tolist())
@@ -261,8 +261,8 @@ def _sorted(graph: Graph, part: ConcatenationPart, order: Sequence[int], constan
     for node in part.made:
         n, _, h, w = node.output.shape
         shape = (n, len(order), h, w)
-        value = Value(graph.unused(f"{node.output.name}.ordered"), shape, node.output.dtype)
-        names = [graph.unused(f"{value.name}{number}") for number in range(len(node.all_operands))]
+        value = Value(graph.unused_name(f"{node.output.name}.ordered"), shape, node.output.dtype)
+        names = [graph.unused_name(f"{value.name}{number}") for number in range(len(node.all_operands))]
         if isinstance(node.operation, Convolution):
             constants[names[1]] = constants[node.operands[1].value][order]
             operands = [node.operands[0], Operand(names[1], identity(constants[names[1]].shape))]
@@ -276,7 +276,7 @@ def _sorted(graph: Graph, part: ConcatenationPart, order: Sequence[int], constan
 def _reading(graph: Graph, node: Node, whole: Value, places: Array, constants: dict[str, Array]) -> Node:
     """The convolution, which reads the texels that have its channels. places: of each channel, in `whole`."""
     quads = numpy.unique(places // LANES)
-    weights, name = constants[node.operands[1].value], graph.unused(f"{node.output.name}.ordered")
+    weights, name = constants[node.operands[1].value], graph.unused_name(f"{node.output.name}.ordered")
     spread = numpy.zeros((len(quads) * LANES, weights.shape[0], *weights.shape[2:]), weights.dtype)
     numpy.add.at(spread, numpy.searchsorted(quads, places // LANES) * LANES + places % LANES, weights.swapaxes(0, 1))
     constants[name] = spread.swapaxes(0, 1)

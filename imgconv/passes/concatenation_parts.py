@@ -73,7 +73,7 @@ def _split(graph: Graph, node: Node, whole: Node) -> list[Node] | None:
         known = [operand for operand in operands if operand is not None]
         if len(known) < len(operands):
             return None
-        value = Value(graph.unused(f"{node.output.name}.part{number}"), part.view.shape, node.output.dtype)
+        value = Value(graph.unused_name(f"{node.output.name}.part{number}"), part.view.shape, node.output.dtype)
         nodes.append(replace(node, output=value, operands=(known[0],), epilogue_operands=tuple(known[1:])))
         first += part.view.shape[1]
     joined = Node(

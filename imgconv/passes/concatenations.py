@@ -39,7 +39,7 @@ def _rewrite(graph: Graph, node: Node, axis: int) -> list[Node]:
     for number, operand in enumerate(node.operands):
         if operand.view.bounds and operand.fill != 0:
             # The sum needs zero outside of each part, so a part with another fill value gets a tensor of its own.
-            name = graph.unused(f"{node.output.name}.filled{number}")
+            name = graph.unused_name(f"{node.output.name}.filled{number}")
             value = Value(name, operand.view.shape, node.output.dtype)
             made.append(Node(value, Load(), (operand,), origin=node.origin))
             operand = whole_operand(value)
@@ -57,7 +57,7 @@ def _rewrite(graph: Graph, node: Node, axis: int) -> list[Node]:
             continue
         shape = list(node.output.shape)
         shape[axis] = sum(o.view.shape[axis] for o in segment)
-        value = Value(graph.unused(f"{node.output.name}.part{number}"), tuple(shape), node.output.dtype)
+        value = Value(graph.unused_name(f"{node.output.name}.part{number}"), tuple(shape), node.output.dtype)
         made.append(_sum(node, value, segment, axis))
         parts.append(whole_operand(value))
     if in_place and all(p.view.shape[axis] % LANES == 0 for p in parts[:-1]):

@@ -133,7 +133,7 @@ class _IntegerGuard:
             return node
         operands = (node.operands[0], *node.epilogue_operands)
         bad = {Argument(n) for n, o in enumerate(operands) if o.value in self.poisoned}
-        silent = _tested(node.epilogue) & bad
+        silent = _operations_hiding_nan(node.epilogue) & bad
         if isinstance(node.operation, Reduction) and node.operation.kind != "sum":
             node, number = self._window_sum(node, node.operation.body)
             silent |= {Argument(number)}
@@ -147,7 +147,7 @@ class _IntegerGuard:
 
     def _window_sum(self, node: Node, body: Expression) -> tuple[Node, int]:
         """(The node with one more epilogue operand, the sum of `body` over its window; that argument's number)."""
-        value = Value(self.graph.unused(f"{node.output.name}.sum{len(self.nodes)}"), node.output.shape, "float32")
+        value = Value(self.graph.unused_name(f"{node.output.name}.sum{len(self.nodes)}"), node.output.shape, "float32")
         self.nodes.append(Node(value, Reduction("sum", body), node.operands, origin=node.origin))
         made = replace(node, epilogue_operands=(*node.epilogue_operands, whole_operand(value)))
         return made, len(made.epilogue_operands)
@@ -155,14 +155,14 @@ class _IntegerGuard:
     def _row_sum(self, node: Node) -> tuple[Node, int]:
         """(The Order with one more epilogue operand, the sum of its whole row; that argument's number)."""
         *lead, count = node.output.shape
-        value = Value(self.graph.unused(f"{node.output.name}.sum{len(self.nodes)}"), tuple(lead), "float32")
+        value = Value(self.graph.unused_name(f"{node.output.name}.sum{len(self.nodes)}"), tuple(lead), "float32")
         self.nodes.append(Node(value, Reduction("sum", IDENTITY), node.operands, origin=node.origin))
         kept = reshape(value.shape, (*lead, 1))
-        seen = Operand(value.name, expand(kept.shape, node.output.shape).over(kept))
+        seen = Operand(value.name, expand(kept.shape, node.output.shape).composed_with(kept))
         return replace(node, epilogue_operands=(*node.epilogue_operands, seen)), len(node.epilogue_operands) + 1
 
 
-def _tested(steps: Expression) -> set[Expression]:
+def _operations_hiding_nan(steps: Expression) -> set[Expression]:
     """The arguments inside operations that may give a number for NaN."""
     found: set[Expression] = set()
     for step in expression.subexpressions(steps):

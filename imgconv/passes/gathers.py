@@ -46,7 +46,7 @@ def _joined(graph: GraphEditor, gather: Node, operation: Gather, reader: Node) -
         return None
     if len(gather.operands) + len(rest) + len(reader.epilogue_operands) > MOST_OPERANDS:
         return None
-    table, *indices = (_through(seen, operand) for operand in gather.operands)
+    table, *indices = (_composed_operand(seen, operand) for operand in gather.operands)
     if table is None or any(index is None for index in indices):
         return None
     numbers = {reads[0]: Argument(0)}
@@ -59,7 +59,7 @@ def _joined(graph: GraphEditor, gather: Node, operation: Gather, reader: Node) -
     )
 
 
-def _through(seen: Operand, operand: Operand) -> Operand | None:
+def _composed_operand(seen: Operand, operand: Operand) -> Operand | None:
     """Returns a gather's operand at the positions that `seen` reads. The axes of a table that indices choose stay."""
     outer, rank = seen.view, len(seen.view.source)
     chosen = operand.view.shape[rank:]

@@ -73,11 +73,11 @@ def _joined(graph: Graph, node: Node, found: tuple[Node, ...], constants: dict[s
     made: dict[str, list[Node]] = {}
     joined: dict[str, Operand] = {}
     for old in found:
-        value = Value(graph.unused(f"{old.output.name}.joined"), shape, old.output.dtype)
+        value = Value(graph.unused_name(f"{old.output.name}.joined"), shape, old.output.dtype)
         extra = tuple(joined.get(o.value) or _for_both(o, shape) for o in old.epilogue_operands)
         if isinstance(old.operation, Convolution):
             weights = constants[old.operands[1].value]
-            name = graph.unused(f"{old.output.name}.weights")
+            name = graph.unused_name(f"{old.output.name}.weights")
             constants[name] = numpy.concatenate([numpy.zeros_like(weights), weights])
             operands = (twice, Operand(name, identity(constants[name].shape)))
             new = replace(old, output=value, operation=replace(old.operation, groups=shape[1]), operands=operands)
@@ -86,7 +86,7 @@ def _joined(graph: Graph, node: Node, found: tuple[Node, ...], constants: dict[s
             new = replace(old, output=value, operands=(joined.get(first.value) or _for_both(first, shape),))
         joined[old.output.name] = whole_operand(value)
         made[old.output.name] = [replace(new, epilogue_operands=extra)]
-    name = graph.unused(f"{node.output.name}.own")
+    name = graph.unused_name(f"{node.output.name}.own")
     constants[name] = (numpy.arange(shape[1]) < half).astype(numpy.float32)
     is_own = Operand(name, View(shape, (shape[1],), (variable("i1", shape[1]),)))
     chosen = apply("where", Argument(1), Argument(2), IDENTITY)

@@ -22,7 +22,7 @@ def materialise_operands(graph: Graph) -> Graph:
         operand = node.operands[0]
         if isinstance(node.operation, Convolution) and operand.value not in graph.constants and is_moved(operand):
             if operand not in made:
-                name = graph.unused(f"{node.output.name}.input")
+                name = graph.unused_name(f"{node.output.name}.input")
                 made[operand] = Value(name, operand.view.shape, graph.values[operand.value].dtype)
                 nodes.append(Node(made[operand], Load(), (operand,), origin=node.origin))
             node = replace(node, operands=(whole_operand(made[operand]), *node.operands[1:]))

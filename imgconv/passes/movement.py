@@ -19,7 +19,7 @@ def sink_movement(graph: Graph) -> Graph:
     for node in graph.nodes:
         moved = movements.get(node.operands[0].value)
         if moved is not None and _is_unary(node) and len(graph.consumers[node.operands[0].value]) == 1:
-            still = Value(graph.unused(f"{node.output.name}.still"), moved.view.source, node.output.dtype)
+            still = Value(graph.unused_name(f"{node.output.name}.still"), moved.view.source, node.output.dtype)
             nodes.append(replace(node, output=still, operands=(whole_operand(replace(still, name=moved.value)),)))
             node = replace(node, operands=(Operand(still.name, moved.view),), epilogue=IDENTITY)
         nodes.append(node)

@@ -76,8 +76,8 @@ def _join(graph: Graph, node: Node, terms: TermWeights, constants: dict[str, Arr
         return ()
     weights = sum((terms[o].reshape(-1, 1, 1, 1) * array for o, array in placed.items()), numpy.zeros(1))
     bias = numpy.zeros(node.output.shape[1]) + terms.get(None, 0.0)
-    value = Value(graph.unused(f"{node.output.name}.sum"), node.output.shape, node.output.dtype)
-    names = graph.unused(f"{node.output.name}.weights"), graph.unused(f"{node.output.name}.bias")
+    value = Value(graph.unused_name(f"{node.output.name}.sum"), node.output.shape, node.output.dtype)
+    names = graph.unused_name(f"{node.output.name}.weights"), graph.unused_name(f"{node.output.name}.bias")
     constants[names[0]] = weights.astype(numpy.float32)
     if numpy.any(bias):
         constants[names[1]] = bias.astype(numpy.float32)

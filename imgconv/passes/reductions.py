@@ -42,8 +42,8 @@ def _split(graph: Graph, node: Node, reduction: Reduction) -> list[Node]:
     kept = window.index(max(window))
     # The kept window axis becomes the last axis of the first result, before the other window axes.
     order = [*range(rank), rank + kept, *(rank + a for a in range(len(window)) if a != kept)]
-    partial = Value(graph.unused(f"{node.output.name}.rows"), (*shape, window[kept]), "float32")
-    operands = (replace(o, view=transpose(o.view.shape, order).over(o.view)) for o in node.operands)
+    partial = Value(graph.unused_name(f"{node.output.name}.rows"), (*shape, window[kept]), "float32")
+    operands = (replace(o, view=transpose(o.view.shape, order).composed_with(o.view)) for o in node.operands)
     first = replace(node, output=partial, operands=tuple(operands), epilogue=Argument(0), epilogue_operands=())
     second = replace(
         node, operation=Reduction(reduction.kind, Argument(0)),

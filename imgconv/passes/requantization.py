@@ -40,7 +40,7 @@ def fold_requantization(graph: Graph) -> Graph:
     if any(isinstance(part, Literal) and math.isnan(part.value) for part in every):
         return graph  # NaN marks integers that are not exact: no saturation may lose it
     constants = dict(graph.constants)
-    nodes = [_Folding(node, constants, graph.unused).node() for node in graph.nodes]
+    nodes = [_Folding(node, constants, graph.unused_name).node() for node in graph.nodes]
     return replace(graph, nodes=tuple(nodes), constants=constants)
 
 

@@ -42,13 +42,13 @@ def _rewrite(graph: Graph, node: Node, constants: dict[str, Array]) -> Node:
         return node
     made = node
     if not numpy.all(scale == 1):
-        name = graph.unused(f"{node.output.name}.weights")
+        name = graph.unused_name(f"{node.output.name}.weights")
         scaled, view = _scaled(node, constants[weights.value], weights.view, scale)
         constants[name] = scaled
         made = replace(made, operands=(made.operands[0], Operand(name, view)))
     if not numpy.any(shift):
         return without_unused_operands(replace(made, epilogue=rest))
-    bias = graph.unused(f"{node.output.name}.bias")
+    bias = graph.unused_name(f"{node.output.name}.bias")
     constants[bias] = shift.astype(numpy.float32)
     added = apply("add", IDENTITY, Argument(len(made.epilogue_operands) + 1))
     operand = Operand(bias, along_axis(node.output.shape, axis))

@@ -30,7 +30,7 @@ def reduce_dynamic_weights(graph: Graph) -> Graph:
         for number, operand in enumerate(node.operands):
             if _is_filled(operand):
                 # The reduction pads with zero, so an operand with another fill value becomes a tensor first.
-                name = graph.unused(f"{node.output.name}.operand{number}")
+                name = graph.unused_name(f"{node.output.name}.operand{number}")
                 padded = Value(name, operand.view.shape, graph.values[operand.value].dtype)
                 nodes.append(Node(padded, Load(), (operand,), origin=node.origin))
                 operand = whole_operand(padded)
@@ -58,7 +58,10 @@ def sum_as_reduction(node: Node) -> Node:
         return node
     shape = (*node.output.shape, *_window(node))
     operands = tuple(
-        Operand(operand.value, View(shape, operand.view.shape, tuple(index), merged_bounds(bounds)).over(operand.view))
+        Operand(
+            operand.value,
+            View(shape, operand.view.shape, tuple(index), merged_bounds(bounds)).composed_with(operand.view),
+        )
         for operand, (index, bounds) in zip(node.operands, views, strict=True)
     )
     body = apply("multiply", Argument(0), Argument(1))

@@ -22,10 +22,10 @@ def push_views(graph: Graph) -> Graph:
         made = replace(
             node,
             operands=tuple(
-                o if n == 0 and _fills(node, o, movements) else _through(o, movements)
+                o if n == 0 and _fills(node, o, movements) else _composed_operand(o, movements)
                 for n, o in enumerate(node.operands)
             ),
-            epilogue_operands=tuple(_through(o, movements) for o in node.epilogue_operands),
+            epilogue_operands=tuple(_composed_operand(o, movements) for o in node.epilogue_operands),
         )
         if is_movement(made) and made.output.dtype == graph.values[made.operands[0].value].dtype:
             movements[made.output.name] = made.operands[0]
@@ -46,7 +46,7 @@ def _fills(node: Node, table: Operand, movements: dict[str, Operand]) -> bool:
     )
 
 
-def _through(operand: Operand, movements: dict[str, Operand]) -> Operand:
+def _composed_operand(operand: Operand, movements: dict[str, Operand]) -> Operand:
     inner = movements.get(operand.value)
     return operand if inner is None else (read_through(operand, inner) or operand)
 
@@ -56,7 +56,7 @@ def compose(outer: Operand, inner: Operand) -> Operand | None:
     if outer.view.bounds and inner.view.bounds and outer.fill != inner.fill:
         return None
     fill = inner.fill if inner.view.bounds else outer.fill
-    return Operand(inner.value, outer.view.over(inner.view), fill)
+    return Operand(inner.value, outer.view.composed_with(inner.view), fill)
 
 
 def read_through(outer: Operand, inner: Operand) -> Operand | None:
@@ -67,4 +67,4 @@ def read_through(outer: Operand, inner: Operand) -> Operand | None:
 
 def _terms(operand: Operand) -> int:
     """The number of terms in the indices of an operand's view and of its bounds."""
-    return sum(e.count for e in (*operand.view.index, *(bound.index for bound in operand.view.bounds)))
+    return sum(e.term_count for e in (*operand.view.index, *(bound.index for bound in operand.view.bounds)))

@@ -27,7 +27,7 @@ def _split(node: Node) -> Node:
     while True:
         views = [o.view for o in node.operands]
         for shape in _shapes(views, rank):
-            others = [reshape(view.shape, shape).over(view) for view in views]
+            others = [reshape(view.shape, shape).composed_with(view) for view in views]
             if _terms(others) < _terms(views):
                 operands = tuple(replace(o, view=v) for o, v in zip(node.operands, others, strict=True))
                 node = replace(node, operands=operands)
@@ -62,4 +62,4 @@ def _divided(expression: Index) -> Iterator[tuple[str, int]]:
 
 
 def _terms(views: list[View]) -> int:
-    return sum(e.count for view in views for e in (*view.index, *(b.index for b in view.bounds)))
+    return sum(e.term_count for view in views for e in (*view.index, *(b.index for b in view.bounds)))

@@ -96,7 +96,7 @@ def _without_warnings() -> Iterator[None]:
 
 def resized(picture: Image.Image, size: Size, preparation: Preparation) -> Image.Image:
     """The picture at exactly `size`, by the preparation's resize, filter and pad; rounded to 8 bits at the end."""
-    planes = _framed(picture, size, preparation, (0, 1, 2))
+    planes = _resized_channels(picture, size, preparation, (0, 1, 2))
     return Image.fromarray(numpy.ascontiguousarray(numpy.rint(planes).astype(numpy.uint8).transpose(1, 2, 0)))
 
 
@@ -107,7 +107,7 @@ def to_array(picture: Image.Image, preparation: Preparation, size: Size | None =
     Example: to_array(read_picture("a.jpg"), Preparation("crop"), (224, 224)) has shape (1, 3, 224, 224).
     """
     order = (2, 1, 0) if preparation.order == "bgr" else (0, 1, 2)
-    planes = _framed(picture, size, preparation, order)
+    planes = _resized_channels(picture, size, preparation, order)
     if preparation.order == "y":
         planes = numpy.tensordot(numpy.array(luma_weights(), numpy.float32), planes, 1)[None]
     std = numpy.array(preparation.std)
@@ -136,11 +136,11 @@ def pixels_or_array(
 
     on_device: whether the device can prepare pictures, as imgconv.model.prepares_pictures says.
     """
-    pixels = Pixels.of(picture, target, preparation) if on_device else None
+    pixels = Pixels.from_picture(picture, target, preparation) if on_device else None
     return pixels or input_array(picture, target, preparation)
 
 
-def _framed(picture: Image.Image, size: Size | None, preparation: Preparation, order: Sequence[int]) -> Array:
+def _resized_channels(picture: Image.Image, size: Size | None, preparation: Preparation, order: Sequence[int]) -> Array:
     """The picture at `size`, None for its own, as float32 (3, height, width) from 0 to 255, in this order of channels.
 
     Raises InputError if it is not an image of Pillow.

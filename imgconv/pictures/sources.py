@@ -28,7 +28,7 @@ class NamedPicture:
     read: Callable[[], Image.Image]
 
 
-def expanded(paths: Sequence[str]) -> list[str]:
+def expand_paths(paths: Sequence[str]) -> list[str]:
     """The paths of pictures and videos: a folder is the pictures and videos in it and below, sorted; so is a pattern.
 
     A pattern is a path with *, ? or [] that is no file; ** stands for any folders. Raises InputError for a folder or a

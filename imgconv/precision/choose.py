@@ -62,12 +62,12 @@ def choose_precision(
     """
     graph, nothing = prepared.graph, frozenset(prepared.graph.values)
     if not inputs and is_quantised(graph):
-        kept = Precision().and_storage(nothing, OF_LEVELS)
+        kept = Precision().with_float_values(nothing, OF_LEVELS)
         plan = prepared.plan(replace(prepared.config, precision=kept))
         return PrecisionChoice(kept, 0.0, float("nan"), {}, Session(plan, context, progress))
     storage = StorageSearch(prepared, context, progress, tuple(inputs), bound, started)
     if not storage.inputs or storage.loses_outputs():
-        kept = Precision().and_storage(nothing, LOST if storage.inputs else UNDECIDED)
+        kept = Precision().with_float_values(nothing, LOST if storage.inputs else UNDECIDED)
         return PrecisionChoice(kept, 0.0, float("nan"), storage.largest, storage.reference)
     storage.search(runs if started is None else storage.runs_within(started))
     precision, error, session = storage.precision, max(storage.errors), storage.session

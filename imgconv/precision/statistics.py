@@ -73,7 +73,7 @@ class TensorStatistics:
         """Launches a kernel on each tile; gives its origin and region in the image, whose texels are in the scratch."""
         memory, launch = self._session.memory[texture], self._kernels[name]
         is_buffer, run = texture.tiling.linear, RUN.get(self._context.info.kind, 1)
-        for _, origin, (width, height) in texture.tiling.moves():
+        for _, origin, (width, height) in texture.tiling.tile_copies():
             region, size = (width, height, 1), width * height
             if not is_buffer:
                 self._context.copy(self._scratch, memory, origin=origin, region=region)
@@ -108,7 +108,7 @@ def magnitude(array: Array) -> float:
     return float(numpy.max(numpy.abs(array), initial=0.0))
 
 
-def measured(session: Session, inputs: Sequence[Arrays]) -> tuple[list[dict[str, Array]], dict[str, float]]:
+def measure_outputs(session: Session, inputs: Sequence[Arrays]) -> tuple[list[dict[str, Array]], dict[str, float]]:
     """The outputs for each of the inputs, and the largest magnitude of every value on them."""
     outputs, largest = list[dict[str, Array]](), dict.fromkeys(session.plan.placements, 0.0)
     statistics = TensorStatistics(session)

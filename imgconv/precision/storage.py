@@ -32,7 +32,7 @@ from imgconv.precision.calibration_inputs import MARGIN, overflow_probes, synthe
 from imgconv.precision.loss import HalfSimulation, is_lost, least_scales, relative_error, scales_of, storage_groups
 from imgconv.precision.search import TrialBudget, search
 from imgconv.precision.share import UNDECIDED
-from imgconv.precision.statistics import building_statistics, measured
+from imgconv.precision.statistics import building_statistics, measure_outputs
 from imgconv.runtime.device import Device
 from imgconv.runtime.programs import ProgressCallback
 from imgconv.runtime.session import Session
@@ -89,12 +89,12 @@ class StorageSearch:
         for each in inputs[:2]:  # a driver may compile in the first run
             begin = perf_counter()
             self.report_run()
-            _, self.largest = measured(self.reference, [each])
+            _, self.largest = measure_outputs(self.reference, [each])
             self.run_seconds = min(self.run_seconds, perf_counter() - begin)
         self.inputs = inputs if started is None else inputs[: self.inputs_within(started)]
         self.probes = self.probes if self.inputs else ()
-        self.exact, self.found = measured(self.reference, self.inputs)
-        self.probe_outputs, self.of_probes = measured(self.reference, self.probes)
+        self.exact, self.found = measure_outputs(self.reference, self.inputs)
+        self.probe_outputs, self.of_probes = measure_outputs(self.reference, self.probes)
         self.scales = scales_of(self.exact, least_scales(graph))
         # Probes that are far out of the model's range say nothing of it.
         out_of_range = sum(not value <= HALF_MAX for value in self.of_probes.values())
@@ -172,7 +172,7 @@ class StorageSearch:
         undecided = frozenset().union(*(self.items[name].values for name in found.undecided))
         reason = SENSITIVE if found.narrow or not undecided else UNDECIDED
         kept = self.precision.storage
-        self.precision = self.near.and_storage(undecided, UNDECIDED).and_storage(kept, reason)
+        self.precision = self.near.with_float_values(undecided, UNDECIDED).with_float_values(kept, reason)
 
     def _loss(self, half: frozenset[str], number: int) -> float:
         """Returns the loss of the outputs of one input if these items are in half."""
@@ -198,7 +198,7 @@ class StorageSearch:
     def _is_confirmed(self, half: frozenset[str], accepted: float) -> bool:
         """Returns whether the plan itself loses no more; then it is the choice."""
         kept = [item.values for name, item in self.items.items() if name not in half]
-        precision = self.near.and_storage(frozenset().union(*kept), SENSITIVE)
+        precision = self.near.with_float_values(frozenset().union(*kept), SENSITIVE)
         self.simulation.restore()
         self.report_run()
         session = Session(self.plan(1, precision), self.context, share_with=[self.reference, self.session])

@@ -34,7 +34,7 @@ class Pixels:
     stays: whether they are one array, best of `imgconv.model.pin_in_place`, which does not change until the frame is
         done.
 
-        pixels = Pixels.of(picture, target, Preparation("crop"))
+        pixels = Pixels.from_picture(picture, target, Preparation("crop"))
         model.submit({target.name: pixels}).result()
     """
 
@@ -44,7 +44,7 @@ class Pixels:
     stays: bool = False
 
     @staticmethod
-    def of(picture: Image.Image, target: PictureInput, preparation: Preparation) -> Pixels | None:
+    def from_picture(picture: Image.Image, target: PictureInput, preparation: Preparation) -> Pixels | None:
         """An RGB picture for this input, of float32; None if it is too large."""
         size = target.picture_size(picture.size)
         plan = _plan(picture.size, size, target.channels_last, preparation)

@@ -89,7 +89,7 @@ class PictureStage:
         others = {name: shape for name, shape in shapes.items() if name != PICTURE}
         return others | {self.target.name: self.target.shape(own, self.how.channels)}
 
-    def before(self, model: Graph, shapes: Shapes) -> Graph:
+    def prepend_to(self, model: Graph, shapes: Shapes) -> Graph:
         """The model's graph with an input "picture" of the given shape in place of its own.
 
         Raises InputError if the format has no such shape, or if another input or an output is called "picture".
@@ -97,7 +97,7 @@ class PictureStage:
         target = self.target
         if PICTURE in {*model.outputs, *(v.name for v in model.inputs if v.name != target.name)}:
             raise InputError(f"the model has an input or output {PICTURE!r} already: rename it")
-        names = {PICTURE: model.unused(PICTURE)} if PICTURE in model.values else {}
+        names = {PICTURE: model.unused_name(PICTURE)} if PICTURE in model.values else {}
         model, name = rename_values(model, names), names.get(target.name, target.name)
         value = model.values[name]
         height, width = value.shape[1:3] if target.channels_last else value.shape[2:]

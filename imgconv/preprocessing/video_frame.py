@@ -173,7 +173,7 @@ class PackedFrame:
     memory: Any = None
 
     @staticmethod
-    def of(frame: VideoFrame, format: Format) -> PackedFrame:
+    def from_frame(frame: VideoFrame, format: Format) -> PackedFrame:
         """Raises InputError for another format's planes, and for a plane that is too small or whose rows overlap."""
         array_shape(format, frame.picture_size)  # raises for pixels that share no color
         layout = next((each for each in LAYOUTS[format] if len(each.pixel_strides) == len(frame.planes)), None)
@@ -183,7 +183,7 @@ class PackedFrame:
         memory, extents = frame.planes[0].memory, [plane.extent() for plane in frame.planes]
         if any(plane.memory is not memory for plane in frame.planes):
             raise InputError("the planes are in several OpenCL buffers, or some on the host: use one buffer")
-        places = [_Samples.of(frame, format, layout, number) for number in range(len(layout.components))]
+        places = [_Samples.from_frame(frame, format, layout, number) for number in range(len(layout.components))]
         spans = []
         for number, (address, size) in enumerate(extents):
             own = [place for place in places if place.plane == number]
@@ -234,7 +234,7 @@ class _Samples:
     end: int
 
     @staticmethod
-    def of(frame: VideoFrame, format: Format, layout: PlaneLayout, number: int) -> _Samples:
+    def from_frame(frame: VideoFrame, format: Format, layout: PlaneLayout, number: int) -> _Samples:
         component = layout.components[number]
         plane, stride = frame.planes[component.plane], layout.pixel_strides[component.plane]
         pixel_stride = plane.pixel_stride or stride

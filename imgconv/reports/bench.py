@@ -32,8 +32,8 @@ class Latency:
     least: float
 
     @staticmethod
-    def of(seconds: Sequence[float]) -> Latency:
-        """Example: Latency.of([0.1, 0.3, 0.2]).median is 0.2."""
+    def from_seconds(seconds: Sequence[float]) -> Latency:
+        """Example: Latency.from_seconds([0.1, 0.3, 0.2]).median is 0.2."""
         median, p90, p99, least = (float(n) for n in numpy.percentile(seconds, (50, 90, 99, 0)))
         return Latency(len(seconds), median, p90, p99, least)
 
@@ -56,8 +56,8 @@ class Sustained:
         return self.frames / self.seconds
 
     @staticmethod
-    def of(ends: Sequence[float], start: float) -> Sustained:
-        """Computes the rates from the frames' ends. Example: Sustained.of([1.0, 2.0, 3.0, 4.0], 0.0).rate is 1."""
+    def from_frame_ends(ends: Sequence[float], start: float) -> Sustained:
+        """Computes the rates from the frames' ends. Example: Sustained.from_frame_ends([1.0, 2.0], 0.0).rate is 1."""
         total = ends[-1] - start
         quarter = total / 4
         early = sum(end <= start + quarter for end in ends)
@@ -73,7 +73,7 @@ def warm_up(run: Callable[[], object]) -> None:
         runs += 1
 
 
-def latency(run: Callable[[], object], seconds: float) -> Latency:
+def measure_latency(run: Callable[[], object], seconds: float) -> Latency:
     """Times runs for `seconds`, LEAST_RUNS at least, after `warm_up`."""
     warm_up(run)
     taken: list[float] = []
@@ -82,10 +82,10 @@ def latency(run: Callable[[], object], seconds: float) -> Latency:
         start = time.perf_counter()
         run()
         taken.append(time.perf_counter() - start)
-    return Latency.of(taken)
+    return Latency.from_seconds(taken)
 
 
-def sustained(model: Model, inputs: Arrays, seconds: float, depth: int) -> Sustained:
+def measure_sustained(model: Model, inputs: Arrays, seconds: float, depth: int) -> Sustained:
     """Runs frames for `seconds`, with `depth` in flight. Raises what Model.submit raises."""
     warm_up(lambda: model.run(inputs))
     waiting: deque[Frame] = deque()
@@ -99,7 +99,7 @@ def sustained(model: Model, inputs: Arrays, seconds: float, depth: int) -> Susta
     for frame in waiting:
         frame.result()
         ends.append(time.perf_counter())
-    return Sustained.of(ends, start)
+    return Sustained.from_frame_ends(ends, start)
 
 
 def onnxruntime_run(path: str | os.PathLike[str], inputs: Arrays) -> Callable[[], dict[str, Any]]:

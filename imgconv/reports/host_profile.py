@@ -42,7 +42,7 @@ def measure_host(
     partition: HostPartition | None, plan: Plan, session: Session, inputs: Arrays, repeat: int, on_device: OnDevice
 ) -> HostProfile | None:
     """Runs the host fallback `repeat` times on what the device makes of the inputs; None if there is none."""
-    host = HostFallback.of(partition, plan.inputs, [value.name for value in plan.outputs], on_device)
+    host = HostFallback.prepare(partition, plan.inputs, [value.name for value in plan.outputs], on_device)
     if partition is None or host is None:
         return None
     made, direct = session.run(inputs), host.inputs_of(inputs)

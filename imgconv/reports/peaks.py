@@ -64,8 +64,8 @@ class Peaks:
     """Bytes read and written by a copy of a texture that is too large for any cache."""
 
     @staticmethod
-    def of(choose: Callable[[float, float], float], both: tuple[Peaks, Peaks]) -> Peaks:
-        """Chooses each figure from two measurements: Peaks.of(max, (before, after))."""
+    def chosen_from(choose: Callable[[float, float], float], both: tuple[Peaks, Peaks]) -> Peaks:
+        """Chooses each figure from two measurements: Peaks.chosen_from(max, (before, after))."""
         one, other = both
         return Peaks(
             choose(one.operations, other.operations), choose(one.reads, other.reads), choose(one.bytes, other.bytes)

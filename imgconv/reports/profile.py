@@ -25,7 +25,7 @@ from imgconv.loading.compiled import subgraphs_on
 from imgconv.runtime.measuring import Span, Timeline
 from imgconv.runtime.programs import ProgressCallback
 from imgconv.runtime.session import Session
-from imgconv.reports.timing import Timing, after_warm_up, repeated, timed
+from imgconv.reports.timing import Timing, after_warm_up, seconds_of_call, time_repeatedly
 
 BOUNDS = ("multiply-adds", "bandwidth")
 TEMPLATE = Path(__file__).with_name("profile_page.html")
@@ -284,7 +284,7 @@ def measure(
     say = progress or (lambda done, total, what: None)
     say(0, 0, "running")
     model.run(inputs)
-    wall = repeated(lambda: timed(lambda: model.run(inputs)), repeat)
+    wall = time_repeatedly(lambda: seconds_of_call(lambda: model.run(inputs)), repeat)
     context = open_device(model.device, profile=True)
     say(0, 0, "measuring the device")
     dtype = model.config.storage
@@ -299,7 +299,8 @@ def measure(
     on_device = subgraphs_on(model.device, session.context, model.config)
     host = measure_host(model.graph.host_partition, model.plan, session, arrays, repeat, on_device)
     return Profile(
-        name, model.device, model.config, model.plan, Peaks.of(max, both), runs, wall, Peaks.of(min, both), host
+        name, model.device, model.config, model.plan, Peaks.chosen_from(max, both), runs, wall,
+        Peaks.chosen_from(min, both), host
     )
 
 

@@ -25,7 +25,7 @@ class Timing:
     runs: int
 
     @staticmethod
-    def of(seconds: Sequence[float]) -> Timing:
+    def from_seconds(seconds: Sequence[float]) -> Timing:
         """The statistics of at least one run."""
         middle = statistics.median(seconds)
         low, high = numpy.quantile(seconds, (0.25, 0.75))
@@ -50,12 +50,12 @@ def after_warm_up(run: Callable[[], Result], repeat: int) -> list[Result]:
     return [run() for _ in range(repeat)]
 
 
-def repeated(run: Callable[[], float], repeat: int) -> Timing:
+def time_repeatedly(run: Callable[[], float], repeat: int) -> Timing:
     """Statistics of `repeat` calls of a function that returns its seconds, after a warm-up."""
-    return Timing.of(after_warm_up(run, repeat))
+    return Timing.from_seconds(after_warm_up(run, repeat))
 
 
-def timed(function: Callable[[], object]) -> float:
+def seconds_of_call(function: Callable[[], object]) -> float:
     """Seconds that one call takes."""
     start = time.perf_counter()
     function()

@@ -117,10 +117,10 @@ def verify(
     sessions = [Session(plan, context, progress) for plan in plans]
     if progress:
         progress(0, 0, "running onnxruntime")
-    fallback = HostFallback.of(graph.host_partition, graph.inputs, graph.outputs)
+    fallback = HostFallback.prepare(graph.host_partition, graph.inputs, graph.outputs)
     wanted = fallback.names if fallback else graph.outputs
     expected = reference(path, graph, inputs)
-    launches = {name: plans[0].launches[number] for number, name in plans[0].made.items()}
+    launches = {name: plans[0].launches[number] for number, name in plans[0].completed_values.items()}
     stored = {name: str(place.storage.dtype) for name, place in plans[-1].placements.items()}
     sums = {name: launch.sums for launch in plans[-1].launches if launch.sums for name in launch.values}
     layers: list[LayerErrors] = []
@@ -142,23 +142,23 @@ def verify(
         results = [fallback.finish(session.outputs(), fallback.inputs_of(inputs)) for session in sessions]
         ends = [name for name in fallback.partition.graph.outputs if name in expected]
         layers += [_on_host(name, expected[name], *(result[name] for result in results)) for name in ends]
-    judged = [_judged(layer, expected.get(layer.name), bound, judge_half) for layer in layers]
+    judged = [_judge(layer, expected.get(layer.name), bound, judge_half) for layer in layers]
     for yardstick in (PERTURBED, OPTIMISED) if is_quantised(graph) else ():
         if not any(each.fault for each in judged):
             break
         if progress:
             progress(0, 0, f"running onnxruntime, whose results may differ {yardstick}")
         if yardstick == PERTURBED:
-            other, made = reference(path, graph, perturbed(inputs)), {}
+            other, made = reference(path, graph, perturbed_inputs(inputs)), {}
         else:
             other, made = reference(path, graph, inputs, optimised=True), outputs
         runs = [(layer, expected.get(layer.name), other.get(layer.name), made.get(layer.name)) for layer in layers]
         layers = [_compared(*each, bound / 10, yardstick) for each in runs]
-        judged = [_judged(layer, expected.get(layer.name), bound, judge_half) for layer in layers]
+        judged = [_judge(layer, expected.get(layer.name), bound, judge_half) for layer in layers]
     return judged
 
 
-def perturbed(inputs: Arrays) -> dict[str, Array]:
+def perturbed_inputs(inputs: Arrays) -> dict[str, Array]:
     """Inputs with each float next to its number, above or below: perturbed by 1e-7 of it at most."""
     random, made = numpy.random.default_rng(1), {}
     for name, array in inputs.items():
@@ -194,7 +194,7 @@ def _values(sessions: Sequence[Session], inputs: Arrays) -> Iterator[tuple[str, 
     """
     wide, *narrow = sessions
     others = narrow[0].steps(inputs) if narrow else iter(())
-    common = narrow[0].plan.made.values() if narrow else ()
+    common = narrow[0].plan.completed_values.values() if narrow else ()
     for name in wide.steps(inputs):
         half = None
         if name in common:
@@ -205,7 +205,7 @@ def _values(sessions: Sequence[Session], inputs: Arrays) -> Iterator[tuple[str, 
     assert next(others, None) is None
 
 
-def _judged(layer: LayerErrors, expected: Any, bound: float, judge_half: bool) -> LayerErrors:
+def _judge(layer: LayerErrors, expected: Any, bound: float, judge_half: bool) -> LayerErrors:
     is_half = isinstance(expected, numpy.ndarray) and expected.dtype == numpy.float16
     bounds = (bound, bound if is_half else bound / 10)
     float_error = None if layer.unstable else layer.float_error

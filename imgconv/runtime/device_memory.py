@@ -70,7 +70,7 @@ class DeviceMemory:
 
     def upload_inputs(self, inputs: Inputs) -> dict[str, Event]:
         """Fills every input, and waits; the copies' events by name. Raises InputError naming one that does not fit."""
-        given = IOBinding.of(self.plan, self.context, inputs, {}).uploads
+        given = IOBinding.bind(self.plan, self.context, inputs, {}).uploads
         places = {name: place for name, place in self.plan.input_buffers.items() if place in given}
         events = {name: self.upload(place, given[place]) for name, place in places.items()}
         self.context.finish()

@@ -33,7 +33,7 @@ class HostFallback:
     direct: tuple[Value, ...]
 
     @staticmethod
-    def of(
+    def prepare(
         partition: HostPartition | None, inputs: Sequence[Value], made: Collection[str],
         on_device: OnDevice | None = None,
     ) -> HostFallback | None:
@@ -48,7 +48,9 @@ class HostFallback:
         from imgconv.host.detections import rewrite_detections
 
         direct = tuple(v for v in inputs if v.name in partition.graph.inputs and v.name not in made)
-        return HostFallback(partition, HostProgram.of(rewrite_detections(partition.graph), on_device=on_device), direct)
+        return HostFallback(
+            partition, HostProgram.prepare(rewrite_detections(partition.graph), on_device=on_device), direct
+        )
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -84,7 +86,7 @@ class HostFallback:
         results = dict(made)
         for name, value in zip(self.partition.graph.outputs, found, strict=True):
             mine = (outputs or {}).get(name)
-            results[name] = _own(value, kept) if mine is None else _filled(name, mine, value)
+            results[name] = _copied_unless_own(value, kept) if mine is None else _fill_array(name, mine, value)
             kept.add(id(results[name]))
         return {name: results[name] for name in self.names if name in results}  # a state of a stream is not there
 
@@ -100,17 +102,17 @@ def strict_error(partition: HostPartition, file: str = "") -> UnsupportedError:
     return UnsupportedError(said, file, partition.node)
 
 
-def _own(value: Any, kept: set[int]) -> Any:
+def _copied_unless_own(value: Any, kept: set[int]) -> Any:
     """A value that shares no memory with constants, inputs and the device's outputs, whose ids are `kept`."""
     if isinstance(value, list):
-        return [_own(each, kept) for each in value]
+        return [_copied_unless_own(each, kept) for each in value]
     if not isinstance(value, numpy.ndarray):
         return value
     is_own = value.flags.owndata and value.flags.writeable and id(value) not in kept
     return value if is_own else value.copy()
 
 
-def _filled(name: str, mine: Any, made: Any) -> Any:
+def _fill_array(name: str, mine: Any, made: Any) -> Any:
     """The caller's array with an output's content. Raises InputError if it does not fit."""
     if not isinstance(mine, numpy.ndarray):
         raise InputError(f"output {name!r} is computed on the host: receive it as an array")

@@ -60,7 +60,7 @@ class IOBinding:
     moved: dict[str, Array] = field(default_factory=dict)
 
     @staticmethod
-    def of(plan: Plan, context: Device, inputs: Inputs, outputs: Outputs) -> IOBinding:
+    def bind(plan: Plan, context: Device, inputs: Inputs, outputs: Outputs) -> IOBinding:
         """Checks inputs and outputs. Raises InputError naming the one that does not fit."""
         made = IOBinding.to_host(plan, context, outputs)
         _check_names(plan.inputs, inputs)
@@ -193,7 +193,7 @@ def _as_given(name: str, each: Any, format: Format | None) -> FrameInput | Memor
         if format is None or name != PICTURE:
             about = "imgconv compile --picture and Model.preprocess make models that take frames, as input 'picture'"
             raise InputError(f"input {name!r} accepts no VideoFrame: {about}")
-        return PackedFrame.of(each, format)
+        return PackedFrame.from_frame(each, format)
     return each if is_memory(each) or isinstance(each, (Pixels, PackedFrame)) else numpy.asarray(each)
 
 
@@ -394,7 +394,7 @@ def _check_image(what: str, value: Value, image: Image, texture: Texture) -> lis
     tiling = texture.tiling
     given = ImageDescriptor(image.width, image.height, max(1, image.array_size), element_type(image))
     if given == ImageDescriptor(tiling.width, tiling.height, 1, texture.dtype):
-        return list(tiling.moves())
+        return list(tiling.tile_copies())
     if given == texture.form:
         return [((0, 0, 0), (0, 0, 0), (given.width, given.height, given.layers))]
     width, height, layers = *tiling.image_size, tiling.layers

@@ -61,7 +61,7 @@ class BusyWork:
         self._number = device.buffer(numpy.zeros(1, numpy.float32))
         self._steps_of_launch = STEPS_OF_LAUNCH
 
-    def before(self, launches: Sequence[KernelLaunch]) -> list[Event]:
+    def enqueue_after_work(self, launches: Sequence[KernelLaunch]) -> list[Event]:
         """Enqueues launches while the device is busy: if the work was over before the last one, all once more.
 
         Raises DeviceError, ResourceError.
@@ -96,7 +96,7 @@ class LaunchTimer:
         """Seconds of each launch, run in this order. Raises what `BusyWork` raises."""
         with self.context.lock:
             if self._busy is not None:
-                return self.context.durations(self._busy.before(launches))
+                return self.context.durations(self._busy.enqueue_after_work(launches))
             return self.context.durations([self.context.enqueue(*launch) for launch in launches])
 
     def timeline(self, inputs: Inputs) -> Timeline:

@@ -56,7 +56,7 @@ class Session:
         outputs: an array, buffer or image to fill for some of them, see Model.run; the others are new arrays. Threads
         take turns. Raises InputError naming the input or output that does not fit, and DeviceError.
         """
-        binding = IOBinding.of(self.plan, self.context, inputs, outputs or {})
+        binding = IOBinding.bind(self.plan, self.context, inputs, outputs or {})
         with shutdown_guard, self.context.lock:
             self.context.recover()
             try:
@@ -137,8 +137,8 @@ class Session:
         After the last step `outputs` gives the outputs. Raises InputError naming the input that does not fit.
         """
         for number in self.numbered_steps(inputs):
-            if number in self.plan.made:
-                yield self.plan.made[number]
+            if number in self.plan.completed_values:
+                yield self.plan.completed_values[number]
 
     def numbered_steps(self, inputs: Inputs) -> Iterator[int]:
         """Does what `steps` does, and yields the number of each launch."""

@@ -40,7 +40,7 @@ def plan_values(
     ]
     for program, binary in zip(programs, binaries, strict=False):
         program["binary"] = blobs.add(binary)
-    moved = {} if plan.moved is None else _moved(plan.moved, [v.name for v in plan.inputs])
+    moved = {} if plan.moved is None else _pass_through(plan.moved, [v.name for v in plan.inputs])
     inputs = [
         {"storage": storages[plan.input_buffers[v.name]], "exact": v.name in plan.exact_inputs} for v in plan.inputs
     ]
@@ -123,7 +123,7 @@ def _output(plan: Plan, name: str, writer: TableWriter) -> dict[str, Any]:
     return {"kind": "moved"}
 
 
-def _moved(graph: Graph, inputs: Sequence[str]) -> dict[str, dict[str, list[int]]]:
+def _pass_through(graph: Graph, inputs: Sequence[str]) -> dict[str, dict[str, list[int]]]:
     numbers = numpy.array([*(inputs.index(v.name) for v in graph.inputs), -1])  # the last one is that of -1
     return {
         name: {"moved_inputs": numbers[sources].tolist(), "moved_elements": elements.tolist()}

@@ -64,7 +64,7 @@ TENSOR_TYPES = (
 @cache
 def schema() -> Schema:
     """The schema of the files."""
-    return Schema.of((Path(__file__).parent / "model.fbs").read_text(encoding="utf-8"))
+    return Schema.parse((Path(__file__).parent / "model.fbs").read_text(encoding="utf-8"))
 
 
 @cache
@@ -203,17 +203,17 @@ def _read_choice(reader: TableReader, table: Any) -> Choice | None:
 
 @lru_cache(512)  # launches of one kind have equal ones, as the plans of a file do
 def _from_json(kind: Any, text: str) -> Any:
-    return _made(kind, json.loads(text))
+    return _from_fields(kind, json.loads(text))
 
 
-def _made(kind: Any, content: Any) -> Any:
+def _from_fields(kind: Any, content: Any) -> Any:
     """A value of a dataclass from its fields by name, whose lists are tuples and whose tables are dataclasses."""
     if isinstance(content, list):
         return tuple(content)
     if not isinstance(content, dict):
         return content
     types = hints(kind)
-    return kind(**{name: _made(types[name], each) for name, each in content.items() if name in types})
+    return kind(**{name: _from_fields(types[name], each) for name, each in content.items() if name in types})
 
 
 # What no table of ours says
@@ -243,7 +243,7 @@ CHECKS: dict[type, Callable[[Any], bool]] = {
     Division: lambda atom: atom.divisor >= 1,
     Modulo: lambda atom: atom.divisor >= 1,
     Lookup: lambda lookup: len(lookup.table) > 0,
-    Index: lambda index: index.count <= MOST_ATOMS,
+    Index: lambda index: index.term_count <= MOST_ATOMS,
     Apply: lambda made: made.operation in FUNCTIONS and len(made.arguments) == arity(made.operation),
     Convolution: lambda operation: min(*operation.strides, *operation.dilations, operation.groups) >= 1,
     Config: lambda config: config.max_image is None or config.max_image >= 8,

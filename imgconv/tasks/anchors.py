@@ -86,7 +86,7 @@ def ssd(outputs: Arrays, description: Description, size: Size) -> Candidates:
     corners = rows * numpy.array([*size, *size])
     centres, sizes = anchors_of(size, description.anchors or ULTRAFACE)
     if len(centres) == len(rows):
-        corners = numpy.where(are_corners, corners, decoded(rows, centres, sizes, description.variances))
+        corners = numpy.where(are_corners, corners, decode_boxes(rows, centres, sizes, description.variances))
     elif isinstance(rows, numpy.ndarray) and not are_corners:
         raise InputError(
             f"the {len(rows)} boxes in {name!r} are not corners, but relative to anchors, which the model does not "
@@ -108,7 +108,7 @@ def tensorflow(outputs: Arrays, description: Description, size: Size) -> Candida
     return Candidates("detection_boxes", pixels, numpy.where(counts, scores, 0), numbers, first=1)
 
 
-def decoded(rows: Array, centres: Array, sizes: Array, variances: Sequence[float]) -> Array:
+def decode_boxes(rows: Array, centres: Array, sizes: Array, variances: Sequence[float]) -> Array:
     """Corners (n, 4) in pixels of boxes relative to their anchors, by SSD's formula.
 
     A row has the centre's distance from the anchor's in anchor sizes, over the first variance, and the logarithm of
@@ -123,23 +123,23 @@ def anchors(outputs: Arrays, description: Description, size: Size) -> Candidates
     The description says the anchors and their variances.
     """
     name, rows, scores = _boxes_and_scores(outputs)
-    centres, sizes = _checked(rows, description, size)
-    return Candidates(name, decoded(rows, centres, sizes, description.variances), scores[:, 1:], first=1)
+    centres, sizes = _check_anchors(rows, description, size)
+    return Candidates(name, decode_boxes(rows, centres, sizes, description.variances), scores[:, 1:], first=1)
 
 
 def retinaface(outputs: Arrays, description: Description, size: Size) -> Candidates:
     """Faces and five landmarks: (1, n, 4) boxes, (1, n, 2) scores after softmax, (1, n, 10) landmarks."""
     name, marks = output_of(outputs, 4), output_of(outputs, 10)
     rows, scores = outputs[name][0], outputs[output_of(outputs, 2)][0]
-    centres, sizes = _checked(rows, description, size)
-    corners = decoded(rows, centres, sizes, description.variances)
+    centres, sizes = _check_anchors(rows, description, size)
+    corners = decode_boxes(rows, centres, sizes, description.variances)
     distances = outputs[marks][0].reshape(-1, 5, 2) * description.variances[0]
     places = centres[:, None] + distances * sizes[:, None]
     points = numpy.concatenate([places, numpy.repeat(scores[:, None, 1:], 5, axis=1)], axis=2)
     return Candidates(name, corners, scores[:, 1:], points=points, first=1)
 
 
-def _checked(rows: Array, description: Description, size: Size) -> tuple[Array, Array]:
+def _check_anchors(rows: Array, description: Description, size: Size) -> tuple[Array, Array]:
     """The anchors. Raises InputError if the model has another number of boxes."""
     if not description.anchors:
         raise InputError('an anchor head needs "anchors" in the description: [{"stride": 8, "sizes": [[16, 16]]}]')

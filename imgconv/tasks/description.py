@@ -57,7 +57,7 @@ class Description:
         if self.picture and set(self.picture) != {"size", "model"}:
             raise InputError("picture has the sizes of a frame and of the network's input: 'size' and 'model'")
 
-    def after(self, defaults: Mapping[str, Any]) -> Description:
+    def with_defaults(self, defaults: Mapping[str, Any]) -> Description:
         """Returns it with a head's values for fields that are None or empty. Preparations are merged, see
         `merged_settings`.
         """

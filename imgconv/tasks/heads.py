@@ -385,7 +385,7 @@ def find_task(outputs: TensorSpecs, size: Size, description: Description) -> Tas
         _check_head(head, outputs, size)
     if outputs and not description.answers and _classes(head, _shapes(outputs)) == len(NAMES):
         defaults["labels"] = NAMES
-    return Task(head, description.after(defaults))
+    return Task(head, description.with_defaults(defaults))
 
 
 def _check_head(head: str, outputs: TensorSpecs, size: Size) -> None:

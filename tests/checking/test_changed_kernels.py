@@ -63,7 +63,7 @@ class Changes:
     def __init__(self) -> None:
         self.found: Counter[str] = Counter()
         self.missed: list[str] = []
-        self.original = session_checks._checked
+        self.original = session_checks._check_launch
 
     def __call__(
         self, running: SessionUnderTest, number: int, subject: object, arrays: dict[object, object]
@@ -119,7 +119,7 @@ def running(graph: Graph, device: DeviceInfo) -> SessionUnderTest:
 
 def test_changes_are_found(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     changes = Changes()
-    monkeypatch.setattr(session_checks, "_checked", changes)
+    monkeypatch.setattr(session_checks, "_check_launch", changes)
     for graph in list(forms())[SEVERAL]:
         for _, finding in check_launches(running(graph, device)):
             assert finding.verdict == "right", finding

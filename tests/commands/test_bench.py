@@ -28,7 +28,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_percentiles() -> None:
-    found = Latency.of([n / 100 for n in range(101)][::-1])
+    found = Latency.from_seconds([n / 100 for n in range(101)][::-1])
     assert (found.runs, found.least) == (101, 0)
     assert (found.median, found.p90, found.p99) == pytest.approx((0.5, 0.9, 0.99))
 
@@ -36,7 +36,7 @@ def test_percentiles() -> None:
 def test_a_device_that_slows_down_is_seen() -> None:
     """Ten frames a second for two seconds, five for two more, from second 3 on."""
     ends = [3 + n / 10 for n in range(1, 21)] + [5 + n / 5 for n in range(1, 11)]
-    found = Sustained.of(ends, 3.0)
+    found = Sustained.from_frame_ends(ends, 3.0)
     assert (found.frames, found.seconds) == (30, pytest.approx(4)) and found.rate == pytest.approx(7.5)
     assert found.first == pytest.approx(10) and found.last == pytest.approx(5)
 

@@ -10,7 +10,7 @@ from graphs import const, image
 from plans import branch, by_name, kinds, planned
 
 from imgconv.compiling.plan import Plan
-from imgconv.compiling.textures import choose_layouts, concatenations_in_place, widened
+from imgconv.compiling.textures import choose_layouts, concatenations_in_place, widened_layout
 from imgconv.kernels.layout import Layout, image_layout, matrix_layout
 from imgconv.passes import run_passes
 from imgconv.tensor import Tensor, build_graph, concatenate
@@ -30,7 +30,7 @@ from imgconv.tensor import Tensor, build_graph, concatenate
     ],
 )
 def test_widened_layouts_have_rows_beside_each_other(shape: Any, layout: Layout, expected: Layout) -> None:
-    assert widened(layout, shape) == expected
+    assert widened_layout(layout, shape) == expected
 
 
 def test_a_narrow_texture_is_widened_where_only_generated_kernels_touch_it() -> None:

@@ -19,7 +19,7 @@ from imgconv.cl.context import Context
 from imgconv.config import Config, Precision
 from imgconv.errors import DeviceError
 from imgconv.kernels.conv.candidates import candidates
-from imgconv.kernels.conv.problem import Problem, Specialisation, sums_of, together_of
+from imgconv.kernels.conv.problem import Problem, Specialisation, accumulators_of, sums_reduced_at_once
 from imgconv.kernels.conv.work import predicted_time
 from imgconv.kernels.layout import Texture
 from imgconv.kernels.specialise import template_text
@@ -282,7 +282,7 @@ def test_parts_meet_in_turns(context: Context, block: Specialisation, meetings: 
     assert [launch.specialisation for launch in plan.launches].count(str(chosen)) == len(problems)
     if sums != "half":
         problem = Problem(1, 67, (5, 9), 25, (5, 9), (1, 1), (1, 1), (1, 1), (0, 0), 1)
-        together = together_of(problem, block)
+        together = sums_reduced_at_once(problem, block)
         outputs = block.block_columns * block.block_rows * block.block_quads
         assert [min(together, outputs - first) for first in range(0, outputs, together)] == meetings
 
@@ -309,7 +309,7 @@ def test_numbers_of_shared_sums_are_divided_exactly(context: Context) -> None:
     largest = Specialisation(16, 16, 1, local_size=(4, 4, 2), parts=4)
     problem = Problem(1, 64, (32, 32), 64, (32, 32), (1, 1), (1, 1), (1, 1), (0, 0), 1)
     assert largest.allowed(problem) and not replace(largest, block_rows=17).allowed(problem)
-    count = sums_of(largest)
+    count = accumulators_of(largest)
     (quotient,) = re.findall(r"^#define QUOTIENT.*$", template_text("kernels/conv/parts.cl"), re.MULTILINE)
     source = f"""{quotient}
 kernel void divide(global int *made) {{

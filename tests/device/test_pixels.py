@@ -71,7 +71,7 @@ def test_every_way_to_resize_in_one_plan(device: DeviceInfo, how: Preparation, l
     arrays = [draw("rgb", own) for own in SIZES]
     frames = []
     for array in arrays:
-        pixels = Pixels.of(Image.fromarray(array), target, how)
+        pixels = Pixels.from_picture(Image.fromarray(array), target, how)
         assert pixels
         frames.append(model.submit({"x": pixels}))
     plain = numpy.random.default_rng(0).random(pixels.shape).astype(numpy.float32)
@@ -96,7 +96,7 @@ def test_each_way_to_the_device(device: DeviceInfo, way: str, monkeypatch: pytes
     for number in range(9):
         # Some are larger than the memory that was made for those before.
         array = draw("rgb", (30 + number, 40 - number) if number < 5 else (500, 200 * number))
-        pixels = Pixels.of(Image.fromarray(array), target, how)
+        pixels = Pixels.from_picture(Image.fromarray(array), target, how)
         assert pixels
         plain = numpy.full((1, 3, 21, 17), number, numpy.float32)
         pixels.write(memory)
@@ -111,21 +111,22 @@ def test_a_picture_that_is_too_large_is_left_to_the_host(monkeypatch: pytest.Mon
     """Its bytes, or its columns at the height of the result; the part that is cropped away does not count."""
     target = target_of((10, 10), 3, False)
     wide, tall = Image.new("RGB", (2000, 10)), Image.new("RGB", (10, 2000))
-    assert Pixels.of(wide, target, Preparation()) and Pixels.of(tall, target, Preparation())
+    assert Pixels.from_picture(wide, target, Preparation()) and Pixels.from_picture(tall, target, Preparation())
     monkeypatch.setattr(module, "LARGEST", 50_000)
     module._plan.cache_clear()
-    assert Pixels.of(wide, target, Preparation()) is None and Pixels.of(tall, target, Preparation()) is None
-    assert Pixels.of(wide, target, Preparation("crop"))
+    assert Pixels.from_picture(wide, target, Preparation()) is None
+    assert Pixels.from_picture(tall, target, Preparation()) is None
+    assert Pixels.from_picture(wide, target, Preparation("crop"))
     monkeypatch.undo()
     monkeypatch.setattr(module, "MIDDLE", 200_000)
     module._plan.cache_clear()
-    assert Pixels.of(wide, target, Preparation()) is None and Pixels.of(tall, target, Preparation())
+    assert Pixels.from_picture(wide, target, Preparation()) is None and Pixels.from_picture(tall, target, Preparation())
     monkeypatch.undo()
     module._plan.cache_clear()
 
 
 def test_the_parts_are_the_bytes() -> None:
-    pixels = Pixels.of(Image.new("RGB", (4, 5)), target_of((10, 10), 3, False), Preparation())
+    pixels = Pixels.from_picture(Image.new("RGB", (4, 5)), target_of((10, 10), 3, False), Preparation())
     assert pixels
     memory = numpy.full(pixels.bytes + 1, 7, numpy.uint8)
     pixels.write(memory)
@@ -133,7 +134,7 @@ def test_the_parts_are_the_bytes() -> None:
 
 
 def test_what_takes_no_pixels_says_so(device: DeviceInfo) -> None:
-    pixels = Pixels.of(Image.new("RGB", (4, 5)), target_of((10, 10), 3, False), Preparation())
+    pixels = Pixels.from_picture(Image.new("RGB", (4, 5)), target_of((10, 10), 3, False), Preparation())
     assert pixels
     other = imgconv.load(passing(9, 9), device)
     with pytest.raises(InputError, match=r"input 'x' expects \[1, 3, 9, 9\], the picture is \[1, 3, 10, 10\]"):

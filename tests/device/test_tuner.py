@@ -57,7 +57,7 @@ def test_every_problem_is_measured_once(device: DeviceInfo, tmp_path: Path, monk
     found, made = tune(device, database), prepared(device)
     problems = tuner.problems_of(made)
     assert found == {
-        measurement_key(problem, made.config, made.target): min(3, len(tuner.ranked(problem, made.target)))
+        measurement_key(problem, made.config, made.target): min(3, len(tuner.ranked_candidates(problem, made.target)))
         for problem in problems
     }
     best = database.best(device.key)
@@ -67,7 +67,7 @@ def test_every_problem_is_measured_once(device: DeviceInfo, tmp_path: Path, monk
     def refuse(*arguments: object) -> None:
         raise AssertionError("everything is known")
 
-    monkeypatch.setattr(tuner.Trial, "of", refuse)
+    monkeypatch.setattr(tuner.Trial, "build", refuse)
     assert tune(device, database) == found
 
 
@@ -97,7 +97,8 @@ def test_the_faster_half_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_trials_come_in_order_and_fail_alone(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     made = prepared(device)
     wanted = [
-        (made, nodes, tuner.ranked(problem, made.target)[:2]) for problem, nodes in tuner.problems_of(made).items()
+        (made, nodes, tuner.ranked_candidates(problem, made.target)[:2]) for problem,
+        nodes in tuner.problems_of(made).items()
     ]
     wrong = wanted[1][2][-1]
     compare = tuner._check_equal_outputs
@@ -125,8 +126,8 @@ def test_trials_come_in_order_and_fail_alone(device: DeviceInfo, monkeypatch: py
 def test_choices_write_to_one_output(device: DeviceInfo) -> None:
     made, context = prepared(device), open_device(device, profile=True)
     problem, nodes = next(iter(tuner.problems_of(made).items()))
-    choices = tuner.ranked(problem, made.target)[:3]
-    trial = tuner.Trial.of(made, nodes, choices, context)
+    choices = tuner.ranked_candidates(problem, made.target)[:3]
+    trial = tuner.Trial.build(made, nodes, choices, context)
     session = trial.session
     first = next(launch for launch in session.plan.launches if launch.specialisation).writes
     for number, output in enumerate(trial.outputs):
@@ -139,8 +140,8 @@ def test_a_gpu_is_busy_while_a_round_is_enqueued(device: DeviceInfo, monkeypatch
     made, context = prepared(device), open_device(device, profile=True)
     context.info = replace(device, kind="gpu")
     problem, nodes = next(iter(tuner.problems_of(made).items()))
-    choices = tuner.ranked(problem, made.target)[:2]
-    trial = tuner.Trial.of(made, nodes, choices, context)
+    choices = tuner.ranked_candidates(problem, made.target)[:2]
+    trial = tuner.Trial.build(made, nodes, choices, context)
     launched: list[str] = []
 
     enqueue = context.enqueue
@@ -165,7 +166,7 @@ def test_work_that_ended_too_early_is_repeated_and_longer(
     work, over, steps = measuring.BusyWork(context), [True] * early, context.buffer(numpy.ones(1, numpy.int32))
     launch = context.launch(work._program, "keep_busy", [work._number, steps], (1,), (1,))
     monkeypatch.setattr(context, "is_over", lambda events: bool(over) and over.pop())
-    assert len(context.durations(work.before([launch, launch]))) == 2
+    assert len(context.durations(work.enqueue_after_work([launch, launch]))) == 2
     tried = min(early + 1, measuring.ATTEMPTS)
     assert len(over) == max(0, early - tried) and work._steps_of_launch == 2 ** min(early, measuring.ATTEMPTS)
     (found,) = context.read(work._number, (1,), numpy.float32)

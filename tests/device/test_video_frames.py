@@ -84,7 +84,7 @@ def test_planes_share_memory(device: DeviceInfo) -> None:
     planes = [Plane(y, width, 1), Plane(colors[:-1], width, 2), Plane(colors[1:], width, 2)]
     frame = VideoFrame(planes, *SIZE)
     numpy.testing.assert_array_equal(model.run({"picture": frame})["y"], model.run({"picture": array})["y"])
-    assert PackedFrame.of(frame, "nv12").bytes == HEADER + len(content)
+    assert PackedFrame.from_frame(frame, "nv12").bytes == HEADER + len(content)
 
 
 def drawn_array(format: str, size: tuple[int, int] = SIZE) -> Any:

@@ -289,7 +289,7 @@ def test_a_plan_says_what_it_does() -> None:
     assert [launch.sums for launch in (before, products, last)] == ["", "", "half"]
     assert plan.multiply_adds == products.multiply_adds == 128 * 128 * 9 * 28 * 28
     assert last.choice and last.choice.profitable and last.choice.predicted < last.choice.baseline < NEVER
-    assert plan.made[len(plan.launches) - 2] == "y" and "y.taps" not in plan.placements
+    assert plan.completed_values[len(plan.launches) - 2] == "y" and "y.taps" not in plan.placements
 
 
 

@@ -119,4 +119,4 @@ def test_are_apart(device: DeviceInfo) -> None:
     session, x, offset = session_of(imgconv.load(network(), device)), drawn(1, *SHAPE), drawn(2, 3, 5)
     other = numpy.empty_like(offset)
     for outputs, apart in (({}, True), ({"z": other}, True), ({"z": offset}, False)):
-        assert are_apart(IOBinding.of(session.plan, session.context, {"x": x, "offset": offset}, outputs)) is apart
+        assert are_apart(IOBinding.bind(session.plan, session.context, {"x": x, "offset": offset}, outputs)) is apart

@@ -42,7 +42,7 @@ BY_FLATC = bytes.fromhex(
 
 @pytest.fixture(scope="module")
 def schema() -> Schema:
-    return Schema.of(TEXT)
+    return Schema.parse(TEXT)
 
 
 def content(table: Table, schema: Schema, name: str) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def test_unknown_fields_and_names(schema: Schema) -> None:
 
 def test_a_field_that_was_added_later(schema: Schema) -> None:
     """An older file has a newer field's default, and an older reader leaves a newer field out."""
-    newer = Schema.of(TEXT.replace("colors: uint32;", "colors: uint32; added: double = 2.5; more: [Leaf];"))
+    newer = Schema.parse(TEXT.replace("colors: uint32;", "colors: uint32; added: double = 2.5; more: [Leaf];"))
     assert newer.read(schema.pack(VALUES)).added == 2.5
     assert schema.read(newer.pack(VALUES | {"added": 1.0, "more": [{}]})).wide == 2**64 - 1
 

@@ -232,9 +232,9 @@ def test_after_merges_the_look_ups_are_those_of_a_new_graph() -> None:
 
 def test_unused_names() -> None:
     graph = convolved()
-    assert graph.unused("new") == "new" and graph.unused("y") == "y_" and graph.unused("w") == "w_"
+    assert graph.unused_name("new") == "new" and graph.unused_name("y") == "y_" and graph.unused_name("w") == "w_"
     taken = replace(graph, constants={**graph.constants, "y_": W})
-    assert taken.unused("y") == "y__"
+    assert taken.unused_name("y") == "y__"
 
 
 def test_the_dump_shows_every_value_and_what_each_node_does() -> None:

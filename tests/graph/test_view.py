@@ -156,7 +156,7 @@ def test_any_composition_is_one_view(data: st.DataObject, shape: tuple[int, ...]
     whole, expected = view.identity(shape), source
     for _ in range(data.draw(st.integers(1, 4))):
         made, expected = data.draw(data.draw(st.sampled_from(CONSTRUCTORS))(expected))
-        whole = made.over(whole)
+        whole = made.composed_with(whole)
         if expected.size > 5000 or expected.ndim > 7:
             break
     assert (whole.source, whole.shape) == (shape, expected.shape)
@@ -170,7 +170,7 @@ def test_composition_is_associative(data: st.DataObject, shape: tuple[int, ...])
     a, inner = data.draw(data.draw(st.sampled_from(CONSTRUCTORS))(source))
     b, middle = data.draw(data.draw(st.sampled_from(CONSTRUCTORS[:6]))(inner))
     c, outer = data.draw(data.draw(st.sampled_from(CONSTRUCTORS[:6]))(middle))
-    for made in (c.over(b.over(a)), c.over(b).over(a)):
+    for made in (c.composed_with(b.composed_with(a)), c.composed_with(b).composed_with(a)):
         same(made.evaluate(source, FILL), outer)
 
 
@@ -180,7 +180,7 @@ def test_indices_stay_in_the_source_where_the_bounds_hold(data: st.DataObject, s
     """`evaluate` clips, so that a wrong index under a wrong bound could hide: here every position is looked at."""
     a, inner = data.draw(pads(counted(shape)))
     b, _ = data.draw(data.draw(st.sampled_from([reshapes, transposes, slices, sliding]))(inner))
-    made = b.over(a)
+    made = b.composed_with(a)
     for position in itertools.islice(itertools.product(*map(range, made.shape)), 300):
         values = {f"i{axis}": p for axis, p in enumerate(position)}
         if all(bound.low <= bound.index.evaluate(values) < bound.high for bound in made.bounds):
@@ -194,20 +194,20 @@ def test_indices_stay_in_the_source_where_the_bounds_hold(data: st.DataObject, s
 @settings(max_examples=60, deadline=None)
 def test_what_undoes_itself_is_the_identity(shape: tuple[int, ...], data: st.DataObject) -> None:
     flat = view.reshape(shape, (prod(shape),))
-    assert view.reshape((prod(shape),), shape).over(flat).is_identity
+    assert view.reshape((prod(shape),), shape).composed_with(flat).is_identity
     order = data.draw(st.permutations(range(len(shape))))
     there = view.transpose(shape, order)
-    assert view.transpose(there.shape, numpy.argsort(order).tolist()).over(there).is_identity
+    assert view.transpose(there.shape, numpy.argsort(order).tolist()).composed_with(there).is_identity
     wide = view.pad(shape, [1] * len(shape), [2] * len(shape))
-    assert view.pad(wide.shape, [-1] * len(shape), [-2] * len(shape)).over(wide).is_identity
+    assert view.pad(wide.shape, [-1] * len(shape), [-2] * len(shape)).composed_with(wide).is_identity
     last = [n - 1 for n in shape]
     turned = view.slice_(shape, last, shape, [-1] * len(shape))
-    assert turned.over(turned).is_identity
+    assert turned.composed_with(turned).is_identity
 
 
 def test_the_identity_is_neutral() -> None:
     made = view.pad((3, 4), (1, 0), (0, 2))
-    assert made.over(view.identity((3, 4))) == made == view.identity(made.shape).over(made)
+    assert made.composed_with(view.identity((3, 4))) == made == view.identity(made.shape).composed_with(made)
 
 
 def test_identity_needs_shape_index_and_no_bounds() -> None:
@@ -227,7 +227,7 @@ def test_bounds_that_always_hold_are_dropped() -> None:
 def test_bounds_of_one_index_become_one() -> None:
     inner = view.pad((8,), (2,), (2,))
     outer = view.pad((12,), (3,), (1,))
-    made = outer.over(inner)
+    made = outer.composed_with(inner)
     assert [str(b) for b in made.bounds] == ["5 <= i0 < 13"]
     assert [str(e) for e in made.index] == ["i0 - 5"]
 
@@ -241,8 +241,8 @@ def test_a_bound_knows_always_and_never() -> None:
 
 def test_depth_to_space_needs_no_table_and_few_operations() -> None:
     split = view.reshape((1, 12, 5, 7), (1, 3, 2, 2, 5, 7))
-    moved = view.transpose(split.shape, (0, 1, 4, 2, 5, 3)).over(split)
-    made = view.reshape(moved.shape, (1, 3, 10, 14)).over(moved)
+    moved = view.transpose(split.shape, (0, 1, 4, 2, 5, 3)).composed_with(split)
+    made = view.reshape(moved.shape, (1, 3, 10, 14)).composed_with(moved)
     assert not any("table" in str(e) for e in made.index)
     assert [str(e) for e in made.index[2:]] == ["i2/2", "i3/2"]
     source = counted((1, 12, 5, 7))
@@ -287,7 +287,7 @@ def test_minus_infinity_fills() -> None:
         lambda: view.reshape((2, 3), (4,)),
         lambda: view.expand((2, 3), (2, 4)),
         lambda: view.expand((2, 3), (3,)),
-        lambda: view.identity((2,)).over(view.identity((3,))),
+        lambda: view.identity((2,)).composed_with(view.identity((3,))),
         lambda: view.identity((2,)).evaluate(numpy.zeros(3)),
     ],
 )

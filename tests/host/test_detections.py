@@ -73,7 +73,7 @@ def check(model: onnx.ModelProto, inputs: dict[str, Array]) -> HostGraph:
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in before.inputs if name not in inputs)
     graph, expected = rewrite_detections(before), run_oracle(model, inputs)
     for each in (before, graph):
-        found = host.HostProgram.of(each).run([{**expected, **inputs}[name] for name in each.inputs])
+        found = host.HostProgram.prepare(each).run([{**expected, **inputs}[name] for name in each.inputs])
         for name, array in zip(each.outputs, found, strict=True):
             assert array.dtype == expected[name].dtype
             numpy.testing.assert_array_equal(array, expected[name])

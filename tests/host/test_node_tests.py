@@ -58,7 +58,7 @@ def failure_of(test: Any) -> str:
     """What the host's program does otherwise than the test expects; empty if it does the same."""
     scope = ImportScope(ImportState(None, test.model.ir_version), {"": opset_of(test.model)})
     try:
-        program = host.HostProgram.of(host_graph(scope, test.model.graph))
+        program = host.HostProgram.prepare(host_graph(scope, test.model.graph))
         for inputs, expected in test.data_sets:
             found = program.run([plain(each) for each in inputs])
             for have, want in zip(found, map(plain, expected), strict=True):

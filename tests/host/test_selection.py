@@ -19,7 +19,7 @@ from imgconv.graph.onnx_nodes import HostGraph, HostNode
 def run_host(op_type: str, inputs: dict[str, Array], outputs: int = 1, limit: int = 1 << 30, **attributes: Any) -> Any:
     names = tuple(f"y{n}" for n in range(outputs))
     node = HostNode("n", op_type, tuple(inputs), names, attributes, 18)
-    return host.HostProgram.of(HostGraph(tuple(inputs), names, (node,)), limit).run(list(inputs.values()))
+    return host.HostProgram.prepare(HostGraph(tuple(inputs), names, (node,)), limit).run(list(inputs.values()))
 
 
 def run_onnxruntime(op_type: str, inputs: dict[str, Array], outputs: int = 1, **attributes: Any) -> list[Any]:

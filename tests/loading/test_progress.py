@@ -9,7 +9,7 @@ import pytest
 from support import HANG_TIMEOUT
 
 from imgconv.loading import progress
-from imgconv.loading.progress import CLEAR, shown
+from imgconv.loading.progress import CLEAR, progress_callback
 
 
 class Terminal(io.StringIO):
@@ -30,7 +30,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 def test_a_terminal_has_a_line_that_disappears(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = opened(monkeypatch)
-    with shown(None) as step:
+    with progress_callback(None) as step:
         assert step is not None
         step(0, 2, "compiling kernels")
         step(1, 2, "compiling kernels")
@@ -41,7 +41,7 @@ def test_a_terminal_has_a_line_that_disappears(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_search_of_unknown_length_has_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = opened(monkeypatch)
-    with shown(None) as step:
+    with progress_callback(None) as step:
         assert step is not None
         step(0, 0, "reading")
         step(7, 0, "choosing fp16 and fp32")
@@ -57,7 +57,7 @@ def test_a_driver_that_compiles_for_long_has_a_line(monkeypatch: pytest.MonkeyPa
         written.set()
 
     monkeypatch.setattr(progress.ProgressLine, "_write", staticmethod(write))
-    with shown(None) as step:
+    with progress_callback(None) as step:
         assert step is not None
         step(0, 2, "compiling kernels")
         assert written.wait(HANG_TIMEOUT)
@@ -66,7 +66,7 @@ def test_a_driver_that_compiles_for_long_has_a_line(monkeypatch: pytest.MonkeyPa
 
 def test_an_error_does_not_stand_behind_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = opened(monkeypatch)
-    with pytest.raises(ValueError), shown(None) as step:
+    with pytest.raises(ValueError), progress_callback(None) as step:
         assert step is not None
         step(0, 2, "compiling kernels")
         raise ValueError
@@ -76,7 +76,7 @@ def test_an_error_does_not_stand_behind_the_line(monkeypatch: pytest.MonkeyPatch
 def test_short_loads_write_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = opened(monkeypatch)
     monkeypatch.setattr(progress, "PATIENCE", 1e9)
-    with shown(None) as step:
+    with progress_callback(None) as step:
         assert step is not None
         step(0, 2, "compiling kernels")
         step(2, 2, "ready")
@@ -85,7 +85,7 @@ def test_short_loads_write_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_where_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", io.StringIO())
-    with shown(None) as step:
+    with progress_callback(None) as step:
         assert step is None
 
 
@@ -94,7 +94,7 @@ def test_false_is_silent_and_a_function_is_called(monkeypatch: pytest.MonkeyPatc
     def own(done: int, total: int, what: str) -> None:
         pass
 
-    with shown(False) as step:
+    with progress_callback(False) as step:
         assert step is None
-    with shown(own) as step:
+    with progress_callback(own) as step:
         assert step is own

@@ -9,7 +9,7 @@ from imgconv.compiling.compiler import prepare
 from imgconv.config import Config
 from imgconv.kernels.device_model.adreno import A630
 from imgconv.kernels.squeeze_excite import template as squeeze_excite
-from imgconv.loading.tuner import prepare_copies, problems_of, ranked
+from imgconv.loading.tuner import prepare_copies, problems_of, ranked_candidates
 from imgconv.tensor import Tensor, build_graph
 
 
@@ -20,7 +20,7 @@ def test_copies_of_a_squeeze_whose_pooling_is_a_launch_of_its_own() -> None:
     prepared = prepare(build_graph({"y": x * hidden.conv2d(const(32, 8, 1, 1)).sigmoid()}), Config(), target_for(A630))
     ((problem, nodes),) = problems_of(prepared).items()
     assert isinstance(problem, squeeze_excite.Problem) and problem.map_size == (1, 1)
-    choices = ranked(problem, prepared.target)
+    choices = ranked_candidates(problem, prepared.target)
     launches = prepare_copies(prepared, nodes, choices).plan().launches
     made = [launch.choice for launch in launches if launch.specialisation]
     assert [(choice.problem, choice.specialisation) for choice in made] == [(problem, each) for each in choices]

@@ -201,7 +201,7 @@ def test_products_of_repeated_operands() -> None:
 
 def test_concatenations() -> None:
     x = numbers(2, 3, 4)
-    repeated = view.expand((2, 1, 1), (2, 5, 4)).over(view.reshape((2, 1), (2, 1, 1)))
+    repeated = view.expand((2, 1, 1), (2, 5, 4)).composed_with(view.reshape((2, 1), (2, 1, 1)))
     operands = [
         (x, view.identity(x.shape)), (numbers(2, 1), repeated),
         (x, view.pad(x.shape, (0, 0, 0), (0, 2, 0))), (counted((2, 1, 4), "int32"), view.identity((2, 1, 4))),

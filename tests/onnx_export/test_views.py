@@ -28,7 +28,7 @@ def test_any_view(data: st.DataObject) -> None:
     seen, moved = view.identity(shape), source
     for _ in range(data.draw(st.integers(1, 4))):
         made, moved = data.draw(data.draw(st.sampled_from(CONSTRUCTORS))(moved))
-        seen = made.over(seen)
+        seen = made.composed_with(seen)
         if moved.size > 3000 or moved.ndim > 7:
             break
     fill = data.draw(st.sampled_from([0.0, 1.0, 7.0]))

@@ -64,7 +64,7 @@ def test_views_take_the_fill_of_the_side_that_has_bounds() -> None:
     shape = (2,)
     padded, whole = Operand("x", view.pad((2,), (1,), (0,)), 5.0), Operand("x", view.identity((2,)))
     taken = view.take((3,), 0, [0, 2])
-    assert compose(Operand("", taken), padded) == Operand("x", taken.over(padded.view), 5.0)
+    assert compose(Operand("", taken), padded) == Operand("x", taken.composed_with(padded.view), 5.0)
     outer = compose(Operand("", view.pad(shape, (1,), (0,)), 7.0), whole)
     assert outer is not None and outer.fill == 7.0
     assert compose(Operand("", view.pad((3,), (1,), (0,)), 7.0), padded) is None

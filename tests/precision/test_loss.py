@@ -22,7 +22,7 @@ from imgconv.loading.native_functions import native_functions_fit
 from imgconv.loading.device_target import target_of
 from imgconv.precision.loss import PART_OF_RANGE, HalfSimulation, is_lost, least_scales, storage_groups
 from imgconv.precision.loss import relative_error, scales_of
-from imgconv.precision.statistics import TensorStatistics, magnitude, measured
+from imgconv.precision.statistics import TensorStatistics, magnitude, measure_outputs
 from imgconv.runtime.session import Session
 from imgconv.tensor import Tensor, build_graph, concatenate
 
@@ -184,7 +184,7 @@ def test_largest_values_are_those_of_all_inputs(device: DeviceInfo, context: Con
     graph = run_passes(import_onnx(overflow_model()))
     session = Session(lower(graph, Config(), target_of(device)), context)
     inputs = [{"x": scale * picture(seed)} for seed, scale in ((1, 1), (2, 3), (3, 2))]
-    outputs, largest = measured(session, inputs)
+    outputs, largest = measure_outputs(session, inputs)
     every = Graph(graph.inputs, tuple(graph.producers), graph.nodes, graph.constants)
     values = [evaluate_graph(every, each) | each for each in inputs]
     expected = {name: max(numpy.abs(each[name]).max() for each in values) for name in ("x", "first", "big", "y")}

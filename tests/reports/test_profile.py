@@ -79,7 +79,7 @@ def made_up(images_in_buffers: ImageAlignment | None = None) -> Profile:
         end = launches[-1][1]
         return Timeline({"x": (0.0, 0.0005)}, launches, {"y": (end, end + 0.0005)})
 
-    wall = Timing.of([0.1])
+    wall = Timing.from_seconds([0.1])
     return Profile(
         "model.onnx", DEVICE, Config(), plan, Peaks(operations=1e9, reads=1e8, bytes=1e7),
         (run(4), run(1), run(2)), wall,

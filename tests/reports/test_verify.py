@@ -169,7 +169,7 @@ def test_half_that_is_not_judged_is_said_in_a_line(problem: str, said: str) -> N
 
 def test_inputs_are_perturbed_by_one_digit() -> None:
     given = {"x": numpy.linspace(-3, 3, 101, dtype=numpy.float32), "n": numpy.arange(3)}
-    other = verify.perturbed(given)
+    other = verify.perturbed_inputs(given)
     gaps = abs(other["x"].astype(float) - given["x"])
     assert (other["n"] == given["n"]).all() and (gaps > 0).all() and (gaps <= 1.2e-7 * abs(given["x"]) + 1e-44).all()
 

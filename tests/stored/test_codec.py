@@ -13,7 +13,7 @@ from imgconv.files.flat import Schema
 from imgconv.stored.blobs import BlobWriter
 from imgconv.stored.codec import APART, MERGED, Codec, Coder, TableReader, TableWriter
 
-SCHEMA = Schema.of("""
+SCHEMA = Schema.parse("""
 table Text { name: string; text: string; }
 enum PartKind : uint8 { size, leaf, sum }
 table Part { kind: PartKind; width: uint32; height: uint32; letter: string; parts: [uint32]; }

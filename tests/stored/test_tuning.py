@@ -31,7 +31,7 @@ from imgconv.kernels.target import LARGE_GPU
 from imgconv.kernels.templates import template_of
 from imgconv.onnx_import import import_onnx
 from imgconv.loading.compiled import prepare_for
-from imgconv.loading.tuner import ranked
+from imgconv.loading.tuner import ranked_candidates
 from imgconv.stored import tuning
 from imgconv.stored.tuning import (
     Measurement, TunedChooser, TuningDatabase, default_path, measurement_key, open_tuning_database
@@ -172,7 +172,7 @@ def test_verify_and_precision_judge_the_plan_that_load_runs(
     prepared = prepare_for(device, import_onnx(model), Config())
     (launch,) = (launch for launch in prepared.plan().launches if launch.specialisation)
     assert launch.choice is not None
-    other = ranked(launch.choice.problem, prepared.target)[-1]
+    other = ranked_candidates(launch.choice.problem, prepared.target)[-1]
     for config in (Config(), Config(float16=1)):
         name = measurement_key(launch.choice.problem, config, prepared.target)
         TuningDatabase(default_path(model), new=True).record(device.key, name, [Measurement(other, 1e-12)])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from imgconv.commands.recognizer import fitting, straightened
+from imgconv.commands.recognizer import cut_out_upright, input_size_for
 from imgconv.errors import InputError
 from imgconv.tasks import Description, PicturePlacement, Text, Texts, draw, find_task
 from imgconv.tasks.text import convex_hull, regions, smallest_rectangle
@@ -140,7 +140,7 @@ def test_a_line_is_put_upright() -> None:
     picture = Image.new("RGB", (200, 200), "white")
     picture.paste("red", (90, 20, 110, 100))
     picture.paste("blue", (90, 100, 110, 180))
-    tall = straightened(picture, Text("", 1.0, ((90, 20), (110, 20), (110, 180), (90, 180))))
+    tall = cut_out_upright(picture, Text("", 1.0, ((90, 20), (110, 20), (110, 180), (90, 180))))
     assert tall.size == (160, 20) and tall.getpixel((20, 10)) == (255, 0, 0) and tall.getpixel((140, 10)) == (0, 0, 255)
     turned = tall.convert("RGB")
     whole = Image.new("RGB", (200, 200), "white")
@@ -148,13 +148,15 @@ def test_a_line_is_put_upright() -> None:
     corners = numpy.array([[20, 90], [180, 90], [180, 110], [20, 110]]) - 100
     turn = numpy.deg2rad(-30)
     places = corners @ numpy.array([[numpy.cos(turn), numpy.sin(turn)], [-numpy.sin(turn), numpy.cos(turn)]]) + 100
-    part = straightened(whole.rotate(30, Image.Resampling.BICUBIC), Text("", 1.0, tuple(map(tuple, places.tolist()))))
+    part = cut_out_upright(
+        whole.rotate(30, Image.Resampling.BICUBIC), Text("", 1.0, tuple(map(tuple, places.tolist())))
+    )
     assert part.size == (160, 20)
     assert part.getpixel((20, 10))[0] > 200 > 50 > part.getpixel((20, 10))[2]
 
 
 def test_few_widths_are_compiled() -> None:
-    assert {fitting((wide, 20)) for wide in range(1, 900, 7)} == {(320, 48), (640, 48), (1280, 48)}
+    assert {input_size_for((wide, 20)) for wide in range(1, 900, 7)} == {(320, 48), (640, 48), (1280, 48)}
 
 
 def test_lines_are_drawn() -> None:

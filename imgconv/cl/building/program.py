@@ -100,7 +100,7 @@ def _built_part(
     try:
         return builds.result(number, BUILD_SECONDS)
     except CallOverdueError:
-        names = ", ".join(str(kernel) for each in sorted(builds.running) for kernel in parts[each].known_as)
+        names = ", ".join(str(kernel) for each in sorted(builds.running) for kernel in parts[each].kernels_or_itself)
         raise DeviceError(
             f"{context.info.name}, driver {context.info.driver_version}, has built no kernel for {BUILD_SECONDS:g} s, "
             f"and is still building {names}: its compiler hangs. Start another process, which will skip these kernels"
@@ -201,8 +201,8 @@ def _compiled(context: Context, part: ProgramSource, workers: int) -> Program:
         made = _compiled_by_turns(context, part, workers)
         if made:
             return made
-        suspect(context.info, part.known_as)
-    if len(part.known_as) > 1 and (not known or any(kernel.key in known for kernel in part.known_as)):
+        suspect(context.info, part.kernels_or_itself)
+    if len(part.kernels_or_itself) > 1 and (not known or any(kernel.key in known for kernel in part.kernels_or_itself)):
         raise BuildError(part.name, "a process crashed while it built one of these kernels")
     return _compiled_in_own_process(context, part, known)
 
@@ -213,7 +213,7 @@ def _compiled_by_turns(context: Context, part: ProgramSource, workers: int) -> P
     with context.builders.next() as worker:
         if worker is None:
             return compile_text(context, part)
-        with being_built(context.info, part.known_as):
+        with being_built(context.info, part.kernels_or_itself):
             content = worker.build(part.source, _flags(part))
         if worker.crashed:
             return None
@@ -228,7 +228,7 @@ _apart = Lock()
 
 def _compiled_in_own_process(context: Context, part: ProgramSource, known: KnownKernels) -> Program:
     """The program, compiled in a process of its own first. Raises RefusedError if it ends in the only kernel."""
-    kernels = part.known_as
+    kernels = part.kernels_or_itself
     _, how = known.get(key_with_options(kernels[0].key, part.options), ("", ""))
     if how:
         how += f", and with {WITHOUT_OPTIMISATION} too" if WITHOUT_OPTIMISATION in part.options else ""
@@ -250,7 +250,7 @@ def _compiled_in_own_process(context: Context, part: ProgramSource, known: Known
 
 def _without_crash(context: Context, part: ProgramSource) -> ProgramSource:
     """The part; without optimisation if the compiler crashes at it otherwise."""
-    is_refused = part.known_as[0].key in refused_kernels(context.info)
+    is_refused = part.kernels_or_itself[0].key in refused_kernels(context.info)
     return replace(part, options=(*part.options, WITHOUT_OPTIMISATION)) if is_refused else part
 
 
@@ -262,7 +262,7 @@ def compile_text(context: Context, part: ProgramSource) -> Program:
     """The program, compiled by the driver in this process. Raises BuildError as ``build`` does."""
     made = cl.Program(context.handle, part.source)
     try:
-        with _turn(context), being_built(context.info, part.known_as):
+        with _turn(context), being_built(context.info, part.kernels_or_itself):
             return Program(part.name, made.build(options=[NO_WARNINGS, *part.options]))
     except cl.Error as error:
         log = _build_log(context, made)

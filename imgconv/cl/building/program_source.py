@@ -42,6 +42,6 @@ class ProgramSource:
         return tuple(kernel.name for kernel in self.kernels)
 
     @property
-    def known_as(self) -> tuple[BuiltKernel, ...]:
+    def kernels_or_itself(self) -> tuple[BuiltKernel, ...]:
         """Its kernels; a program that is of no plan counts as one."""
         return self.kernels or (BuiltKernel("", hash_of(self.source.encode()).hex(), self.name),)

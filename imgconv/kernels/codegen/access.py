@@ -178,7 +178,7 @@ def packed_levels(texel: str, quantization: Quantization, helpers: list[str]) ->
 ROUNDING = 1.5 * 2**23
 
 
-def unrounded(epilogue: Expression, output: Placement) -> Expression | None:
+def without_rounding(epilogue: Expression, output: Placement) -> Expression | None:
     """The epilogue with ROUNDING in place of its last steps, if these round to the levels of the output's texture."""
     quantization = output.storage.quantization if isinstance(output.storage, Texture) else None
     found = None if quantization is None else before_rounding(epilogue, quantization)
@@ -498,7 +498,7 @@ class Emitter:
         self, epilogue: Expression, arguments: Mapping[int, str], placement: Placement, position: list[Index]
     ) -> None:
         """Stores an epilogue's result; `store` rounds it if it is of levels."""
-        found = unrounded(epilogue, placement)
+        found = without_rounding(epilogue, placement)
         self.store(placement, position, self.compute(found or epilogue, arguments), found is not None)
 
     def store(self, placement: Placement, position: list[Index], value: str, levels: bool = False) -> None:

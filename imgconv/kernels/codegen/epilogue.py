@@ -19,7 +19,7 @@ from imgconv.graph.expression import (
 from imgconv.graph.index import Index, Variable, variable, variable_index
 from imgconv.graph.nodes import IDENTITY, Node, Operand
 from imgconv.kernels.codegen.access import (
-    LANE, Emitter, KernelArgument, empty_lanes, image_type, named_function, unrounded, write_text,
+    LANE, Emitter, KernelArgument, empty_lanes, image_type, named_function, without_rounding, write_text,
 )
 from imgconv.kernels.layout import LANES, Placement
 
@@ -59,7 +59,7 @@ def build_epilogue(
     dtype: the type of the sums, and of the epilogue if it returns the same type. written: whether `output_constants`
     stores its result, and then rounds quantised values.
     """
-    found = unrounded(node.epilogue, output) if written else None
+    found = without_rounding(node.epilogue, output) if written else None
     node = node if found is None else replace(node, epilogue=found)
     if node.epilogue == IDENTITY:
         return Epilogue("", "(sum)", "", (), dtype=dtype, levels=found is not None)

@@ -215,7 +215,7 @@ def group_for(grid: Shape, steps: Sequence[int], target: Target) -> WorkGroup | 
     count = grid[along]
     if target.kind == "cpu":
         most = min(PARTS_OF_CPU, target.max_work_group)
-        return WorkGroup(1, _parts(steps, most, most), along, count)
+        return WorkGroup(1, _parts_of_window(steps, most, most), along, count)
 
     def texels(most: int) -> int:
         """The most neighbours in a group such that every compute unit has a group and few work items are idle."""
@@ -225,11 +225,11 @@ def group_for(grid: Shape, steps: Sequence[int], target: Target) -> WorkGroup | 
     largest = min(LARGEST_GROUP, target.max_work_group)
     most = largest // texels(NEIGHBOURS)
     wanted = min(ceil(total / MOST_STEPS), ceil(enough / (width * height)))
-    parts = _parts(steps, min(max(wanted, fewest), most), most)
+    parts = _parts_of_window(steps, min(max(wanted, fewest), most), most)
     return WorkGroup(texels(max(NEIGHBOURS, min(GROUP, largest) // prod(parts))), parts, along, count)
 
 
-def _parts(steps: Sequence[int], wanted: int, most: int) -> tuple[int, ...]:
+def _parts_of_window(steps: Sequence[int], wanted: int, most: int) -> tuple[int, ...]:
     """The parts along each axis of the window: about `wanted` in total, first axes first."""
     parts: list[int] = []
     for count in steps:
@@ -271,7 +271,7 @@ def _reduce(
     emitter.lines.append(f"float4 sum = (float4)({neutral});")
     if reduction.kind == "argmax":
         emitter.lines.append("float4 at = (float4)(0.0f);")
-    walk, total, ends = _walk(emitter, steps, group, reduction.kind)
+    walk, total, ends = _open_window_loops(emitter, steps, group, reduction.kind)
     places = {Variable(f"i{rank + a}", n): walk[a] for a, n in enumerate(window)}
     if folded is not None:
         places[Variable(f"i{rank + folded}", window[folded])] = walk[folded] * LANES + variable_index(LANE)
@@ -286,7 +286,7 @@ def _reduce(
         flat = flatten([places.get(Variable(f"i{rank + a}", n), constant(0)) for a, n in enumerate(window)], window)
         lanes = [emitter.index(flat.substitute({LANE: constant(number)})) for number in range(LANES)]
         value, position = emitter.name("float4", value), f"(float4)({', '.join(lanes)})"
-    emitter.lines += [*_keep(reduction.kind, total, "at", value, position), ends]
+    emitter.lines += [*_keep_better(reduction.kind, total, "at", value, position), ends]
     emitter.forget()
     if group is not None:
         arrays = ("parts", "places") if reduction.kind == "argmax" else ("parts",)
@@ -302,15 +302,15 @@ def combine_lanes(emitter: Emitter, kind: ReductionKind, total: str) -> str:
     """The name of a float4 that holds the four lanes of `total` combined, in each lane. For argmax, the position."""
     if kind == "argmax":
         emitter.lines.append("float2 sum2 = sum.xy, at2 = at.xy;")
-        emitter.lines += _keep("argmax", "sum2", "at2", "sum.zw", "at.zw")
+        emitter.lines += _keep_better("argmax", "sum2", "at2", "sum.zw", "at.zw")
         emitter.lines.append("float sum1 = sum2.x, at1 = at2.x;")
-        emitter.lines += _keep("argmax", "sum1", "at1", "sum2.y", "at2.y")
+        emitter.lines += _keep_better("argmax", "sum1", "at1", "sum2.y", "at2.y")
         return emitter.name("float4", "(float4)(at1)")
     pairs = emitter.name("float2", COMBINE[kind].format(f"{total}.xy", f"{total}.zw"))
     return emitter.name("float4", f"(float4)({COMBINE[kind].format(pairs + '.x', pairs + '.y')})")
 
 
-def _keep(kind: ReductionKind, best: str, at: str, value: str, position: str) -> list[str]:
+def _keep_better(kind: ReductionKind, best: str, at: str, value: str, position: str) -> list[str]:
     """Statements that combine a value with the best so far. For argmax, the first of equal values is kept."""
     if kind != "argmax":
         return [f"{best} = {COMBINE[kind].format(best, value)};"]
@@ -318,7 +318,7 @@ def _keep(kind: ReductionKind, best: str, at: str, value: str, position: str) ->
     return [f"{at} = select({at}, {position}, {better});", f"{best} = fmax({best}, {value});"]
 
 
-def _walk(
+def _open_window_loops(
     emitter: Emitter, steps: Sequence[int], group: WorkGroup | None, kind: ReductionKind
 ) -> tuple[list[Index], str, str]:
     """Opens a loop for each window axis, with separate steps for each item of a group.
@@ -385,7 +385,7 @@ def tree_reduction(kind: ReductionKind, items: int, texels: int = 1, total: str 
     while left > 1:
         half = ceil(left / 2)
         there = f"{here} + {half * texels}"
-        combined = _keep(kind, f"parts[{here}]", f"places[{here}]", f"parts[{there}]", f"places[{there}]")
+        combined = _keep_better(kind, f"parts[{here}]", f"places[{here}]", f"parts[{there}]", f"places[{there}]")
         lines += ["barrier(CLK_LOCAL_MEM_FENCE);", f"if (item < {left - half}) {{ {' '.join(combined)} }}"]
         left = half
     first = "texel" if texels > 1 else "0"

@@ -185,11 +185,11 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[FixedP
     moments = moments_of(placed.rows) if placed else None
     if placed is None or moments is None:
         return None
-    name = placing.graph.unused(f"{moments.rows.last.output.name}.parts")
+    name = placing.graph.unused_name(f"{moments.rows.last.output.name}.parts")
     parts = find_row_parts(moments, placed, placing.target, name)
     if parts is None:
         return None
-    value = placing.between(name, parts.shape, PARTS_LAYOUT)
+    value = placing.intermediate_value(name, parts.shape, PARTS_LAYOUT)
     output, mean = placing.placements[value.name], moments.mean
     first = LaunchStep(
         (replace(mean, output=value, epilogue=IDENTITY),), output,
@@ -211,11 +211,11 @@ def kernel(step: LaunchStep[FixedProblem, RowParts], emitting: EmittingContext) 
     maker.emitter.lines += [f"float4 {name} = (float4)(0.0f);" for name in NAMES]
     if parts.apply:
         _read_parts(maker, parts, step.places[parts.name])
-        _meet(maker, parts)
-        _apply(maker, parts)
+        _join_in_local_memory(maker, parts)
+        _apply_moments(maker, parts)
     else:
         _walk_part(maker, parts)
-        _meet(maker, parts)
+        _join_in_local_memory(maker, parts)
         _write_part(maker, parts, output)
     return _on_grid(maker, parts, output)
 
@@ -231,7 +231,7 @@ def _walk_part(maker: RowKernelEmitter, parts: RowParts) -> None:
     emitter, items = maker.emitter, parts.items
     stride = items * BLOCK
     maker.read_ahead(parts.moments.mean.operands, maker.axes[parts.moments.mean.output.name])
-    emitter.lines += [f"const int first = {_first(parts)};", f"{{ const int step = min(first, {parts.steps - 1});"]
+    emitter.lines += [f"const int first = {_first_step(parts)};", f"{{ const int step = min(first, {parts.steps - 1});"]
     with emitter.scope():
         emitter.lines.append(f"mean = {_value(maker, parts.moments.mean)}; }}")
     emitter.lines += [
@@ -255,7 +255,7 @@ def _walk_part(maker: RowKernelEmitter, parts: RowParts) -> None:
     ]
 
 
-def _first(parts: RowParts) -> str:
+def _first_step(parts: RowParts) -> str:
     """The text of a work item's first step."""
     return "begin + item" if parts.items > 1 else "begin"
 
@@ -266,7 +266,7 @@ def _value(maker: RowKernelEmitter, node: Node) -> str:
     return maker.emitter.name("float4", maker.emitter.compute(operation_as(Reduction, node).body, arguments))
 
 
-def _meet(maker: RowKernelEmitter, parts: RowParts) -> None:
+def _join_in_local_memory(maker: RowKernelEmitter, parts: RowParts) -> None:
     """Join the moments of the work items in local memory: a tree. Every item gets the result."""
     if parts.items == 1:
         return
@@ -315,7 +315,7 @@ def _read_parts(maker: RowKernelEmitter, parts: RowParts, place: Placement) -> N
         emitter.lines.append(f"join_moments(&count, &mean, &squares, {count}, {mean} - mean, {squares}); }}")
 
 
-def _apply(maker: RowKernelEmitter, parts: RowParts) -> None:
+def _apply_moments(maker: RowKernelEmitter, parts: RowParts) -> None:
     """Write a part of the row."""
     emitter, moments = maker.emitter, parts.moments
     _end_rows(maker, parts)
@@ -335,7 +335,7 @@ def _apply(maker: RowKernelEmitter, parts: RowParts) -> None:
     last = maker.rows.last
     axes = maker.axes[last.output.name]
     maker.read_ahead(last.all_operands, axes)
-    emitter.lines.append(f"for (int k = {_first(parts)}; k < last; k += {parts.items}) {{")
+    emitter.lines.append(f"for (int k = {_first_step(parts)}; k < last; k += {parts.items}) {{")
     emitter.lines.append("const int step = k;")
     with emitter.scope():
         emitter.store(maker.output, maker.position(), maker.value(last, axes))

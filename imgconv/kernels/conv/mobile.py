@@ -8,8 +8,8 @@ from math import ceil, prod
 
 from imgconv.dtype import FLOAT16
 from imgconv.kernels.conv.problem import (
-    InputReuse, Problem, Specialisation, bytes_of_sum, groups_of, multiply_adds_of, sums_of, texel_reads,
-    tile_size, together_of, weight_reads, weights_are_cut, weights_of_step, work_items,
+    InputReuse, Problem, Specialisation, accumulators_of, bytes_of_sum, groups_of, multiply_adds_of,
+    sums_reduced_at_once, texel_reads, tile_size, weight_reads, weights_are_cut, weights_of_step, work_items,
 )
 from imgconv.kernels.device_model.adreno import WAVE
 from imgconv.kernels.device_model.mobile_gpu import MOBILE_GPU, REGISTERS
@@ -37,7 +37,9 @@ CUT_READS = 4  # texture reads for a texel of weights that are cut into tiles; e
 
 def launch_work(problem: Problem, chosen: Specialisation) -> LaunchWork:
     """The work of a launch."""
-    sums, texels, items = sums_of(chosen), merged_reads(problem, chosen), prod(chosen.local_size or (WAVE, 1, 1))
+    sums, texels, items = accumulators_of(
+        chosen), merged_reads(problem, chosen), prod(chosen.local_size or (WAVE, 1, 1)
+    )
     multiply_adds: float = multiply_adds_of(problem, chosen) + (LANES * texels if problem.gated else 0)
     multiply_adds += PACKING * texels if chosen.integers else 0
     multiply_adds += BRANCH * _branches(problem, chosen)
@@ -62,13 +64,13 @@ def launch_work(problem: Problem, chosen: Specialisation) -> LaunchWork:
     totals = _totals_of_item(problem, chosen)
     return replace(
         work, writes=totals, local=sums + chosen.parts * totals, barriers=1,
-        local_bytes=bytes_of_sum(problem) * together_of(problem, chosen) * items,
+        local_bytes=bytes_of_sum(problem) * sums_reduced_at_once(problem, chosen) * items,
     )
 
 
 def _totals_of_item(problem: Problem, chosen: Specialisation) -> int:
     """Sums that a work item adds up of parts: of those that meet at once, each item of a block takes as many."""
-    sums, together = sums_of(chosen), together_of(problem, chosen)
+    sums, together = accumulators_of(chosen), sums_reduced_at_once(problem, chosen)
     return sum(ceil(min(together, sums - first) / chosen.parts) for first in range(0, sums, together))
 
 
@@ -88,7 +90,7 @@ def _branches(problem: Problem, chosen: Specialisation) -> int:
 
 def is_unrolled(problem: Problem, chosen: Specialisation) -> bool:
     """Returns whether the compiler unrolls the loop over a window's columns; if depthwise, that over its rows too."""
-    sums = sums_of(chosen)
+    sums = accumulators_of(chosen)
     if problem.depthwise:
         window = prod(tile_size(problem, replace(chosen, keep="window")))
         return LANES * prod(problem.window) * sums + window <= UNROLLED_DEPTHWISE
@@ -107,10 +109,10 @@ def _rounds(problem: Problem, chosen: Specialisation) -> int:
 
 def merged_reads(problem: Problem, chosen: Specialisation) -> int:
     """Reads of input texels of a work item, of which compilers merge those of one texel in an unrolled loop."""
-    return texel_reads(problem, replace(chosen, keep=_kept(problem, chosen)))
+    return texel_reads(problem, replace(chosen, keep=_kept_input(problem, chosen)))
 
 
-def _kept(problem: Problem, chosen: Specialisation) -> InputReuse:
+def _kept_input(problem: Problem, chosen: Specialisation) -> InputReuse:
     """Returns the part of the input that a work item keeps after unrolling: see Specialisation.keep."""
     if not is_unrolled(problem, chosen):
         return chosen.keep
@@ -127,7 +129,7 @@ def _registers(problem: Problem, chosen: Specialisation) -> float:
     loop, in fp32 those of the next column (`_reads_ahead`). It also prefetches every read of a small window whose rows
     it unrolls. The number of registers of four halves is at most that of registers of four floats.
     """
-    sums, texels = sums_of(chosen), prod(tile_size(problem, replace(chosen, keep=_kept(problem, chosen))))
+    sums, texels = accumulators_of(chosen), prod(tile_size(problem, replace(chosen, keep=_kept_input(problem, chosen))))
     weights, taps = 0 if problem.depthwise else weights_of_step(problem, chosen), prod(problem.window)
     if chosen.ordered and taps == 1:
         return (sums + texels + ceil(weights / 2)) / 2  # weights of half of the lanes
@@ -177,4 +179,4 @@ def _fewest_registers(problem: Problem, chosen: Specialisation) -> float:
     if problem.depthwise or problem.accumulator != FLOAT16 or prod(problem.window) > 1:
         return _registers(problem, chosen) + BESIDE
     texels = prod(tile_size(problem, chosen)) + weights_of_step(problem, chosen)
-    return (sums_of(chosen) + texels) / 2 + BESIDE_IN_HALF
+    return (accumulators_of(chosen) + texels) / 2 + BESIDE_IN_HALF

@@ -178,7 +178,7 @@ class Specialisation:
         shared = self.parts == 1 or (
             self.passes == 1 and not self.weights_in_buffer and self.local_size is not None
             and self.local_size[1] % self.parts == 0 and self.parts.bit_count() == 1 and not problem.depthwise
-            and sums_of(self) <= MOST_SHARED
+            and accumulators_of(self) <= MOST_SHARED
         )
         runs = (problem.sums == "runs") == (self.half_quads > 0) and (
             not self.half_quads or problem.group_input_quads % self.half_quads == 0
@@ -246,14 +246,14 @@ def taps_of(problem: Problem, chosen: Specialisation) -> int:
     return problem.window[0] * (chosen.winograd + 2 if chosen.winograd else problem.window[1])
 
 
-def sums_of(chosen: Specialisation) -> int:
+def accumulators_of(chosen: Specialisation) -> int:
     """Texels of sums that a work item holds: one for each position and output quad; with Winograd, for each tap."""
     columns = chosen.block_columns
     columns += columns // chosen.winograd * 2 if chosen.winograd else 0
     return columns * chosen.block_rows * chosen.block_quads
 
 
-def together_of(problem: Problem, chosen: Specialisation) -> int:
+def sums_reduced_at_once(problem: Problem, chosen: Specialisation) -> int:
     """Returns how many of a block's shared sums are reduced at once: as many as fit in PARTS_BYTES, or all."""
     outputs = chosen.block_columns * chosen.block_rows * chosen.block_quads
     return max(1, min(outputs, PARTS_BYTES // (bytes_of_sum(problem) * prod(chosen.local_size or (1, 1, 1)))))
@@ -264,7 +264,7 @@ def bytes_of_sum(problem: Problem) -> int:
     return LANES * problem.accumulator.bytes
 
 
-def by_taps(problem: Problem, chosen: Specialisation) -> bool:
+def tile_has_one_tap(problem: Problem, chosen: Specialisation) -> bool:
     """Returns whether a tile in local memory has one position of the window at once, not all of it."""
     return chosen.weights == "local" and chosen.keep == "texel" and problem.window[1] > 1
 
@@ -275,7 +275,7 @@ def local_quads(problem: Problem, chosen: Specialisation) -> int:
         return 0
     room = min(MOST_FETCHED * chosen.items, LOCAL_BYTES // (LANES * 4))
     most = max(1, room // local_texels(problem, chosen))
-    quads = problem.group_input_quads * (prod(problem.window) if by_taps(problem, chosen) else 1)
+    quads = problem.group_input_quads * (prod(problem.window) if tile_has_one_tap(problem, chosen) else 1)
     return max(n for n in range(1, min(most, 8) + 1) if quads % n == 0)
 
 
@@ -292,7 +292,7 @@ def local_texels(problem: Problem, chosen: Specialisation) -> int:
 
 def local_texels_of(local_size: tuple[int, int, int], problem: Problem, chosen: Specialisation) -> int:
     """`local_texels` with a work group of another size."""
-    single = by_taps(problem, chosen)
+    single = tile_has_one_tap(problem, chosen)
     taps, strides = (1, (1, 1)) if single else (taps_of(problem, chosen), problem.strides)
     # One more for each row of quad blocks, as conv.cl has for all input quads together.
     texels = local_size[1] * (chosen.block_quads * taps * LANES + 1)

@@ -69,7 +69,7 @@ def step_of(
     # Sums of integers must stay exact.
     read = placing.graph.producers[node.output.name].operands[0].value
     exact = not placing.graph.values[read].dtype.startswith("float")
-    sums: Accumulation = "float" if exact else sums_of(placing, node.output.name, array)
+    sums: Accumulation = "float" if exact else accumulation_of(placing, node.output.name, array)
     weights = Weights(w, array, operation, placing.weights_dtype(array, (node,)))
     places = {o.value: placing.placements[o.value] for o in (x, *factors)}
     places |= placing.operand_places(replace(node, operands=(x, *factors)), output)
@@ -83,7 +83,7 @@ def step_of(
     )
 
 
-def sums_of(placing: PlacingContext, name: str, weights: Array) -> Accumulation:
+def accumulation_of(placing: PlacingContext, name: str, weights: Array) -> Accumulation:
     """Returns the width in which a value's convolution sums: float if its weights exceed the largest half."""
     return "float" if numpy.any(numpy.abs(weights) > HALF_MAX) else placing.sums_of(name)
 
@@ -98,7 +98,7 @@ def kernel(step: LaunchStep[Problem, ConvDetails], chosen: Specialisation, emitt
         dtype = _dtype_of_bytes(chosen.weights_in_buffer, exact, emitting.target) or dtype
     # A byte b of an image is read as b / 127.
     if dtype == INT8 and not chosen.weights_in_buffer:
-        node = replace(node, epilogue=scaled(node.epilogue, BYTE_SCALE))
+        node = replace(node, epilogue=scaled_first(node.epilogue, BYTE_SCALE))
     packed = PackedWeights(
         weights, problem, chosen.block_quads, chosen.winograd, chosen.weights_in_buffer, dtype, chosen.ordered
     )
@@ -123,7 +123,7 @@ def _of_integers(
     assert levels is not None, "a problem of levels has an input of levels"
     packed = QuantizedWeights(weights, step.problem, chosen.block_quads, levels.low)
     storage = emitting.packed(f"{node.output.name}.weights", packed)
-    node = replace(node, epilogue=scaled(node.epilogue, levels.scale))
+    node = replace(node, epilogue=scaled_first(node.epilogue, levels.scale))
     math_mode = emitting.math_mode_of(step.output)
     dot_product = emitting.target.dot_product
     return convolution_kernel(
@@ -157,7 +157,7 @@ def reads_directly(view: View, place: Placement, in_order: bool = True) -> bool:
     return offset.is_constant and (c % LANES == 0 or offset.constant + quads == pitch)
 
 
-def scaled(epilogue: Expression, scale: float) -> Expression:
+def scaled_first(epilogue: Expression, scale: float) -> Expression:
     """The epilogue of a sum that is multiplied by a scale first."""
     if scale == 1:
         return epilogue

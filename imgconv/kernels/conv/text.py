@@ -16,7 +16,7 @@ from imgconv.kernels.codegen.access import (
 )
 from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
 from imgconv.kernels.conv.problem import (
-    KEEP, Problem, Specialisation, by_taps, local_quads, read_step, together_of, work_items,
+    KEEP, Problem, Specialisation, local_quads, read_step, sums_reduced_at_once, tile_has_one_tap, work_items,
 )
 from imgconv.kernels.kernel_source import KernelSource, group_attribute, round_up
 from imgconv.kernels.layout import LANES, HostBuffer, Placement, Texture, Tiling
@@ -121,7 +121,7 @@ def _block(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
 def _tiled(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
     """The constants of conv_tiled.cl alone."""
     return {
-        "LOCAL_QUADS": local_quads(problem, chosen), "BY_TAPS": int(by_taps(problem, chosen)),
+        "LOCAL_QUADS": local_quads(problem, chosen), "BY_TAPS": int(tile_has_one_tap(problem, chosen)),
         "INPUT_WIDTH": problem.input_size[1],
         # Of the phases of a transposed convolution there is one.
         "PAD_X": problem.pads[1] - problem.phase_shift[1], "PAD_Y": problem.pads[0] - problem.phase_shift[0],
@@ -134,14 +134,14 @@ def _dense(problem: Problem, chosen: Specialisation, levels: Quantization | None
         "GROUP_QUADS": problem.group_output_quads, "PASSES": chosen.passes, "PARTS": chosen.parts,
         "PHASE_SHIFT_X": problem.phase_shift[1], "PHASE_SHIFT_Y": problem.phase_shift[0],
         "ZERO_POINT": int(chosen.integers and levels is not None and levels.low != 0),
-        "TOGETHER": together_of(problem, chosen), "EACH_MEETING(act, put)": _each_meeting(problem, chosen),
+        "TOGETHER": sums_reduced_at_once(problem, chosen), "EACH_MEETING(act, put)": _each_meeting(problem, chosen),
     }
 
 
 def _each_meeting(problem: Problem, chosen: Specialisation) -> str:
     """The text that acts on the first of each TOGETHER sums of a block, and puts the parts of these."""
     sums = list(itertools.product(*map(range, (chosen.block_rows, chosen.block_columns, chosen.block_quads))))
-    together = together_of(problem, chosen)
+    together = sums_reduced_at_once(problem, chosen)
     return " ".join(
         f"act({first}, " + " ".join(
             f"put({n}, {row}, {column}, {o})" for n, (row, column, o) in enumerate(sums[first : first + together])

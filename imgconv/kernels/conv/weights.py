@@ -64,13 +64,13 @@ def _pack_phase(problem: Problem, block_quads: int, weights: Array, groups: int)
     packed: Array
     rows, columns = weights.shape[2:]
     if problem.depthwise:
-        padded = _extended(weights.reshape(problem.filters, -1), (problem.output_quads * LANES, rows * columns))
+        padded = _zero_padded(weights.reshape(problem.filters, -1), (problem.output_quads * LANES, rows * columns))
         packed = padded.reshape(problem.output_quads, 1, LANES, -1).transpose(0, 3, 1, 2)
         return packed
     # Merged groups: (group, output, input), with zeros between different groups of the model, and behind the last.
     each_out, each_in = weights.shape[0] // groups, weights.shape[1]
     merge = problem.group_channels // each_in
-    own = _extended(weights, (problem.groups * merge * each_out, each_in, rows, columns))
+    own = _zero_padded(weights, (problem.groups * merge * each_out, each_in, rows, columns))
     merged = own = own.reshape(problem.groups, merge, each_out, each_in, rows, columns)
     if merge > 1:
         merged = numpy.zeros((problem.groups, merge, each_out, merge, each_in, rows, columns), weights.dtype)
@@ -78,7 +78,7 @@ def _pack_phase(problem: Problem, block_quads: int, weights: Array, groups: int)
             merged[:, part, :, part] = own[:, part]
     quads_in, quads_out = problem.group_input_quads, problem.group_output_quads
     blocks = ceil(quads_out / block_quads)
-    padded = _extended(
+    padded = _zero_padded(
         merged.reshape(problem.groups, merge * each_out, merge * each_in, rows, columns),
         (problem.groups, blocks * block_quads * LANES, quads_in * LANES, rows, columns),
     )
@@ -88,7 +88,7 @@ def _pack_phase(problem: Problem, block_quads: int, weights: Array, groups: int)
     return packed.reshape(problem.groups * blocks, steps, LANES * block_quads, LANES)
 
 
-def _extended(array: Array, shape: tuple[int, ...]) -> Array:
+def _zero_padded(array: Array, shape: tuple[int, ...]) -> Array:
     """An array with zeros behind it on each axis, to a shape; itself if it has that shape."""
     if array.shape == shape:
         return array

@@ -7,8 +7,8 @@ from math import ceil, prod
 
 from imgconv.kernels.conv import mobile
 from imgconv.kernels.conv.problem import (
-    Problem, Specialisation, by_taps, groups_of, kept_size, local_quads, local_texels, multiply_adds_of, sums_of,
-    taps_of, texel_reads, weight_reads, work_items,
+    Problem, Specialisation, accumulators_of, groups_of, kept_size, local_quads, local_texels, multiply_adds_of,
+    taps_of, texel_reads, tile_has_one_tap, weight_reads, work_items,
 )
 from imgconv.kernels.device_model.cpu import TEXEL_BYTES
 from imgconv.kernels.device_model.models import time_range_of
@@ -61,8 +61,8 @@ def _on_gpu(problem: Problem, chosen: Specialisation) -> LaunchWork:
         groups_of(problem, chosen), prod(local), multiply_adds_of(problem, chosen), reads=texels + weights,
         scattered=texels / (beside if problem.depthwise else min(chosen.parts, beside)),
         steps=ceil(problem.group_input_quads / chosen.parts) * problem.window[0], barriers=int(chosen.parts > 1),
-        writes=ceil(sums_of(chosen) / chosen.parts), registers=prod(kept_size(problem, chosen)) + sums_of(chosen),
-        fetched=_fetched(problem, chosen, local),
+        writes=ceil(accumulators_of(chosen) / chosen.parts),
+        registers=prod(kept_size(problem, chosen)) + accumulators_of(chosen), fetched=_fetched(problem, chosen, local),
     )
     return _tiled(problem, chosen, work, local) if chosen.weights == "local" else work
 
@@ -72,7 +72,7 @@ def _tiled(problem: Problem, chosen: Specialisation, work: LaunchWork, group: tu
     quads, local = problem.group_input_quads, float(work.reads)
     stages, fetched = quads / local_quads(problem, chosen), work.fetched
     outputs = chosen.block_rows * chosen.block_columns
-    if by_taps(problem, chosen):  # each position of the window is copied by itself
+    if tile_has_one_tap(problem, chosen):  # each position of the window is copied by itself
         taps = prod(problem.window)
         stages *= taps
         tile = group[0] * chosen.block_columns * group[2] * chosen.block_rows

@@ -226,7 +226,7 @@ def _transposed(operand: Operand) -> Operand:
     """The operand with its last two axes exchanged."""
     rank = len(operand.view.shape)
     order = [*range(rank - 2), rank - 1, rank - 2]
-    return replace(operand, view=transpose(operand.view.shape, order).over(operand.view))
+    return replace(operand, view=transpose(operand.view.shape, order).composed_with(operand.view))
 
 
 def reads_rows(a: Operand, placement: Placement) -> bool:
@@ -373,7 +373,7 @@ def _padded_matrix(placing: PlacingContext, node: Node, operand: Operand, array:
     *lead, inner, columns = array.shape
     padded = numpy.zeros((*lead, -(-inner // LANES) * LANES, columns), array.dtype)
     padded[..., :inner, :] = array
-    name = placing.graph.unused(f"{node.output.name}.matrix")
+    name = placing.graph.unused_name(f"{node.output.name}.matrix")
     placing.placements[name] = placing.place_array(name, padded, matrix_layout(padded.ndim), (node,))
     view = identity(operand.view.shape)
     index = view.index if lead else view.index[-2:]

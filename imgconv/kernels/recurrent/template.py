@@ -147,7 +147,7 @@ def _placed_weights(placing: PlacingContext, node: Node) -> Operand:
     if weights.value in placing.graph.constants:
         array = placing.constant_of(weights)
         array = numpy.pad(array, [(0, 0), (0, -array.shape[1] % LANES), (0, 0), (0, 0)])
-        name = placing.graph.unused(f"{node.output.name}.weights")
+        name = placing.graph.unused_name(f"{node.output.name}.weights")
         placing.placements[name] = placing.place_array(name, array, WEIGHTS_LAYOUT, (node,))
         return Operand(name, identity(array.shape))
     return placing.copy(weights, WEIGHTS_LAYOUT, "a recurrent layer reads four columns of a row to a texel")

@@ -15,7 +15,7 @@ from imgconv.graph.nodes import Convolution, Graph, Node
 from imgconv.kernels.codegen.access import SHORT_LIMIT, KernelArgument, image_type, read_text
 from imgconv.kernels.codegen.epilogue import Epilogue, build_epilogue, output_constants
 from imgconv.kernels.conv import problem as conv, template as conv_template
-from imgconv.kernels.conv.template import is_direct, sums_of
+from imgconv.kernels.conv.template import accumulation_of, is_direct
 from imgconv.kernels.conv.text import input_constants
 from imgconv.kernels.conv.weights import PackedWeights, Weights
 from imgconv.kernels.device_model.time_range import TimeRange
@@ -45,7 +45,7 @@ class SeparableDetails:
     pointwise: Weights
 
 
-def follows(graph: Graph, depthwise: Node) -> Node | None:
+def pointwise_after(graph: Graph, depthwise: Node) -> Node | None:
     """The 1x1 convolution that is the only reader of a depthwise convolution's result. None if there is none."""
     name = depthwise.output.name
     readers = graph.consumers[name]
@@ -154,7 +154,7 @@ def _index_type(problem: Problem, chosen: Specialisation, x: Texture, output: Te
 def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
     """Every depthwise convolution with the 1x1 convolution that `follows` it."""
     for node in graph.nodes:
-        after = follows(graph, node) if isinstance(node.operation, Convolution) else None
+        after = pointwise_after(graph, node) if isinstance(node.operation, Convolution) else None
         if after is not None:
             yield node, after
 
@@ -196,7 +196,7 @@ def _sums_of(placing: PlacingContext, given: tuple[Node, ...]) -> Accumulation:
     for node in given:
         placing.place_value(node.output)
     found = [
-        sums_of(placing, node.output.name, placing.constant_of(node.operands[1])) for node in given
+        accumulation_of(placing, node.output.name, placing.constant_of(node.operands[1])) for node in given
     ]
     return max(found, key=WIDER.index)
 
@@ -225,7 +225,7 @@ def kernel(
     )
 
 
-def _offered(problem: Problem, target: Target) -> list[Specialisation]:
+def _sensible_candidates(problem: Problem, target: Target) -> list[Specialisation]:
     """The candidates. On a phone's GPU only sums in half are considered: by Mesa's code a pair takes more issue slots
     than two launches, and saves traffic and a launch."""
     offered = not target.is_mobile or problem.pointwise.products == FLOAT16
@@ -240,7 +240,7 @@ def baseline(problem: Problem, target: Target) -> TimeRange:
 
 
 TEMPLATE = Template(
-    "separable", FILE, Problem, Specialisation, candidates=_offered,
+    "separable", FILE, Problem, Specialisation, candidates=_sensible_candidates,
     work=lambda problem, chosen, target: launch_work(problem, chosen),
     nodes=nodes, place=place, kernel=kernel, baseline=baseline,
 )

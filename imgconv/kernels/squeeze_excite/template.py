@@ -264,7 +264,7 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Proble
     pool, first, second = given
     problem = problem_of(*given)
     sums = pool.operation == Reduction("sum", IDENTITY) and _can_read(placing, pool.operands[0], problem)
-    together = sums and _joins(problem, placing.target)
+    together = sums and _pools_in_same_launch(problem, placing.target)
     if not together:
         problem = replace(problem, map_size=(1, 1))
     x, made = (pool.operands[0], given) if together else (whole_operand(pool.output), given[1:])
@@ -274,7 +274,7 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Proble
     output = placing.place_value(second.output)
     places = {x.value: placing.placements[x.value]}
     for node in made[:-1]:
-        places[node.output.name] = _between(placing, node)
+        places[node.output.name] = _local_placement(placing, node)
         places |= placing.operand_places(replace(node, operands=()), places[node.output.name])
     places |= placing.operand_places(replace(second, operands=()), output)
     read = {o.value for node in made for o in node.epilogue_operands} | {x.value}
@@ -298,13 +298,13 @@ def _can_read(placing: PlacingContext, x: Operand, problem: Problem) -> bool:
     return lanes and not any(LANE in e.variables() for e in (texel_x, texel_y))
 
 
-def _joins(problem: Problem, target: Target) -> bool:
+def _pools_in_same_launch(problem: Problem, target: Target) -> bool:
     """Returns whether the pooling is expected to be faster in the launch of the products than in one of its own."""
     apart = TEMPLATE.best_time(replace(problem, map_size=(1, 1)), target) + _time_of_pooling(problem, target)
     return best_of((TEMPLATE.best_time(problem, target), apart)) == 0
 
 
-def _between(placing: PlacingContext, node: Node) -> Placement:
+def _local_placement(placing: PlacingContext, node: Node) -> Placement:
     """A result that stays in local memory, in float. Its epilogue is built as if it were a texture of no value."""
     name, shape = f"{node.output.name}.local", node.output.shape
     layout = (matrix_layout if isinstance(node.operation, Product) else image_layout)(len(shape))

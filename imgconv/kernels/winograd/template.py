@@ -154,7 +154,7 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Proble
     before, after = (Problem(problem, to_outputs, folds) for to_outputs in (False, True))
     places = placing.placements
     taps, sums = (
-        placing.between(f"{node.output.name}.{name}", each.tensor, image_layout(4), like)
+        placing.intermediate_value(f"{node.output.name}.{name}", each.tensor, image_layout(4), like)
         for name, each, like in (("taps", before, node.operands[0].value), ("sums", after, node.output.name))
     )
     storages = places[taps.name].storage, places[sums.name].storage

@@ -45,7 +45,7 @@ FAULTS = (
     ),
     Fault(
         "cl/watchdog.py", "what belongs to a device that was abandoned is released",
-        "            shutdown_guard.keep_all(self._info.platform)\n",
+        "            shutdown_guard.never_release_all(self._info.platform)\n",
         "            pass\n",
         (f"{HANG} -k kept",),
     ),

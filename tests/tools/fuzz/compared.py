@@ -271,7 +271,9 @@ def stores_half(model: onnx.ModelProto, graph: Graph) -> bool:
 
 def in_numpy(graph: Graph, inputs: Arrays) -> Arrays:
     """A graph's results without a device."""
-    made, fallback = evaluate_graph(graph, inputs), HostFallback.of(graph.host_partition, graph.inputs, graph.outputs)
+    made, fallback = evaluate_graph(
+        graph, inputs), HostFallback.prepare(graph.host_partition, graph.inputs, graph.outputs
+    )
     return made if fallback is None else fallback.finish(made, fallback.inputs_of(inputs))
 
 
