@@ -150,6 +150,7 @@ class BuildWorker:
         return answer
 
     def _give_up(self, reason: str) -> None:
+        """Gives the process no more programs, and logs the reason unless it was closed."""
         self.works, self.reason = False, reason
         if not self._closed:
             LOG.warning("a process that builds programs %s; the others continue", reason)
