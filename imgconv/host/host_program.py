@@ -35,8 +35,8 @@ class NodeTiming:
 class HostStep:
     """A call of a host function. inputs: slots, -1 if one is absent; outputs: slots, -1 for what nothing reads.
 
-    captured: the slots of what its bodies read from outside, by the attribute's name. dead: slots that nothing reads
-    after it.
+    bodies: by the attribute's name, each subgraph's program and the slots of the outer values that it reads. dead:
+    slots that nothing reads after it.
     """
 
     call: HostCall

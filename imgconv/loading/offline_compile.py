@@ -47,7 +47,7 @@ def save_for_devices(
 
     def sized(shapes: Shapes) -> SizedModel:
         """The model for these shapes."""
-        graph = _graph_of(model, shapes, strict, picture, outputs, answers)
+        graph = _optimised_graph(model, shapes, strict, picture, outputs, answers)
         if states:
             check_states(graph.inputs, [graph.values[name] for name in graph.outputs], states)
         settings = replace(config, precision=precision.precision_of(graph)) if precision else config
@@ -69,7 +69,7 @@ def save_for_devices(
     save_sizes(path, made, described, picture.how.format if picture else None, player_only)
 
 
-def _graph_of(
+def _optimised_graph(
     model: str | os.PathLike[str], shapes: Shapes, strict: bool, picture: PictureStage | None, outputs: Sequence[str],
     answers: OutputStage | None,
 ) -> Graph:

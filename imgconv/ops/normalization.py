@@ -94,7 +94,7 @@ def simplified_layer_normalization(call: Call) -> list[Tensor]:
     x, scale = call.input(0), call.input(1)
     axes = range(call.axis(call.attribute("axis", -1), x.rank), x.rank)
     _check_stash_type(call)
-    inverse = _root_mean_square(x, axes, call.number("epsilon", 1e-5))
+    inverse = _inverse_root_mean_square(x, axes, call.number("epsilon", 1e-5))
     return [_with_shape_of(call, x, _scaled(scale, x.cast("float32"), inverse, scale, None)), inverse]
 
 
@@ -118,7 +118,7 @@ def skip_simplified_layer_normalization(call: Call) -> list[Tensor]:
     if call.is_output_used(1):
         raise call.unsupported("its second output, a mean that it does not compute")
     total = _with_skip(call, 3)
-    inverse = _root_mean_square(total, [total.rank - 1], call.number("epsilon", 1e-12))
+    inverse = _inverse_root_mean_square(total, [total.rank - 1], call.number("epsilon", 1e-12))
     made = _scaled(total, total.cast("float32"), inverse, call.input(2), None)
     return [_with_shape_of(call, total, made), inverse, inverse, total]
 
@@ -231,7 +231,7 @@ def _standardise(x: Tensor, axes: Sequence[int], epsilon: float) -> tuple[Tensor
     return centred, (var + epsilon).sqrt().apply("reciprocal"), mean
 
 
-def _root_mean_square(x: Tensor, axes: Sequence[int], epsilon: float) -> Tensor:
+def _inverse_root_mean_square(x: Tensor, axes: Sequence[int], epsilon: float) -> Tensor:
     """1 / sqrt(mean(x**2) + epsilon) in float32; reduced axes keep length 1."""
     wide = x.cast("float32")
     return ((wide * wide).mean(axes, keepdims=True) + epsilon).sqrt().apply("reciprocal")

@@ -84,7 +84,7 @@ def _chains(graph: Graph) -> list[ConcatenationChain]:
             continue
         links = [o for o in node.operands if o.value in last and len(last[o.value].nodes) < MOST_LINKS]
         chain = last[links[0].value] if links else ConcatenationChain()
-        taken = [_channels_read(operand) for operand in links]
+        taken = [_source_channels(operand) for operand in links]
         if len({o.value for o in links}) > 1 or any(channels is None for channels in taken):
             continue
         first, parts, sources = sum(len(p.channels) for p in chain.all_parts), [], []
@@ -107,8 +107,9 @@ def _chains(graph: Graph) -> list[ConcatenationChain]:
     return chains
 
 
-def _channels_read(operand: Operand) -> Array | None:
-    """The channel of (N, C, H, W) that is read for each channel of the view; None if not all positions are read."""
+def _source_channels(operand: Operand) -> Array | None:
+    """The channel of (N, C, H, W) that is read for each channel of the view. None unless rows and
+    columns are read unchanged."""
     view = operand.view
     if view.bounds or len(view.source) != 4 or len(view.shape) != 4:
         return None
@@ -185,7 +186,7 @@ def _find_readers(graph: Graph, chain: ConcatenationChain) -> None:
         for node in readers:
             operand = node.operands[0]
             alone = sum(o.value == name for o in node.all_operands) == 1
-            channels = _channels_read(operand) if operand.value == name and alone else None
+            channels = _source_channels(operand) if operand.value == name and alone else None
             if node.output.name in inside:
                 copied |= any(o.value == name and not o.view.is_identity for o in node.operands)
             elif channels is not None and _is_dense(graph, node) and operand not in others:

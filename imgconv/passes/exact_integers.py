@@ -41,14 +41,14 @@ def guard_integers(graph: Graph) -> Graph:
     Result:  p = load(x) then where(less(absolute(multiply($0, $1)), 2**24), multiply($0, $1), nan), $1=y;
              c = load(p) then add(less($0, 5), multiply($0, 0))
     """
-    guarding = _IntegerGuard(graph, ValueRanges(graph, EXACT), pass_through_values(graph))
+    guarding = _InexactIntegerMarker(graph, ValueRanges(graph, EXACT), pass_through_values(graph))
     for node in graph.nodes:
         guarding.add(node)
     return replace(graph, nodes=tuple(guarding.nodes)) if guarding.changed else graph
 
 
 @dataclass
-class _IntegerGuard:
+class _InexactIntegerMarker:
     graph: Graph
     bounds: ValueRanges
     moved: frozenset[str]

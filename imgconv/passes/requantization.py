@@ -94,7 +94,7 @@ class _Folding:
     def _rewritten(self, expression: Expression) -> Expression:
         if not isinstance(expression, Apply):
             return expression
-        found = _quantised(expression)
+        found = _rounded_and_clipped(expression)
         if found is None:
             return apply(expression.operation, *map(self.rewritten, expression.arguments))
         inner, low, high = found
@@ -132,7 +132,10 @@ class _Folding:
         constant = self._constant(expression)
         if constant is not None:
             return _Sum(constant=constant)
-        if isinstance(expression, Apply) and expression.operation in ARITHMETIC and _quantised(expression) is None:
+        if (
+            isinstance(expression, Apply) and expression.operation in ARITHMETIC
+            and _rounded_and_clipped(expression) is None
+        ):
             first, second = map(self._sum, expression.arguments)
             if expression.operation in ("add", "subtract"):
                 return first.add(second, 1.0 if expression.operation == "add" else -1.0)
@@ -191,7 +194,7 @@ def _quotient(a: _Sum, b: _Sum) -> _Sum | None:
     return None if b.terms or not numpy.all(numpy.isfinite(factor) & (factor != 0)) else _Sum().add(a, factor[()])
 
 
-def _quantised(expression: Expression) -> tuple[Expression, float, float] | None:
+def _rounded_and_clipped(expression: Expression) -> tuple[Expression, float, float] | None:
     """(x, low, high) if an expression is QuantizeLinear of x, less its zero point; else None."""
     rest, shift = _less(expression, "subtract") or (expression, 0.0)
     if isinstance(rest, Apply) and rest.operation == "truncate":

@@ -46,7 +46,7 @@ class Timeline:
         return max((end for _, end in (*self.uploads.values(), *self.launches, *self.downloads.values())), default=0.0)
 
 
-class BusyWork:
+class QueueFiller:
     """Keeps a GPU busy for longer than the host needs to enqueue launches.
 
     NVIDIA's driver (580, H200) counts the setup of a launch as part of its time: about 4 us, which vary with the speed
@@ -89,14 +89,14 @@ class LaunchTimer:
         self._memory, self._sequence = memory, sequence
 
     @cached_property
-    def _busy(self) -> BusyWork | None:
-        return BusyWork(self.context) if self.context.info.kind == "gpu" else None
+    def _queue_filler(self) -> QueueFiller | None:
+        return QueueFiller(self.context) if self.context.info.kind == "gpu" else None
 
     def seconds(self, launches: Sequence[KernelLaunch]) -> list[float]:
-        """Seconds of each launch, run in this order. Raises what `BusyWork` raises."""
+        """Seconds of each launch, run in this order. Raises what `QueueFiller` raises."""
         with self.context.lock:
-            if self._busy is not None:
-                return self.context.durations(self._busy.enqueue_after_work(launches))
+            if self._queue_filler is not None:
+                return self.context.durations(self._queue_filler.enqueue_after_work(launches))
             return self.context.durations([self.context.enqueue(*launch) for launch in launches])
 
     def timeline(self, inputs: Inputs) -> Timeline:

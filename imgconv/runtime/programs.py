@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from imgconv.cl.building.crashes import WITHOUT_OPTIMISATION, KnownKernels, RefusedError, known_kernels
+from imgconv.cl.building.crashes import WITHOUT_OPTIMISATION, DistrustedKernels, RefusedError, distrusted_kernels
 from imgconv.cl.building.program_source import BuiltKernel, ProgramSource
 from imgconv.compiling.plan import Launch, Plan
 from imgconv.errors import BuildError
@@ -35,7 +35,7 @@ class PlanPrograms:
         is_worth_it = len(taken) >= WORTH_SHARING * len(self._launches)
         self.kernels: dict[str, tuple[Program, str]] = taken if is_worth_it else {}
         self.are_shared = bool(self.kernels)
-        self._known: KnownKernels = {}
+        self._known: DistrustedKernels = {}
 
     @contextmanager
     def building(self, progress: ProgressCallback | None = None, binaries: Sequence[bytes] = ()) -> Iterator[None]:
@@ -46,7 +46,7 @@ class PlanPrograms:
         """
         progress = progress or (lambda done, total, what: None)
         waiting = [text for text in self._launches if text not in self.kernels]
-        self._known = known_kernels(self._context.info)
+        self._known = distrusted_kernels(self._context.info)
         # Kernels at which a process ended are built alone.
         alone = any(self._launches[text].source.key in self._known for text in waiting)
         at_once = len(waiting) if alone else self._context.programs_at_once(len(waiting))

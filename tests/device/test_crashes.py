@@ -17,7 +17,7 @@ from support import NothingKept
 
 import imgconv
 from imgconv.cl.building import crashes, processes, program
-from imgconv.cl.building.crashes import RefusedError, being_built, known_kernels, refuse, refused_kernels, suspect
+from imgconv.cl.building.crashes import RefusedError, being_built, distrusted_kernels, refuse, refused_kernels, suspect
 from imgconv.cl.building.processes import BuildCrashError, BuildWorker, BuilderPool
 from imgconv.cl.building.program_source import BuiltKernel
 from imgconv.cl.context import Context
@@ -70,17 +70,17 @@ def end_of_a_process(info: DeviceInfo, kernels: Sequence[BuiltKernel]) -> None:
 
 
 def test_kernels_are_suspects_until_they_are_built(device: DeviceInfo) -> None:
-    assert known_kernels(device) == {}
+    assert distrusted_kernels(device) == {}
     end_of_a_process(device, [ONE, OTHER])
-    assert known_kernels(device) == {"aa": (str(ONE), ""), "bb": (str(OTHER), "")} and not refused_kernels(device)
+    assert distrusted_kernels(device) == {"aa": (str(ONE), ""), "bb": (str(OTHER), "")} and not refused_kernels(device)
     crashes.clear_suspicion(device, [ONE])
-    assert list(known_kernels(device)) == ["bb"]
+    assert list(distrusted_kernels(device)) == ["bb"]
 
 
 def test_two_ends_of_processes_refuse_a_kernel(device: DeviceInfo) -> None:
     """Not if the second one built several: any of them may be it."""
     end_of_a_process(device, [ONE, OTHER])
-    known_kernels(device)
+    distrusted_kernels(device)
     end_of_a_process(device, [ONE, OTHER])
     assert not refused_kernels(device)
     end_of_a_process(device, [ONE])
@@ -94,7 +94,7 @@ def test_drivers_are_told_apart(device: DeviceInfo, quiet: None) -> None:
     other = replace(device, driver_version="another")
     with pytest.raises(RefusedError, match="launch 'y'"):
         refuse(device, ONE, (), "it hangs")
-    assert refused_kernels(device) == {"aa"} and not known_kernels(other)
+    assert refused_kernels(device) == {"aa"} and not distrusted_kernels(other)
 
 
 def test_where_nothing_can_be_written(
@@ -111,14 +111,14 @@ def test_where_nothing_can_be_written(
 @pytest.mark.parametrize("content", [b"x", b"[]", b"{}", b'{"driver": 1, "kernels": 2}', b"\xff"])
 def test_marks_of_somebody_else(device: DeviceInfo, content: bytes) -> None:
     (crashes.CRASHES.folder() / "other.mark").write_bytes(content)
-    assert known_kernels(device) == {}
+    assert distrusted_kernels(device) == {}
 
 
 def test_a_build_that_is_under_way_is_no_crash(device: DeviceInfo) -> None:
     with being_built(device, [ONE]):
-        assert known_kernels(device) == {}
+        assert distrusted_kernels(device) == {}
     with crash_mark(crashes.CRASHES, json.dumps({"driver": device.key, "kernels": {"aa": "it"}}).encode()):
-        assert known_kernels(device) == {}
+        assert distrusted_kernels(device) == {}
 
 
 # What is built

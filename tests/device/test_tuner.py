@@ -163,7 +163,7 @@ def test_work_that_ended_too_early_is_repeated_and_longer(
     """early: how often the work is over before the host has enqueued the last launch."""
     monkeypatch.setattr(measuring, "STEPS_OF_LAUNCH", 1)
     context = open_device(device, profile=True)
-    work, over, steps = measuring.BusyWork(context), [True] * early, context.buffer(numpy.ones(1, numpy.int32))
+    work, over, steps = measuring.QueueFiller(context), [True] * early, context.buffer(numpy.ones(1, numpy.int32))
     launch = context.launch(work._program, "keep_busy", [work._number, steps], (1,), (1,))
     monkeypatch.setattr(context, "is_over", lambda events: bool(over) and over.pop())
     assert len(context.durations(work.enqueue_after_work([launch, launch]))) == 2
@@ -177,7 +177,7 @@ def test_work_that_ended_too_early_is_repeated_and_longer(
 def test_a_busy_device_takes_steps_for_each_launch(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "STEPS_OF_LAUNCH", 1)
     context = open_device(device)
-    work, found = measuring.BusyWork(context), []
+    work, found = measuring.QueueFiller(context), []
     for launches in (1, 3):
         work.enqueue(launches)
         found += list(context.read(work._number, (1,), numpy.float32))

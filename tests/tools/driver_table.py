@@ -249,7 +249,7 @@ ROWS = (
     Row(
         "NVIDIA 580",
         "the measured time of a launch includes its setup, which depends on how fast the host enqueues",
-        "imgconv keeps the device busy before it times launches: `runtime/measuring.py`, `BusyWork`",
+        "imgconv keeps the device busy before it times launches: `runtime/measuring.py`, `QueueFiller`",
         '"setup of launches"',
     ),
     Row(

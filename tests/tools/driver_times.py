@@ -19,7 +19,7 @@ import numpy
 import pyopencl as cl
 
 
-from imgconv.runtime.measuring import BusyWork
+from imgconv.runtime.measuring import QueueFiller
 from imgconv.cl.context import Context
 from imgconv.cl.device import open_device
 from imgconv.cl.building.program import Program, build, build_binary, new_kernel, program_binary
@@ -157,7 +157,7 @@ def changed_arguments_cost(context: Context) -> bool:
 def launches_count_setup(context: Context) -> bool:
     """A launch takes over 1 us and a quarter longer by its event if nothing ran just before it."""
     timed = open_device(context.info, profile=True)
-    number, busy = timed.buffer(numpy.zeros(64, numpy.float32)), BusyWork(timed)
+    number, busy = timed.buffer(numpy.zeros(64, numpy.float32)), QueueFiller(timed)
     launch = new_kernel(build(timed, "kernel void k(global float *x) { x[get_global_id(0)] += 1; }", "k"), "k")
     launch.set_args(number)
     alone = []

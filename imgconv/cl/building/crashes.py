@@ -29,7 +29,7 @@ CRASHES = DiskCache("crashes", 2**20)
 WITHOUT_OPTIMISATION = "-cl-opt-disable"
 WRONG = "its result is wrong"
 
-KnownKernels = dict[str, tuple[str, str]]
+DistrustedKernels = dict[str, tuple[str, str]]
 """By a kernel's key: its file and launch, and how its build ended; that is empty for a suspect."""
 
 
@@ -42,7 +42,7 @@ def key_with_options(key: str, options: Sequence[str]) -> str:
     return f"{key} {WITHOUT_OPTIMISATION}" if WITHOUT_OPTIMISATION in options else key
 
 
-def known_kernels(info: DeviceInfo) -> KnownKernels:
+def distrusted_kernels(info: DeviceInfo) -> DistrustedKernels:
     """The suspects and the refused kernels of a device's driver."""
     for content in left_marks(CRASHES):
         with suppress(AttributeError, KeyError, TypeError, ValueError):  # somebody else's file
@@ -67,7 +67,7 @@ def wrong_kernels_tried_again() -> Iterator[None]:
 
 def refused_kernels(info: DeviceInfo) -> frozenset[str]:
     """The keys of the kernels that a device's driver cannot build."""
-    return frozenset(key for key, (_, how) in known_kernels(info).items() if how)
+    return frozenset(key for key, (_, how) in distrusted_kernels(info).items() if how)
 
 
 def being_built(info: DeviceInfo, kernels: Sequence[BuiltKernel]) -> AbstractContextManager[None]:
@@ -78,21 +78,21 @@ def being_built(info: DeviceInfo, kernels: Sequence[BuiltKernel]) -> AbstractCon
 
 def suspect(info: DeviceInfo, kernels: Sequence[BuiltKernel]) -> None:
     """Notes that a process has ended that built these kernels."""
-    with _edit_known_kernels(info.key) as known:
+    with _edit_distrusted_kernels(info.key) as known:
         for kernel in kernels:
             known.setdefault(kernel.key, (str(kernel), ""))
 
 
 def clear_suspicion(info: DeviceInfo, kernels: Sequence[BuiltKernel]) -> None:
     """Notes that the kernels were built: they are no suspects."""
-    with _edit_known_kernels(info.key) as known:
+    with _edit_distrusted_kernels(info.key) as known:
         for key in [kernel.key for kernel in kernels if known.get(kernel.key, ("", "refused"))[1] == ""]:
             del known[key]
 
 
 def refuse(info: DeviceInfo, kernel: BuiltKernel, options: Sequence[str], how: str) -> NoReturn:
     """Notes that the kernel, built alone, ended the process or hung. Warns of it, and raises RefusedError."""
-    with _edit_known_kernels(info.key) as known:
+    with _edit_distrusted_kernels(info.key) as known:
         known[key_with_options(kernel.key, options)] = str(kernel), how
     _warn(info.key, str(kernel), how)
     raise RefusedError(kernel.path, how, launch=kernel.launch)
@@ -101,7 +101,7 @@ def refuse(info: DeviceInfo, kernel: BuiltKernel, options: Sequence[str], how: s
 def note_wrong(info: DeviceInfo, kernel: BuiltKernel, text: str) -> None:
     """Notes that the kernel gives wrong results: it is refused as one that cannot be built. Warns of it."""
     how = f"{WRONG}: {text}"
-    with _edit_known_kernels(info.key) as known:
+    with _edit_distrusted_kernels(info.key) as known:
         known[kernel.key] = str(kernel), how
     _warn(info.key, str(kernel), how)
 
@@ -109,7 +109,7 @@ def note_wrong(info: DeviceInfo, kernel: BuiltKernel, text: str) -> None:
 def _take_over_marks(driver: str, kernels: dict[str, str]) -> None:
     """Takes in the mark of a process that has ended. A suspect is refused if nothing else was built again."""
     LOG.warning("a process ended while %s built %s", driver, "; ".join(kernels.values()))
-    with _edit_known_kernels(driver) as known:
+    with _edit_distrusted_kernels(driver) as known:
         for key, about in kernels.items():
             if key not in known:
                 known[key] = about, ""
@@ -128,11 +128,11 @@ def _warn(driver: str, about: str, how: str) -> None:
 
 _lock = Lock()
 _wrong_ones_count = True
-_seen: dict[str, KnownKernels] = {}  # by this process, which may have no folder to write to
+_seen: dict[str, DistrustedKernels] = {}  # by this process, which may have no folder to write to
 
 
 @contextmanager
-def _edit_known_kernels(driver: str) -> Iterator[KnownKernels]:
+def _edit_distrusted_kernels(driver: str) -> Iterator[DistrustedKernels]:
     """Yields the known kernels of a driver, and keeps what is changed."""
     with _lock:
         known = _seen[driver] = _read(driver)
@@ -142,7 +142,7 @@ def _edit_known_kernels(driver: str) -> Iterator[KnownKernels]:
             CRASHES.write(_entry(driver), json.dumps(known).encode())
 
 
-def _read(driver: str) -> KnownKernels:
+def _read(driver: str) -> DistrustedKernels:
     content = CRASHES.read(_entry(driver))
     stored = {} if content is None else {key: (about, how) for key, (about, how) in json.loads(content).items()}
     return stored or dict(_seen.get(driver, {}))

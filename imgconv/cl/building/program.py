@@ -19,7 +19,7 @@ import pyopencl as cl
 
 from imgconv.cl.building.processes import BuildCrashError, parallel_builds
 from imgconv.cl.building.crashes import (
-    WITHOUT_OPTIMISATION, KnownKernels, being_built, clear_suspicion, key_with_options, known_kernels, refuse,
+    WITHOUT_OPTIMISATION, DistrustedKernels, being_built, clear_suspicion, key_with_options, distrusted_kernels, refuse,
     refused_kernels, suspect,
 )
 from imgconv.cl.building.program_source import ProgramSource
@@ -196,7 +196,7 @@ def _compiled(context: Context, part: ProgramSource, workers: int) -> Program:
 
     Raises BuildError if a process ended in it and it has several kernels: they are to be built alone.
     """
-    known = known_kernels(context.info)
+    known = distrusted_kernels(context.info)
     if not known:
         made = _compiled_by_turns(context, part, workers)
         if made:
@@ -226,7 +226,7 @@ def _compiled_by_turns(context: Context, part: ProgramSource, workers: int) -> P
 _apart = Lock()
 
 
-def _compiled_in_own_process(context: Context, part: ProgramSource, known: KnownKernels) -> Program:
+def _compiled_in_own_process(context: Context, part: ProgramSource, known: DistrustedKernels) -> Program:
     """The program, compiled in a process of its own first. Raises RefusedError if it ends in the only kernel."""
     kernels = part.kernels_or_itself
     _, how = known.get(key_with_options(kernels[0].key, part.options), ("", ""))

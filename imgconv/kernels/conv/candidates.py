@@ -11,7 +11,7 @@ from math import ceil, prod
 from imgconv.dtype import FLOAT16
 from imgconv.kernels.conv.mobile import in_order_pays
 from imgconv.kernels.conv.problem import InputReuse, Problem, Specialisation, kept_size, work_items
-from imgconv.kernels.conv.tiled import groups_of, tiled_candidates, tiled_group
+from imgconv.kernels.conv.tiled import groups_of, tiled_candidates, work_group_of_tile
 from imgconv.kernels.conv.work import predicted_time
 from imgconv.kernels.device_model.adreno import WAVE
 from imgconv.kernels.device_model.time_range import best_of
@@ -90,7 +90,7 @@ def _in_groups(problem: Problem, made: Iterable[Specialisation], most: int) -> I
         if each.items <= most:
             yield each
         elif each.weights == "local":
-            yield replace(each, local_size=tiled_group(problem, each, items))
+            yield replace(each, local_size=work_group_of_tile(problem, each, items))
         elif each.parts <= items:
             yield replace(each, local_size=_work_group(problem, each, items))
 

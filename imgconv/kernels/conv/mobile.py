@@ -8,7 +8,7 @@ from math import ceil, prod
 
 from imgconv.dtype import FLOAT16
 from imgconv.kernels.conv.problem import (
-    InputReuse, Problem, Specialisation, accumulators_of, bytes_of_sum, groups_of, multiply_adds_of,
+    InputReuse, Problem, Specialisation, accumulators_of, bytes_of_accumulator_texel, groups_of, multiply_adds_of,
     sums_reduced_at_once, texel_reads, tile_size, weight_reads, weights_are_cut, weights_of_step, work_items,
 )
 from imgconv.kernels.device_model.adreno import WAVE
@@ -64,7 +64,7 @@ def launch_work(problem: Problem, chosen: Specialisation) -> LaunchWork:
     totals = _totals_of_item(problem, chosen)
     return replace(
         work, writes=totals, local=sums + chosen.parts * totals, barriers=1,
-        local_bytes=bytes_of_sum(problem) * sums_reduced_at_once(problem, chosen) * items,
+        local_bytes=bytes_of_accumulator_texel(problem) * sums_reduced_at_once(problem, chosen) * items,
     )
 
 

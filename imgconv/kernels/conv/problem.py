@@ -256,10 +256,11 @@ def accumulators_of(chosen: Specialisation) -> int:
 def sums_reduced_at_once(problem: Problem, chosen: Specialisation) -> int:
     """Returns how many of a block's shared sums are reduced at once: as many as fit in PARTS_BYTES, or all."""
     outputs = chosen.block_columns * chosen.block_rows * chosen.block_quads
-    return max(1, min(outputs, PARTS_BYTES // (bytes_of_sum(problem) * prod(chosen.local_size or (1, 1, 1)))))
+    items = prod(chosen.local_size or (1, 1, 1))
+    return max(1, min(outputs, PARTS_BYTES // (bytes_of_accumulator_texel(problem) * items)))
 
 
-def bytes_of_sum(problem: Problem) -> int:
+def bytes_of_accumulator_texel(problem: Problem) -> int:
     """Bytes of a texel of sums."""
     return LANES * problem.accumulator.bytes
 

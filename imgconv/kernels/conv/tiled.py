@@ -39,10 +39,10 @@ def _tiled(problem: Problem, block: tuple[int, int, int], keep: InputReuse, wino
         length, min(problem.phase_size[0], height), min(each, problem.group_output_quads), keep, "local",
         float_coordinates=True, winograd=winograd,
     )
-    return replace(made, local_size=tiled_group(problem, made))
+    return replace(made, local_size=work_group_of_tile(problem, made))
 
 
-def tiled_group(problem: Problem, chosen: Specialisation, items: int = 128) -> tuple[int, int, int]:
+def work_group_of_tile(problem: Problem, chosen: Specialisation, items: int = 128) -> tuple[int, int, int]:
     """A work group of so many items with few idle ones, whose tile has few texels of each input quad."""
     blocks = work_items(problem, chosen)
 
