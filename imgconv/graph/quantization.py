@@ -122,8 +122,10 @@ def _written(node: Node, found: Mapping[str, Quantization]) -> Quantization | No
     if not _is_whole(expression, {n for n, each in enumerate(levels) if each is not None}):
         return None
     ranges = [each or ANY for each in levels]
-    if isinstance(expression, Apply) and expression.operation == "saturate":  # all of its levels, reached or not
-        expression, ranges = apply("saturate", IDENTITY, *expression.arguments[1:]), [ANY]
+    if isinstance(expression, Apply) and expression.operation == "saturate":
+        limits = expression.arguments[1:]
+        if all(isinstance(limit, Literal) for limit in limits):  # all of its levels, reached or not
+            expression, ranges = apply("saturate", IDENTITY, *limits), [ANY]
     low, high = range_of(expression, ranges)
     low, high = min(low, 0), max(high, 0)
     return Quantization(int(low), scale) if high - low < BYTES else None

@@ -37,6 +37,13 @@ INTEGERS = {
     "quotient": WHOLE, "bit_and": [*WHOLE, 0.0], "bit_or": [*WHOLE, 0.0], "bit_xor": [*WHOLE, 0.0],
     "shift_left": [0.0, 1.0, 2.0, 5.0, 17.0], "shift_right": [0.0, 1.0, 2.0, 5.0, 17.0],
 }
+# Of the arguments, an array for each, those for which a function is defined.
+DEFINED = {
+    "saturate": lambda x, low, high: ~numpy.isnan(x) & numpy.isfinite(low) & numpy.isfinite(high) & (low <= high),
+    # A device may round the product, to infinity too.
+    "multiply_add": lambda a, b, c: numpy.isfinite(a * b) | ~numpy.isfinite(a) | ~numpy.isfinite(b),
+    "level_sigmoid": lambda level, scale: numpy.abs(level * scale) <= 40,
+}
 LOGIC = {"less", "less_equal", "equal", "not", "and", "or", "xor", "isnan", "isinf"}
 ULPS = 16  # the most that OpenCL C allows any of these functions, pow and erf
 
@@ -56,6 +63,9 @@ def test_operations(context: Context) -> None:
         if operation == "modulo":
             values = [v for v in values if numpy.isfinite(v) and abs(v) < 1e6]
         rows = numpy.array(list(itertools.product(values, repeat=count)), numpy.float32)
+        if operation in DEFINED:
+            with numpy.errstate(all="ignore"):
+                rows = rows[DEFINED[operation](*rows.T)]
         rows = numpy.concatenate([rows, rows[: -len(rows) % 3]]).reshape(-1, 3, count)
         tensors = [Tensor.input(f"{operation}{n}", rows.shape[:2]) for n in range(count)]
         inputs |= {t.name or "": rows[..., n] for n, t in enumerate(tensors)}
@@ -76,6 +86,11 @@ def test_operations(context: Context) -> None:
                 allowed = ulps * numpy.maximum(numpy.spacing(numpy.abs(want)), 2.0**-126)
                 if name in ("sin", "cos", "tan", "modulo"):
                     allowed = numpy.maximum(allowed, 2.0**-20)
+                if name == "level_sigmoid":  # 1.1e-7, as common.cl says, and the rounding of the result
+                    allowed = numpy.maximum(allowed, 1.1e-7 + 2.0**-24)
+                if name == "multiply_add":  # a device may round the product
+                    product = inputs["multiply_add0"] * inputs["multiply_add1"]
+                    allowed = numpy.maximum(allowed, numpy.spacing(numpy.abs(product)))
                 same = (have == want) | (numpy.isnan(have) & numpy.isnan(want))
                 bad = ~(same | (numpy.abs(have.astype(float) - want) <= allowed))
         if bad.any():
