@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from dataclasses import replace
 from typing import Any
 
 import numpy
 import pytest
 from graphs import assert_near, check_plan, target
-from published import CLASSIFIERS, REAL, full_size, needs_models
+from published import CLASSIFIERS, full_size
 
 from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
@@ -19,7 +18,6 @@ from imgconv.errors import ModelError
 from imgconv.graph.evaluate import evaluate_graph, evaluate_node
 from imgconv.graph.nodes import Convolution, Graph
 from imgconv.kernels.layout import ImageAlignment
-from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from models import MODELS, Weights, build
 from models.layers import scaled
@@ -123,26 +121,6 @@ def test_one_workspace_is_hardly_larger_than_it_must_be(name: str) -> None:
     shared = replace(target(), images_in_buffers=ImageAlignment(64, 64, 1 << 30))
     plan = lower(optimised(name), Config(), shared)
     assert plan.memory.lower_bound <= plan.memory.activations <= 1.05 * plan.memory.lower_bound
-
-
-def assert_images_hardly_larger(graph: Graph) -> None:
-    """In images alone, on a CPU of small images and on a GPU of large ones."""
-    for on, float16 in itertools.product((target(8192, kind="cpu", compute_units=2), target(32768)), (0, 1)):
-        plan = lower(graph, Config(float16), on)
-        check_plan(plan, on.limits)
-        assert not plan.regions and plan.slots
-        memory = plan.memory
-        assert memory.lower_bound <= memory.activations <= 1.25 * memory.lower_bound, (on, float16)
-
-
-@pytest.mark.parametrize("name", SHARING)
-def test_shared_images_are_hardly_larger_than_they_must_be(name: str) -> None:
-    assert_images_hardly_larger(optimised(name))
-
-
-@needs_models
-def test_shared_images_of_style_transfer() -> None:
-    assert_images_hardly_larger(run_passes(import_onnx(REAL / "candy" / "candy.onnx")))
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)

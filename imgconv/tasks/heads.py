@@ -318,7 +318,7 @@ HEADS: Mapping[str, Head] = {
         lambda shapes: len(shapes[0]) == 3,
     ),
     "image": Head(
-        "image", "(1, 1 or 3, height, width)", maps.image, maps.are_likely_images, {},
+        "image", "(1, 1 or 3, height, width), 16x16 or larger", maps.image, maps.are_likely_images, {},
         lambda shapes: any(maps.is_image(shape, "float32") for shape in shapes),
     ),
 }

@@ -179,7 +179,7 @@ def test_errors_of_a_worker_are_raised_here(imgconv: Command) -> None:
 def test_what_threads_do_alone(imgconv: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles take several runs; outputs of unknown size have no place; shared memory may be too small."""
     names = write_pictures(2)
-    write_model("image.onnx", [make_node("Relu", ["x"], ["y"])], {"x": [1, 3, 8, 8]})
+    write_model("image.onnx", [make_node("Relu", ["x"], ["y"])], {"x": [1, 3, 16, 16]})
     write_model("some.onnx", [make_node("NonZero", ["x"], ["y"])], {"x": [1, 3, 8, 8]})
     with PictureLoader(1) as made:
         for words in (["image.onnx", "--task", "image"], ["means.onnx", "--tile", "4"], ["some.onnx"]):

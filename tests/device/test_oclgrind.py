@@ -24,7 +24,7 @@ SAMPLE = {
     "order": "elementwise or merged and sixteen",
     "windows": "not large and not gpu",
     "recurrence": "two_layers or elementwise",
-    "rows": "launch and (cpu-0 or gpu-1) or bounds or tiles",
+    "row_groups": "launch and (cpu-0 or gpu-1) or bounds or tiles",
     "generated": FORMS["generated"],
     "reductions": FORMS["reductions"],
     "neighbours": "",

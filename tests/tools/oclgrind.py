@@ -1,7 +1,7 @@
 """Tests under oclgrind, a simulator that reports what is read or written outside of memory, and data races.
 
     python -m tests.tools.oclgrind                 the device tests of every form of kernel; over an hour
-    python -m tests.tools.oclgrind rows windows    those of tests/device/test_row_groups.py and test_windows.py
+    python -m tests.tools.oclgrind row_groups windows    those of tests/device/test_row_groups.py and test_windows.py
 
 The tests run with oclgrind as the only device. tests/device/test_oclgrind.py runs a sample of them.
 """
@@ -22,7 +22,7 @@ FORMS = {
     "tables": "", "epilogue": "", "convolution": "not past_short", "winograd": "", "byte_weights": "",
     "product": "not large_weights", "separable": "", "squeeze_excite": "not network",
     "order": "not three_digits and not long_rows", "recurrence": "not many_numbers",
-    "rows": "not 1024 and not 8100", "moments": "", "windows": "not large",
+    "row_groups": "not 1024 and not 8100", "moments": "", "windows": "not large",
     "generated": "not operations and not past_short", "reductions": "not huge and not repeated", "neighbours": "",
     "integers": "", "out_of_range": "", "picture": "", "pixels": "", "video_frames": "",
     "drivers": "needed", "workspace": "other_textures or stale",
