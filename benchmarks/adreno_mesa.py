@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -23,13 +22,13 @@ from imgconv.kernels.kernel_source import COMMON
 from imgconv.reports import terminal
 
 DEFAULT_FOLDER = "~/.cache/adreno-mesa"
-# This Mesa links no function for products of bytes. A multiply-add of floats whose first factor is negated stands for
-# the instruction in the text, and is replaced by it in the code: both have three operands and one result.
-DOT_PRODUCT, STAND_IN = "#define DOT_PRODUCT 2\n", """\
+# This Mesa links no function of OpenCL for products of bytes, but has the instruction of SPIR-V. The 0 says that each
+# operand is four bytes in 32 bits.
+DOT_PRODUCT, DOT_PRODUCT_FUNCTION = "#define DOT_PRODUCT 2\n", """\
 #define cl_qcom_dot_product8 1
-#define qcom_dot8_acc(w, x, sum) as_int(mad(-as_float(w), as_float(x), as_float(sum)))
+int __attribute__((overloadable)) __spirv_SUDotKHR(uint, uint, int);
+#define qcom_dot8_acc(w, x, sum) ((sum) + __spirv_SUDotKHR(w, x, 0))
 """
-NEGATED, FIRST = re.compile(r"mad\.f32 (\S+), \(neg\)"), re.compile(r"mul\.f (\S+), \(neg\)(\S+), (\S+)")
 INTEGER_COORDINATES = "VTN_CL_INT_COORD_FETCH"
 PROCESSES = 2
 HOW_TO = """\
@@ -140,7 +139,6 @@ class Mesa:
             if answer == "built" and made:
                 statistics = made[:2][-1]
                 listing = statistics.pop("listing")
-                listing = _with_dot_products(listing) if DOT_PRODUCT in text else listing
                 found[text] = Kernel(statistics, listing)
             else:
                 found[text] = Kernel(error=answer.removeprefix("failed "))
@@ -175,11 +173,6 @@ def _listings(printed: str) -> dict[str, list[str]]:
     return found
 
 
-def _with_dot_products(listing: str) -> str:
-    """The machine code with the instruction in place of what stands for it: of a product where it adds to zero."""
-    return FIRST.sub(r"dp4acc.mixed \1, \2, \3, 0", NEGATED.sub(r"dp4acc.mixed \1, ", listing))
-
-
 def _write(file: Path, content: str) -> None:
     """Writes a file of the cache, whole or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -189,5 +182,5 @@ def _write(file: Path, content: str) -> None:
 
 
 def _whole(text: str, name: str) -> str:
-    stand_in = STAND_IN if DOT_PRODUCT in text else ""
-    return f"{COMMON.read_text(encoding='utf-8')}{stand_in}#define NAME {name}\n{text}"
+    function = DOT_PRODUCT_FUNCTION if DOT_PRODUCT in text else ""
+    return f"{COMMON.read_text(encoding='utf-8')}{function}#define NAME {name}\n{text}"

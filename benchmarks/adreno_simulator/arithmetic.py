@@ -63,7 +63,7 @@ COMPUTED: Mapping[str, Callable[..., Array]] = {
     "sad.s16": lambda a, b, c: a + b + c, "sad.s32": lambda a, b, c: a + b + c,
     "shrm": lambda count, a, mask: (a >> count) & mask, "shlm": lambda count, a, mask: (a << count) & mask,
     "shrg": lambda count, a, other: (a >> count) | other, "shlg": lambda count, a, other: (a << count) | other,
-    "andg": lambda a, b, other: (a & b) | other, "dp4acc.mixed": _dot_product,
+    "andg": lambda a, b, other: (a & b) | other, "dp4acc.mixed.low": _dot_product,
 }
 # What an atomic instruction leaves in memory, of what was there and the lane's operand.
 ATOMIC: Mapping[str, Callable[[Array, Array], Array]] = {

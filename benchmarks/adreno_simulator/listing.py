@@ -112,7 +112,7 @@ def parse(text: str) -> Code:
         elif found := re.fullmatch(r"(l\d+):", line):
             labels[found[1]] = len(lines)
         elif line and line[0] not in ";@":
-            lines.append(line)
+            lines.append(line.partition(";")[0].rstrip())
     return Code(tuple(_instruction(line, labels) for line in lines), constants, places)
 
 

@@ -24,8 +24,11 @@ CASES = {
     "products of 24 bits": ("mul.s24 r1.x, r0.x, -3\n", "r1.x", "i", [0, -3, -6, -9]),
     "a dot product of bytes": (
         "@const(c0.x) 0xff800180, 0x02ff01ff\nmov.u32u32 r2.x, c0.x\nmov.u32u32 r2.y, c0.y\n"
-        "dp4acc.mixed r1.x, r2.x, r2.y, r0.x\n",
+        "dp4acc.mixed.low r1.x, r2.x, r2.y, r0.x\n",
         "r1.x", "i", [-128 * 255 + 1 - 128 * 255 - 2 + lane for lane in range(4)],
+    ),
+    "a comment behind an instruction": (
+        "(nop) add.u r1.x, r0.x, 7\t; no field 'NOP'\n", "r1.x", "u", [7, 8, 9, 10],
     ),
     "a byte with a sign": (
         "add.u r1.x, r0.x, 126\ncov.u32u8 hr8.x, r1.x\ncov.u8s32 r1.x, hr8.x\n", "r1.x", "i", [126, 127, -128, -127],
