@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy
+import onnx.helper
 import pytest
+from support import make_model
 
 from benchmarks.adreno import gpu_of, target_for
 from benchmarks.adreno_mesa import Kernel, Mesa
+from benchmarks.adreno_simulator import checked as checked_launches
 from benchmarks.adreno_simulator.checked import Checked, check
+from benchmarks.adreno_simulator.launches import Binary, Counts, Simulator
+from benchmarks.adreno_simulator.listing import parse
 from imgconv.compiling.compiler import prepare
+from imgconv.compiling.plan import Launch
 from imgconv.config import Config
+from imgconv.kernels.layout import Placement
+from imgconv.onnx_import import import_onnx
 from imgconv.tensor import Tensor, build_graph
+
+node = onnx.helper.make_node
 
 
 class SameCode(Mesa):
@@ -43,3 +56,29 @@ def test_code_that_cannot_run(tmp_path: Path, code: str, message: str) -> None:
     made = checked(tmp_path, code)
     (text,) = made.wrong
     assert message in text and not made.launches
+
+
+class SameValue(Simulator):
+    """A simulator that runs nothing: all elements of all values are 2."""
+
+    def run(self, inputs: Mapping[str, Any]) -> Iterator[tuple[Launch, Counts]]:
+        for launch in self.plan.launches:
+            yield launch, Counts(0, 0, 0, 0, 0, (), 0)
+
+    def value(self, place: Placement) -> Any:
+        return numpy.full(place.shape, 2, numpy.float32)
+
+    def output(self, name: str) -> Any:
+        return numpy.full(self.plan.output_buffers[name].shape, 2, numpy.float32)
+
+
+@pytest.mark.parametrize("beyond, error", [(2**-24, 0), (2**-12, 1 / 3)])
+def test_a_level_almost_halfway_to_the_next(beyond: float, error: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """2.5 + 2^-24 rounds to 3, but in float it is 2.5, which rounds to 2. 2.5 + 2^-12 is a number of float."""
+    x, c = numpy.full((1, 4, 3, 3), 2, numpy.float32), numpy.full((1, 4, 1, 1), 0.5 + beyond, numpy.float32)
+    nodes = [node("Add", ["x", "c"], ["s"]), node("Round", ["s"], ["y"])]
+    graph = import_onnx(make_model(nodes, {"x": x}, ["y"], 13, {"c": c}))
+    prepared = prepare(graph, Config(), target_for(gpu_of(630, None)))
+    monkeypatch.setattr(checked_launches, "draw_inputs", lambda graph: {"x": x})
+    nothing = SameValue(prepared.plan(), lambda text: Binary(parse("code"), 64))
+    assert [each.error for each in checked_launches.check_launches(prepared, nothing)] == [error]
