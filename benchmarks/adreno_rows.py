@@ -214,7 +214,7 @@ class Total:
 
     @property
     def multiply_adds_per_read(self) -> float:
-        """Of the launches with multiply-adds."""
+        """The ratio over all launches that have multiply-adds."""
         rows = [row for row in self.rows if row.launch.multiply_adds and not row.error]
         reads = sum(row.work.reads for row in rows)
         return sum(row.launch.multiply_adds for row in rows) / reads if reads else 0.0

@@ -28,9 +28,9 @@ Run = Callable[[Arrays], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Request:
-    """What a process loads. outputs: names in order; platform, device: of OpenCL; settings: of imgconv.load.
+    """A process's request to load a model. outputs: names in order; platform, device: OpenCL's.
 
-    folder: for converted models.
+    settings: of imgconv.load. folder: for converted models.
     """
 
     path: str

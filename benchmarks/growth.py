@@ -85,7 +85,7 @@ class Row:
 
     @property
     def good(self) -> bool:
-        """Whether it is right and, from the reference's size on, within WANTED."""
+        """Returns whether the results are right and, from the reference's size on, the times grow by at most WANTED."""
         small = self.case.pixels < REFERENCE**2
         return self.wall is not None and (small or max(self.wall_growth or 0, self.device_growth or 0) <= WANTED)
 

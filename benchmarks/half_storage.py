@@ -107,7 +107,7 @@ class Stored:
         return [relative_error(m, self.exact[n], self.scales) for m, n in zip(made, pictures, strict=True)]
 
     def best(self, bound: float) -> list[str]:
-        """As many values as stay within the bound, by what each costs alone: squares of costs add up, nearly."""
+        """Returns the values that may be fp16 within the bound, by the error of each alone: squares nearly add up."""
         pictures = range(len(self.inputs))
         every = self.errors(self.names, pictures)
         if max(every) <= bound:

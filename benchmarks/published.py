@@ -209,7 +209,7 @@ def compare(gpu: Gpu) -> list[Comparison]:
 
 
 def honesty(gpu: Gpu) -> str:
-    """What published times say about predicted ones, as a sentence."""
+    """Returns a sentence that compares published times with predicted ones."""
     ratios = [each.ratio for each in compare(gpu) if each.ratio]
     return (
         f"predicted by a first-order model with {gpu.units} units, not measured: published times of other engines on a "

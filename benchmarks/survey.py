@@ -290,7 +290,7 @@ def with_picture(inputs: Arrays, path: Path) -> dict[str, Array]:
 
 
 def is_photo(shape: Sequence[int]) -> bool:
-    """Whether an input is a grey or coloured picture."""
+    """Returns whether an input is a grey or colour picture."""
     return len(shape) == 4 and shape[1] in (1, 3) and shape[2] > 3
 
 

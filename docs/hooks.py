@@ -1,4 +1,4 @@
-"""What MkDocs fills into the pages: the table of operators, from imgconv.ops."""
+"""Fills the table of operators, from imgconv.ops, into the pages that MkDocs builds."""
 
 from __future__ import annotations
 

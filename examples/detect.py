@@ -34,7 +34,7 @@ def main() -> int:
 
 
 def find(path: str, picture_path: str, device: str | None = None, output: str | None = None) -> Detections:
-    """What the model finds in the picture. Raises imgconv.Error."""
+    """Prints and returns the objects that the model finds in the picture. Raises imgconv.Error."""
     picture, model = read_picture(picture_path), imgconv.load(path, device)
     (name, value), = model.inputs.items()
     size = value.shape[3], value.shape[2]

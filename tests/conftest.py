@@ -77,7 +77,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def device_id(device: DeviceInfo | None) -> str:
-    """How tests are named after a device: its number and its platform."""
+    """Returns the name of a device in test ids: its number and its platform."""
     return re.sub(r"\W+", "-", f"{device.index}-{device.platform}").strip("-").lower() if device else "no-device"
 
 
@@ -133,7 +133,7 @@ def kernels_in_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def builds_in_this_process() -> Iterator[None]:
-    """If tests run on every core, processes that build beside them only cost the time that they take to start."""
+    """Turns off build processes if tests run on every core: there they only cost the time that they take to start."""
     with pytest.MonkeyPatch.context() as patch:
         if "PYTEST_XDIST_WORKER" in os.environ:
             patch.setattr(program, "MOST_PROCESSES", 0)

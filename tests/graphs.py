@@ -168,7 +168,7 @@ class Taking:
 
 
 def check_plan(plan: Plan, limits: ImageLimits) -> None:
-    """What every plan must keep: reads after writes, no image both read and written, slots not shared while alive."""
+    """Checks that a plan reads after writes, never reads and writes one image, and shares no slot while it is alive."""
     first: dict[Texture, int] = {}
     last: dict[Texture, int] = {}
     constant = set(plan.content)
@@ -211,7 +211,7 @@ def check_plan(plan: Plan, limits: ImageLimits) -> None:
 # Small networks
 
 def small_networks() -> dict[str, Graph]:
-    """What real networks are made of, each at a small size."""
+    """Returns the building blocks of real networks, each at a small size."""
     x = Tensor.input("x", (1, 3, 16, 16))
     stem = (x.conv2d(const(8, 3, 3, 3), const(8), stride=2, padding=1) * const(8, 1, 1) + const(8, 1, 1, seed=1)).relu()
     gate = stem.mean([2, 3], keepdims=True).conv2d(const(4, 8, 1, 1), const(4)).relu()

@@ -12,7 +12,7 @@ from imgconv.tensor import Tensor, concatenate
 
 
 def weights(half: int, units: int, window: int = 1) -> list[Any]:
-    """Of the two first convolutions, of three in each unit, the second depthwise, and of the last."""
+    """Weights of the two first convolutions, of three in each unit, the second depthwise, and of the last."""
     seeds: Iterator[int] = iter(range(100))
     made = [numbers(half, half, 1, 1, seed=next(seeds)) for _ in range(2)]
     for _ in range(units):

@@ -262,7 +262,7 @@ def test_every_head_is_decoded() -> None:
 @needs_models
 @pytest.mark.parametrize(("path", "head"), [("yolox_nano/yolox_nano.onnx", "yolox"), ("ultraface", "ssd")])
 def test_published_models(path: str, head: str, device: DeviceInfo) -> None:
-    """Of each picture as a frame: the boxes that `tasks` decodes of the network's outputs."""
+    """The boxes of each picture, given as a frame, are those that `tasks` decodes from the network's outputs."""
     file = REAL / path if path.endswith(".onnx") else sorted((REAL / path).glob("*.onnx"))[0]
     model = imgconv.load(file, device)
     outputs = {name: (value.dtype, value.shape) for name, value in model.outputs.items()}

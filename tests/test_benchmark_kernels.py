@@ -1,4 +1,4 @@
-"""How the benchmarks read kernels, as OpenCL C and as Adreno's machine code; nothing here needs a device."""
+"""Analysis of kernels in the benchmarks, as OpenCL C and as Adreno's machine code; nothing here needs a device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is installed: which packages each task needs, and what is said about those that are missing."""
+"""Installed packages: those that each task needs, and the messages about missing ones."""
 
 from __future__ import annotations
 

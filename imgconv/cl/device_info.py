@@ -59,7 +59,7 @@ class DeviceInfo:
     dot_product: DotProduct = ""
     """The instruction for products of bytes, of a GPU, that was tried and is right: see cl/dot_products.py."""
     problem: str = ""
-    """Why it cannot be opened, with OpenCL's status; empty if it can."""
+    """The reason why it cannot be opened, with OpenCL's status; empty if it can."""
 
     @property
     def full_name(self) -> str:

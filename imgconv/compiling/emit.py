@@ -34,7 +34,7 @@ class WeightPacking:
 
     @property
     def numbers(self) -> Array:
-        """What is packed."""
+        """The numbers that `pack` gets."""
         return self.transform(self.source)
 
 

@@ -365,7 +365,7 @@ def known_float(graph: Graph) -> dict[str, str]:
 
 
 def why_float(graph: Graph, value: Value, precision: Precision, known: Mapping[str, str]) -> str:
-    """Why a value is stored as fp32 under FLOAT16, or "". known: `known_float`.
+    """Returns the reason why a value is stored as fp32 under FLOAT16, or "". known: `known_float`.
 
     A colon separates the kind of reason from its details.
     """

@@ -1,4 +1,4 @@
-"""If, Loop and Scan. Their bodies are prepared programs."""
+"""The operators If, Loop and Scan: their bodies are prepared programs."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def _merge_into_readers(graph: GraphEditor, node: Node, reasons: dict[str, str])
 
 
 def recomputing_is_profitable(graph: GraphEditor, node: Node) -> tuple[bool, str]:
-    """(Whether each reader of a load should recompute it, the reason in words)."""
+    """Returns whether each reader of a load should recompute it, and the reason in words."""
     name, size = node.output.name, node.output.size / LANES
     readers = graph.consumers[name]
     reads_of_it = {(r.output.name, o) for r in readers for o in r.all_operands if o.value == name}

@@ -45,7 +45,7 @@ def _rewrite(graph: Graph, node: Node, gone: set[str]) -> Node:
 
 
 def _factor(graph: Graph, made: Node | None, operand: Operand) -> tuple[Operand, str, Literal] | None:
-    """(What the operand reads without a factor, "multiply" or "divide", the factor), if only this operand reads it."""
+    """Returns the operand without its factor, "multiply" or "divide", and the factor, if only this operand reads it."""
     if made is None or not isinstance(made.operation, Load) or made.epilogue_operands:
         return None
     expression, name = made.epilogue, made.output.name

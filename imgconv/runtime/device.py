@@ -185,4 +185,4 @@ class QueuedDevice(Device, Protocol):
         """Returns the start of the first of some timed events and the end of the last one, in nanoseconds."""
 
     def settle(self, error: BaseException, used: object = None, queues: Iterable[Queue] = ()) -> None:
-        """As in Device, for further queues too."""
+        """Does the same as in Device, for further queues too."""

@@ -301,7 +301,7 @@ class SavedModel:
 
     @property
     def refused_by_player(self) -> str:
-        """Why libimgconv, the player of native/, does not open it, with the node's name; "" if it does."""
+        """The reason why libimgconv, the player of native/, does not open it, with the node's name; "" if it does."""
         if self.is_player_only:
             return ""
         return refused_by_player(self.read_graph(), [each.plan for each in self.read_plans()])

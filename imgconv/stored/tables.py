@@ -1,4 +1,4 @@
-"""How the tables of model.fbs differ from our dataclasses, and the values that are rejected in forged files.
+"""Differences between the tables of model.fbs and our dataclasses, and the values that are rejected in forged files.
 
 Many nodes share index forms and expressions. So each of these is written once, and referred to by its number. An entry
 refers to lower numbers only, so reading terminates.

@@ -68,7 +68,7 @@ def test_onnxruntime_does_not_warn(tmp_path: Path, capfd: pytest.CaptureFixture[
 
 
 def test_a_difference_is_told(imgconv: Command, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As large as the largest value if the other engine gives zeros: the first result is compared, not only timed."""
+    """A wrong result of the other engine shows in `difference`: the first results are compared, not only timed."""
     write_classifier()
 
     def zeros(path: str, inputs: Any) -> Any:

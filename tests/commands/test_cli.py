@@ -398,7 +398,7 @@ def test_strict_refuses_what_needs_the_host(imgconv: Command, device: DeviceInfo
 
 
 def test_what_is_half_is_said_once(imgconv: Command, device: DeviceInfo) -> None:
-    """As a line of its own, without Python's file and line of a warning."""
+    """The message on fp16 values is one line, without the file and line of a Python warning."""
     write_convolution()
     status, _, err = imgconv("inspect", "conv.onnx", "--float16", "--shape", "x=1,3,8,10", "--device", device.index)
     told = [line for line in err.splitlines() if "float16=1" in line]

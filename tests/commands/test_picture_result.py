@@ -1,4 +1,4 @@
-"""What one picture gave, as JSON."""
+"""The result of one picture, as JSON and as lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people read in a terminal: tables as wide as it is, advice on wrong words, completion."""
+"""Output in a terminal: tables as wide as it is, suggestions for wrong words, completion."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_zsh_completes_a_command_an_option_and_a_file(imgconv: Command, tmp_path
 
 
 def in_zsh(line: str, home: Path) -> str:
-    """What a terminal shows after a line and the tab key: zsh completes only there."""
+    """Returns the terminal's text after a line and the tab key: zsh completes only in a terminal."""
     process, terminal = pty.fork()
     if not process:
         os.chdir(home)
@@ -274,7 +274,7 @@ def in_zsh(line: str, home: Path) -> str:
 
 
 def until(terminal: int, end: bytes) -> bytes:
-    """What a terminal shows, up to and with `end`."""
+    """Reads a terminal's text up to and including `end`."""
     shown = b""
     while end not in shown:
         shown += os.read(terminal, 1 << 16)

@@ -1,4 +1,4 @@
-"""What imgconv tune says of layers, of what they gained, and of what is left."""
+"""The report of imgconv tune: the layers, the time saved, and the layers left to measure."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_cameras_and_addresses_are_videos() -> None:
 def test_a_camera_and_addresses_that_give_nothing(
     imgconv: Command, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is wrong is named: no such camera, nobody at an address, and a server that never answers."""
+    """Errors name the cause: no such camera, nobody at an address, or a server that never answers."""
     write_classifier()
     for path, named in (
         ("/dev/video97", "cannot read camera '/dev/video97': No such file"),

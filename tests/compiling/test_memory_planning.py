@@ -149,7 +149,7 @@ def test_regions_that_are_alive_together_are_apart(launches: list[Launch], row: 
 
 @st.composite
 def shapes_in_turn(draw: st.DrawFn) -> list[Launch]:
-    """As `launch_lists`, with textures of many shapes; some are bordered."""
+    """Launch lists like those of `launch_lists`, with textures of many shapes; some are bordered."""
     sizes, made = st.tuples(st.integers(1, 20), st.integers(1, 12)), []
     for number in range(draw(st.integers(1, 14))):
         dtype, bordered = draw(st.sampled_from([FLOAT32, FLOAT16])), draw(st.integers(0, 4)) == 0

@@ -165,7 +165,7 @@ def winograd_tile(launch: Launch) -> int:
 
 
 def describe_difference(result: Any, instance: Instance, config: Config, name: str) -> str:
-    """What is wrong with a result of this name; empty where it is right."""
+    """Describes the wrong elements of a result of this name; empty if all are right."""
     expected = instance.expected
     if result.shape != expected.shape:
         return f"shape {result.shape}, not {expected.shape}"

@@ -226,7 +226,7 @@ def test_an_application_that_contains_python_has_no_workers(
 
 @pytest.fixture
 def in_processes(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine with four cores, with a driver that builds one program at a time."""
+    """Makes the driver build one program at a time, and the disk cache return none, so that processes build."""
     platform = context.info.platform
     monkeypatch.setitem(QUIRKS, platform, replace(quirks_of(platform), one_build_at_a_time=True))
     monkeypatch.setattr(program, "PROGRAMS", NothingKept("programs", 2**28))

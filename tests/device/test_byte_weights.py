@@ -122,9 +122,9 @@ def test_a_device_without_byte_images_keeps_floats(context: Context) -> None:
 @pytest.mark.parametrize("mode", [0, 1, 2])
 @pytest.mark.parametrize("channels", [30, 2000])
 def test_sums_of_integers_with_byte_weights_are_exact(channels: int, mode: int, place: str, context: Context) -> None:
-    """What rises far and falls back to a few units shows every rounding on the way, whatever half is asked for.
+    """Sums that rise far and fall back to a few units show any rounding on the way; they are exact in every fp16 mode.
 
-    By numpy in int64: onnxruntime adds pairs of products in 16 bits on CPUs without VNNI.
+    The reference is numpy in int64: onnxruntime adds pairs of products in 16 bits on CPUs without VNNI.
     """
     wanted = keeping(context, place)
     if mode == 2 and not wanted.target.half_arithmetic:

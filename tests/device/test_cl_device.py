@@ -397,7 +397,7 @@ def test_performance_hint(monkeypatch: pytest.MonkeyPatch, refused: bool) -> Non
 
 
 def test_contexts_with_properties(context: Context) -> None:
-    """Of the drivers here: one that they know, and one that they do not."""
+    """A context is made with a property that the drivers here know; a property that they do not know is rejected."""
     device = context.handle.devices[0]
     number = new_context(device, [(device_module.CONTEXT_PLATFORM, device.platform.int_ptr)])
     assert number

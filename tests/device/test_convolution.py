@@ -448,7 +448,7 @@ def test_sizes_past_short(context: Context) -> None:
 
 
 def test_padding_with_another_value(context: Context) -> None:
-    """What is padded with ones before a convolution is not the convolution's own padding with zeros."""
+    """A padding with ones before a convolution is not merged into the convolution's zero padding."""
     array = numpy.full((1, 4, 3, 3), 2, numpy.float32)
     weights = numpy.full((2, 4, 3, 3), 0.5, numpy.float32)
     x = Tensor.input("x", array.shape).pad([0, 0, 1, 1], [0, 0, 1, 1], 1.0)

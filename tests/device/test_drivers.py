@@ -16,7 +16,7 @@ from imgconv.cl.quirks import QUIRKS, Quirks
 
 @pytest.mark.parametrize("workaround", WORKAROUNDS, ids=lambda each: each.name)
 def test_a_workaround_is_needed(workaround: Workaround, device: DeviceInfo) -> None:
-    """If a driver is mended, this says so."""
+    """Fails if a driver no longer has its fault, or has it again."""
     if device.platform not in workaround.platforms:
         pytest.skip("a workaround of another driver")
     if not workaround.always:

@@ -109,7 +109,7 @@ def test_chains_use_the_residual_input(context: Context) -> None:
 
 
 def test_a_sum_starts_with_its_bias(context: Context) -> None:
-    """Where the bias is all that is added to the sum itself; not where the sum is used without it, or it varies."""
+    """The bias initialises the accumulator unless the sum is also read without it or the bias varies by position."""
     random = numpy.random.default_rng(3)
     array, weights = random.uniform(-1, 1, (2, 5, 4, 6)), random.uniform(-1, 1, (7, 5, 1, 1))
     values, rows = random.uniform(-1, 1, (1, 7, 1, 1)), random.uniform(-1, 1, (1, 7, 4, 1))

@@ -64,7 +64,7 @@ def moving(name: str, x: Any) -> onnx.ModelProto:
 
 
 def outcome(model: onnx.ModelProto, feeds: dict[str, Any], device: DeviceInfo) -> bool:
-    """Whether the model's outputs are onnxruntime's; False where imgconv says that it cannot tell them."""
+    """Checks outputs against onnxruntime's; returns False if imgconv raises an error on integers past 2**24 instead."""
     expected = run_oracle(model, feeds)
     try:
         found = imgconv.load(model, device=device).run(feeds)

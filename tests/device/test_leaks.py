@@ -131,7 +131,7 @@ def test_objects(device: DeviceInfo) -> None:
 
 
 def in_a_new_process(*arguments: str) -> str:
-    """What Python writes, with malloc for its objects too: what malloc gives out is then known to the byte."""
+    """Returns Python's output, with malloc for its objects too: the memory from malloc is then known to the byte."""
     environment = os.environ | {"PYTHONMALLOC": "malloc"}
     command = [sys.executable, "-W", "ignore", *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=HANG_TIMEOUT, cwd=ROOT, env=environment)

@@ -42,7 +42,7 @@ class Network:
         return name
 
     def levels(self, x: str, scale: float) -> str:
-        """Of x, by QuantizeLinear and DequantizeLinear."""
+        """Adds QuantizeLinear and DequantizeLinear after x and returns the name of their result."""
         name = f"scale{scale}"
         self.constants[name] = numpy.float32(scale * self.unit)
         return self.add("DequantizeLinear", self.add("QuantizeLinear", x, name, "zero"), name, "zero")

@@ -39,7 +39,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def applied(plan: Plan) -> int:
-    """How many normalisations have two launches."""
+    """Returns the number of normalisations that have two launches."""
     return sum(launch.name.endswith(".parts") for launch in plan.launches)
 
 
@@ -70,7 +70,7 @@ def test_drawn_rows(context: Context, problems: list[RowsProblem], seed: int) ->
 
 @pytest.mark.parametrize("kind", ["cpu", "gpu"])
 def test_a_picture_that_is_cropped_and_joined_by_another(context: Context, kind: str) -> None:
-    """What reads the crop, what adds another texture and what clips are one launch: a real size, no patch."""
+    """The crop, the addition and the clip are parts of the normalisation's launches: a real size, no patch."""
     x, z = numbers(1, 8, 200, 202), numbers(1, 8, 198, 200, seed=1)
     cropped = Tensor.input("x", x.shape).slice(2, 1, 199).slice(3, 1, 201)
     y = (normalise(cropped, (2, 3)) + Tensor.input("z", z.shape)).relu()

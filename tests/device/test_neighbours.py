@@ -1,4 +1,4 @@
-"""What lies beside a tensor, around it and in spare lanes leaks into no result."""
+"""Values next to a tensor, around it and in spare lanes, none of which may leak into a result."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_runs_are_merged(context: Context, monkeypatch: pytest.MonkeyPatch, item
 
 @pytest.mark.parametrize("kind", ["cpu", "gpu"])
 def test_orders_of_all_elements_of_long_rows(context: Context, kind: str) -> None:
-    """As plans choose it: runs of 2048 places, work done in the last merge, halves."""
+    """The kernels that plans choose: runs of 2048 positions, elementwise work in the last merge, fp16."""
     x = numpy.random.default_rng(1).integers(-2000, 2000, (2, 5000)).astype(numpy.float32)  # exact in half
     made = order(Tensor.input("x", x.shape), 4500).cast("float32") + 0.5
     expected = numpy.argsort(-x, axis=1, kind="stable")[:, :4500] + 0.5

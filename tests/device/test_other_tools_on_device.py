@@ -1,4 +1,4 @@
-"""What onnxruntime's optimizer and quantizer write of small networks, on every OpenCL device."""
+"""Small networks that onnxruntime's optimizer and quantizer have rewritten, on every OpenCL device."""
 
 from __future__ import annotations
 

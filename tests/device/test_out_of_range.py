@@ -18,7 +18,7 @@ PICTURES = numpy.arange(1, 33, dtype=numpy.float32).reshape(2, 1, 4, 4)
 
 
 def found(op_type: str, inputs: Any, device: DeviceInfo, **attributes: Any) -> list[Any]:
-    """What the reference and the device make of a node of opset 18."""
+    """Returns the results of the reference and of the device for a node of opset 18."""
     model, feeds = model_of(Case(op_type, 18, inputs, attributes))
     return [run_model(model, feeds, engine)["y0"] for engine in ("reference", device)]
 

@@ -16,7 +16,7 @@ from imgconv.cl.device import DeviceInfo
 
 
 def ended(device: DeviceInfo, folder: Path, code: str) -> subprocess.CompletedProcess[str]:
-    """What became of a process that runs code with a `model` and its inputs `x`."""
+    """Runs code with a `model` and its inputs `x` in a process, and returns the process once it has ended."""
     imgconv.export_onnx(network(), folder / "network.onnx")
     before = (
         "import threading, time, numpy, imgconv\n"

@@ -71,7 +71,7 @@ def test_products(context: Context, name: str) -> None:
 
 
 def test_sums_shared_by_a_work_group(context: Context) -> None:
-    """What a GPU does with few outputs and a long sum."""
+    """The work items of a group share each sum if a GPU has few outputs and long sums."""
     plan = check(VECTORS, context, wanted=target(context, "gpu"))
     chosen = [launch.specialisation for launch in plan.launches if launch.specialisation]
     assert len(chosen) == len(VECTORS)
@@ -100,7 +100,7 @@ TILED = [
 
 @pytest.mark.parametrize("seed", range(3))
 def test_tiles_in_local_memory(context: Context, seed: int) -> None:
-    """What a large GPU does: ends of rows, columns and sums that no tile divides, and each way to read."""
+    """Tiles of large GPUs: no tile size divides all rows, columns and sums, and operands are read in each way."""
     wanted = choosing(target(context, "gpu"), product=Choose(tiled_specialisations, seed))
     plan = check([*TILED, *VECTORS[4:6], *VIEWS[5:]], context, Config(float16=seed % 2), wanted)
     assert sum("quads deep" in launch.specialisation for launch in plan.launches) > len(TILED)
@@ -167,7 +167,7 @@ def test_one_constant_read_in_two_ways(context: Context) -> None:
 
 @pytest.mark.parametrize("poison", [numpy.nan, numpy.inf])
 def test_neighbours_do_not_leak(context: Context, poison: float) -> None:
-    """What lies beside a sliced operand, along K above all, takes no part."""
+    """Values next to a sliced operand, above all along K, do not affect the product."""
     a, b = numpy.full((6, 12), poison, numpy.float32), numpy.full((12, 9), poison, numpy.float32)
     a[1:5, :7], b[:7, 1:6] = 0.5, 2
     weights = Tensor.constant(numpy.full((7, 5), 2, numpy.float32))
@@ -189,7 +189,7 @@ def test_neighbours_do_not_leak(context: Context, poison: float) -> None:
 
 
 def test_a_product_by_a_known_matrix_is_made_in_blocks_of_rows() -> None:
-    """As the convolution of one column: what is read of the matrix serves several rows."""
+    """The product is a convolution with one column; each element that is read of the matrix serves several rows."""
     problem = as_convolution(Problem(1, 196, 192, 768))
     for units in (2, 132):
         chosen = conv_candidates.default_specialisation(problem, "gpu", units)

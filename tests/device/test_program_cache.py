@@ -32,7 +32,7 @@ ROOT = Path(program.__file__).parents[2]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the programs of this test are; it is not there yet."""
+    """Returns the folder of this test's programs, which does not exist yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(disk_cache, "_troubles", [])
     return tmp_path / "imgconv" / "programs"
@@ -298,7 +298,7 @@ def start(
 
 
 def warnings_of(process: subprocess.Popen[str]) -> int:
-    """How many warnings the process counted."""
+    """Returns the number of warnings that the process counted."""
     out, err = process.communicate(timeout=HANG_TIMEOUT)
     assert process.returncode == 0, err
     return int(out.split()[0])

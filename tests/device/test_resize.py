@@ -89,7 +89,7 @@ def test_near_ties_are_rounded_in_float(device: DeviceInfo, float16: int) -> Non
 
 @pytest.mark.parametrize(("mode", "size", "launches"), [("linear", 8, 1), ("cubic", 8, 2), ("linear", 2000, 2)])
 def test_a_bilinear_resize_is_one_launch(device: DeviceInfo, mode: str, size: int, launches: int) -> None:
-    """Of four taps, unless the tables of their positions are long."""
+    """A resize of four taps is one launch, unless the tables of their positions are long."""
     array = numpy.random.default_rng(0).standard_normal((1, 1, 8, size)).astype(numpy.float32)
     scales = numpy.array([1, 1, 2, 2.5], numpy.float32)
     node = onnx.helper.make_node("Resize", ["x", "", "scales"], ["y"], mode=mode)

@@ -221,7 +221,7 @@ def test_networks_agree_with_the_two_launch_form(context: Context) -> None:
 
 
 def test_half_and_float_plans_make_the_same_values(context: Context) -> None:
-    """What verify and the choice of a precision compare value by value."""
+    """The plans compute the same values, which verify and the choice of a precision compare one by one."""
     graph = run_passes(build("mobilenet_v2", size=64, width=0.25))
     made = [tuple(lower(graph, Config(float16), gpu(context)).completed_values.values()) for float16 in (0, 1, 2)]
     assert made[0] == made[1] == made[2]

@@ -82,7 +82,7 @@ def small_pair() -> tuple[Tensor, Any]:
     ("half", "float", ""),
 ])
 def test_the_wider_sums_of_both(first: Accumulation, second: Accumulation, sums: str) -> None:
-    """If either convolution must sum in float, there are two launches, each with its own sums."""
+    """One launch takes the wider sums of both. If either needs fp32 sums, each has its own launch with its own sums."""
     graph = run_passes(build_graph({"y": small_pair()[0]}))
     middle = next(node.output.name for node in graph.nodes if node.output.name != "y")
     ways = {middle: first, "y": second}
@@ -121,7 +121,7 @@ def problem_of(channels: int, filters: int, size: int, stride: int) -> Problem:
 
 @pytest.mark.usefixtures("half_arithmetic")
 def test_what_verify_and_the_choice_of_sums_see(context: Context, tmp_path: Path) -> None:
-    """What lies in local memory has no error of its own in half. Both values can be kept wider."""
+    """A value in local memory has no fp16 error of its own. Both values can be kept wider."""
     output, array = small_pair()
     graph = run_passes(build_graph({"y": output}))
     (given,) = graph.inputs

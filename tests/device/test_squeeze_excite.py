@@ -252,7 +252,7 @@ def test_a_network(context: Context) -> None:
 
 
 def test_half_and_float_plans_make_the_same_values(context: Context) -> None:
-    """What verify and the choice of a precision compare value by value."""
+    """The plans compute the same values, which verify and the choice of a precision compare one by one."""
     graph = run_passes(build("mobilenet_v3_small", size=64, width=0.25))
     plans = [lower(graph, Config(float16), target(context, "gpu")) for float16 in (0, 1, 2)]
     made = [tuple(plan.completed_values.values()) for plan in plans]

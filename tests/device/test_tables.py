@@ -1,4 +1,4 @@
-"""What is read through tables of known positions, against onnxruntime on every device."""
+"""Reads through tables of known positions, against onnxruntime on every device."""
 
 from __future__ import annotations
 

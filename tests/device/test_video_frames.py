@@ -28,7 +28,7 @@ def seen(device: DeviceInfo, format: str, size: tuple[int, int] = SIZE, **settin
 
 
 def window(rotation: int) -> tuple[int, int]:
-    """Of the frame, so that the picture has SIZE."""
+    """Returns the size of the frame whose picture has SIZE."""
     return SIZE[:: -1 if rotation % 180 else 1]
 
 
@@ -67,7 +67,7 @@ def test_a_region_between_pixels_that_share_a_color(device: DeviceInfo, format: 
 
 @pytest.mark.parametrize(("format", "size"), [("rgb", (7, 5)), ("grey", (7, 3)), ("bgr", (3, 3)), ("i420", (6, 2))])
 def test_arrays_that_end_within_a_texel(device: DeviceInfo, format: str, size: tuple[int, int]) -> None:
-    """Of no multiple of four elements, in planes that end with the last pixel."""
+    """The number of elements is no multiple of four, and the planes end with the last pixel."""
     model, array = seen(device, format, size), drawn_array(format, size)
     count, content = size[0] * size[1], array.tobytes()
     starts = (0, count, count * 5 // 4) if format == "i420" else (0,)
@@ -76,7 +76,7 @@ def test_arrays_that_end_within_a_texel(device: DeviceInfo, format: str, size: t
 
 
 def test_planes_share_memory(device: DeviceInfo) -> None:
-    """As nv12 is in Android's YUV_420_888: V's bytes are U's, from the second on. Each byte is uploaded once."""
+    """The planes of nv12 in Android's YUV_420_888: V's bytes are U's, from the second on. Each is uploaded once."""
     model, array = seen(device, "nv12"), drawn_array("nv12")
     content = bytearray(array.tobytes())  # of writable memory too
     (width, height), view = SIZE, memoryview(content)

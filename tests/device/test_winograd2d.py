@@ -99,11 +99,11 @@ def test_small_whole_numbers_are_exact(context: Context, config: Config, number:
 
 
 def bound_of(problem: ConvolutionProblem, x: Any, w: Any, terms: int) -> Any:
-    """How far rounding may take an output: each term |A| |G w G'| |B x B'| by every rounding that it goes through.
+    """Returns the bound on each output's rounding error: its terms |A| |G w G'| |B x B'| times their roundings.
 
-    Roundings of a tap and of a weight to half, one for each of the `terms` that are summed in half, and of the sums as
-    they are stored; 2**-10 each, for a device may round towards zero. Then the output's own. (The transformations
-    themselves are in float, which is less than one more.)
+    The roundings are those of a tap and of a weight to fp16, one for each of the `terms` that are summed in fp16, and
+    those of the sums as they are stored: 2**-10 each, for a device may round towards zero. The output's own rounding is
+    added. (The transforms themselves are in fp32, which is less than one more.)
     """
     a, b, g = (numpy.abs(matrix) for matrix in winograd_matrices(2))
     top, left, bottom, right = problem.pads

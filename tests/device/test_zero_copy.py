@@ -72,7 +72,7 @@ def test_nothing_is_copied(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) 
     lambda a: numpy.frombuffer(b"-" + a.tobytes(), numpy.float32, offset=1).reshape(a.shape),
 ], ids=["float64", "fortran", "steps", "unaligned"])
 def test_any_array(device: DeviceInfo, change: Any) -> None:
-    """What kernels cannot read as it lies is copied first."""
+    """Arrays that kernels cannot read in place are copied first."""
     model, x, offset = imgconv.load(network(), device), drawn(1, *SHAPE), drawn(2, 3, 5)
     check(model.run({"x": change(x), "offset": change(offset)}), x, offset)
 

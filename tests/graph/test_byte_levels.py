@@ -1,4 +1,4 @@
-"""Which values of a graph are levels of a quantised network, and the bytes that stand for them."""
+"""Quantised values of a graph, and the bytes that represent them."""
 
 from __future__ import annotations
 

@@ -240,7 +240,7 @@ def test_a_part_is_found_and_replaced_wherever_it_is_shared() -> None:
 
 
 def test_what_is_shared_is_walked_once() -> None:
-    """As a tree it would have 2**200 parts."""
+    """The expression shares its parts: as a tree it would have 2**200."""
     chain: Expression = Argument(0)
     for _ in range(200):
         chain = apply("multiply", chain, apply("sigmoid", chain))

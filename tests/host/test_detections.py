@@ -25,7 +25,7 @@ RANDOM = numpy.random.default_rng(11)
 
 
 def of_class(number: int, threshold: str = "threshold") -> list[onnx.NodeProto]:
-    """What torchvision's SSD does for a class: 16 nodes; the places are found twice."""
+    """Returns the nodes of torchvision's SSD for one class; they find the positions twice."""
     c = f"c{number}_"
     return [
         node("Gather", f"scores {c}class", f"{c}column", axis=1), node("Greater", f"{c}column {threshold}", f"{c}over"),
@@ -150,7 +150,7 @@ def suppression(end: int, inside: bool, more: str = "") -> tuple[onnx.ModelProto
 
 
 def limits_of(graph: HostGraph) -> list[int]:
-    """How many boxes of a class the suppressions of a graph and its bodies keep."""
+    """Returns the limit on boxes of a class of each suppression in a graph and its bodies."""
     found = [int(graph.constants[n.inputs[2]].item()) for n in graph.nodes
              if n.op_type == "NonMaxSuppression" and n.inputs[2] in graph.constants]
     return found + [limit for n in graph.nodes for each in n.bodies.values() for limit in limits_of(each)]

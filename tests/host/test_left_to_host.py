@@ -1,4 +1,4 @@
-"""What a device does not compute exactly, or of which it does not know the shape, is left to the host."""
+"""Operators that the host runs, because a device is not exact or does not know the shape of the result."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def of_one_name() -> onnx.ModelProto:
 
 
 def of_two_names() -> onnx.ModelProto:
-    """Of a state that is called as an array outside, which is another one."""
+    """A state has the name of an array outside, w, but starts as another one, v."""
     return model(body(MULTIPLY, ROUND | {"h": ROWS, "w": MATRIX}, "go h1 w"), "x v", "y v_out")
 
 
@@ -56,7 +56,7 @@ def through_identity() -> onnx.ModelProto:
 
 
 def hidden_outside() -> onnx.ModelProto:
-    """What the state is outside, v, is another state inside."""
+    """The state starts as the array v outside; inside, v is the name of the other state."""
     turn = [node("Transpose", "w", "turned"), node("MatMul", "v turned", "h1"), node("Identity", "goes", "go")]
     return model(body(turn, ROUND | {"v": ROWS, "w": MATRIX}, "go h1 w"), "x v", "y v_out")
 

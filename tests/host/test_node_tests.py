@@ -55,7 +55,7 @@ def plain(given: Any) -> Any:
 
 
 def failure_of(test: Any) -> str:
-    """What the host's program does otherwise than the test expects; empty if it does the same."""
+    """Returns the error of the host's program or of the comparison with the test's outputs; empty if there is none."""
     scope = ImportScope(ImportState(None, test.model.ir_version), {"": opset_of(test.model)})
     try:
         program = host.HostProgram.prepare(host_graph(scope, test.model.graph))

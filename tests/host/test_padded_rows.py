@@ -55,7 +55,7 @@ def test_rows_that_exist(given: Any, mask: Array) -> None:
 
 
 def test_the_first_rows() -> None:
-    """Of rows of which the first ones exist, a known number from the start may be taken."""
+    """A known number of rows from the start may be taken only if the rows that exist are the first ones."""
     first = case("Slice", (5, 4), [0], [2], [0]).values[0]
     check(first, FIRST)
     with pytest.raises(CannotOffloadError):

@@ -82,7 +82,7 @@ def test_a_launch_has_a_range_of_times() -> None:
 
 
 def test_the_model_of_a_phone_adds_up_only_with_many_registers() -> None:
-    """Of 100 work groups that read and multiply."""
+    """The upper bound of 100 work groups adds reads to arithmetic if work items need 25 registers, but not with 24."""
     few, many = (
         MOBILE_GPU.range(LaunchWork(100, 128, 5000.0, reads=500, registers=20, fewest_registers=fewest), 2)
         for fewest in (24, 25)

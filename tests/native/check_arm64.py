@@ -66,7 +66,7 @@ def cross_compile() -> None:
 
 
 def emulated(*arguments: object) -> str:
-    """What the player prints, on PoCL in the emulated process. PoCL calls a linker, which runs on this machine."""
+    """Returns the player's output, on PoCL in an emulated process. PoCL calls a linker, which runs on this machine."""
     vendors, tools = BUILD / "vendors", BUILD / "tools"
     for folder in (vendors, tools):
         folder.mkdir(exist_ok=True)

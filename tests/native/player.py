@@ -18,7 +18,7 @@ PHASES = "OPEN", "BUILD", "CHECK", "TUNE", "RUN"
 
 
 class PlayerError(Exception):
-    """What a function of the player reported. status: one of STATUS."""
+    """An error that a function of the player reported. status: one of STATUS."""
 
     def __init__(self, status: str, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -104,7 +104,7 @@ def counted(array: Any) -> tuple[Any, ctypes.c_size_t]:
 
 
 def devices_json() -> str:
-    """What imgconv_devices_json gives."""
+    """Returns the text of imgconv_devices_json."""
     needed = ctypes.c_size_t()
     call("imgconv_devices_json", None, ctypes.c_size_t(0), ctypes.byref(needed))
     text = ctypes.create_string_buffer(needed.value)

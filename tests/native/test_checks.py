@@ -284,7 +284,7 @@ def test_another_specialisation_in_place_of_a_wrong_kernel(
 
 
 def test_tuning_is_kept(models: dict[str, Case], play: Play, tmp_path: Path) -> None:
-    """Where a plan's own kernels are slow, others take their place, and later opens take them without building any."""
+    """Tuning replaces a plan's slow kernels, and later opens use the replacements without building any."""
     case, cache = models["convolutions"], tmp_path / "cache"
     cache.mkdir()
     with numpy.load(case.numbers) as file:

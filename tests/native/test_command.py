@@ -108,7 +108,7 @@ def test_references_of_another_machine(
 
 
 def test_a_size_is_chosen(device: DeviceInfo, environment: dict[str, str], built: Path, tmp_path: Path) -> None:
-    """Of a file for several; the wrong one is answered with those that the file has."""
+    """--shape selects the size in a file for several; the error about a wrong one lists those that the file has."""
     node = onnx.helper.make_node("Relu", ["x"], ["y"])
     graph = onnx.helper.make_graph(
         [node], "g", [make_input("x", "f4", (1, 3, "h", "w"))], [onnx.ValueInfoProto(name="y")]

@@ -1,4 +1,4 @@
-"""What an app meets: no OpenCL, no device, a device that is lost, folders that cannot be written."""
+"""Faults that an app meets: no OpenCL, no device, a device that is lost, folders that cannot be written."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def tried(lines: str) -> str:
 def test_a_library_that_gives_its_functions_out_itself(
     play: Play, path: Path, model: imgconv.Model, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """As that of Pixel phones, which exports no OpenCL function and must be enabled."""
+    """The library is like that of Pixel phones, which exports no OpenCL function and must be enabled."""
     real = (Path(environment["LD_LIBRARY_PATH"]) / "libOpenCL.so").resolve()
     (tmp_path / "pixel").mkdir()
     (tmp_path / "pixel.c").write_text(f"""
@@ -153,7 +153,7 @@ def test_a_device_without_half_images(device: DeviceInfo, play: Play, fake: str,
 def test_a_driver_that_exaggerates_local_memory(
     device: DeviceInfo, play: Play, model: imgconv.Model, fake: str, tmp_path: Path, plans_have: list[int]
 ) -> None:
-    """As Mesa's rusticl. It is believed only of a plan for a device with more local memory, which is tried last."""
+    """The figure, as of Mesa's rusticl, is believed only of a plan for a device with more local memory, tried last."""
     bytes_here = device.local_memory_bytes
     there = [replace(device, local_memory_bytes=n * bytes_here, driver_version="theirs") for n in plans_have]
     model.save(tmp_path / "m", targets=there)

@@ -86,7 +86,7 @@ def test_a_part_of_another_project(run: Run, tmp_path: Path) -> None:
 
 
 def test_android_has_pages_of_16_kb(run: Run, tmp_path: Path) -> None:
-    """How the library would be linked; the JNI's header is the NDK's there."""
+    """Checks the command that would link the library; on Android the JNI header is the NDK's."""
     run("cmake", "-S", ROOT / "native", "-B", "build", "-G", "Unix Makefiles", "-DANDROID=ON")
     linked = tmp_path / "build" / "CMakeFiles" / "imgconv.dir" / "link.txt"
     assert "-Wl,-z,max-page-size=16384" in linked.read_text()

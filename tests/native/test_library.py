@@ -15,7 +15,7 @@ MOST_BYTES, MOST_WITH_CXX_LIBRARY = 600_000, 1_500_000
 
 
 def test_it_exports_its_interface_only(built: Path) -> None:
-    """Of a C++ library in it nothing may be seen: a process may have another one, and mixing the two crashes."""
+    """A C++ library linked into it exports nothing: a process may have another one, and mixing the two crashes."""
     lines = subprocess.run(
         ["nm", "--dynamic", "--defined-only", "--format=just-symbols", built / "libimgconv.so"],
         capture_output=True, text=True, check=True,

@@ -71,7 +71,7 @@ def test_what_exporters_write_for_an_unknown_size_is_no_symbol(unknown: str) -> 
 
 @pytest.mark.parametrize("name", ["unk__12", "p2o.DynamicDimension.0", "W"])
 def test_dimensions_of_one_name_may_have_different_sizes(name: str) -> None:
-    """As in onnxruntime: exporters give unrelated dimensions a common name."""
+    """Exporters give unrelated dimensions a common name; onnxruntime accepts them too."""
     model = model_with([1, name, name])
     assert shapes_of(import_onnx(model, {name: 5})) == {"x": (1, 5, 5)}
     assert shapes_of(import_onnx(model, {"x": (1, 5, 6)})) == {"x": (1, 5, 6)}

@@ -1,4 +1,4 @@
-"""What an ONNX file says of its pictures, by made files of each kind."""
+"""Hints of an ONNX file on its pictures, from a made file of each kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""If, Loop, Scan and ONNX's own functions against onnxruntime, and what of them is refused."""
+"""The operators If, Loop and Scan, and those that ONNX defines by functions: results against onnxruntime's, errors."""
 
 from __future__ import annotations
 

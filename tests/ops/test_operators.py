@@ -71,7 +71,7 @@ def test_every_operator_has_a_case() -> None:
 @pytest.mark.parametrize("op_type", ["Conv", "MaxPool", "AveragePool", "LpPool"])
 @pytest.mark.parametrize(("auto_pad", "pads"), [("SAME_UPPER", [1, 1, 1, 2]), ("SAME_LOWER", [1, 2, 1, 1])])
 def test_same_padding_counts_dilations(op_type: str, auto_pad: str, pads: list[int]) -> None:
-    """As ONNX's text says; onnxruntime leaves dilations out of the pads of pooling, and then has fewer outputs."""
+    """SAME padding counts dilations, as ONNX specifies; onnxruntime's pooling does not, and then has fewer outputs."""
     inputs: tuple[Input, ...] = ((1, 2, 9, 8),)
     inputs += (Constant(numpy.ones((2, 2, 3, 3), numpy.float32)),) if op_type == "Conv" else ()
     settings = {"kernel_shape": [3, 3], "strides": [2, 2], "dilations": [2, 2]}

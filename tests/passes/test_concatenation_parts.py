@@ -41,7 +41,7 @@ def test_parts_given_and_result() -> None:
 
 
 def test_parts_take_a_normalisation_an_activation_and_a_residual() -> None:
-    """As in MixNet: the whole pipeline leaves two convolutions, the concatenation, and what reads it."""
+    """A block of MixNet: the whole pipeline leaves two convolutions and the concatenation."""
     x = image(2, 8, 6, 6)
     whole, formula = mixed(x, 4, 4)
     scale, shift = const(8, 1, 1, low=0.5), const(8, 1, 1, seed=1)
@@ -54,7 +54,7 @@ def test_parts_take_a_normalisation_an_activation_and_a_residual() -> None:
 
 
 def test_what_is_copied_takes_the_work() -> None:
-    """As in InceptionNeXt: some channels go through convolutions, the others as they are; then a normalisation."""
+    """A block of InceptionNeXt: some channels are convolved, the others copied; both take the scale after them."""
     x = image(1, 8, 6, 6)
     w, scale = const(4, 4, 3, 3), const(8, 1, 1, low=0.5)
     whole = concatenate([x.slice(1, 0, 4), x.slice(1, 4, 8).conv2d(w, padding=1)], 1)

@@ -61,7 +61,7 @@ def test_levels_that_are_quantised_again_to_themselves_stay(second: tuple[float,
 
 
 def test_the_product_of_two_quantised_tensors_has_one_factor() -> None:
-    """As SiLU of a quantised network has: x * sigmoid(x)."""
+    """The product is the SiLU of a quantised network: x * sigmoid(x)."""
     def silu(x: Any, sigmoid: Any) -> Any:
         level = quantised(x, 0.5, 9) * 0.5
         return quantised(level * (quantised(sigmoid(level), 2.0**-8) * 2.0**-8), 0.25, 9)

@@ -74,7 +74,7 @@ def test_synthetic_inputs_fill_their_range() -> None:
 
 @pytest.mark.parametrize("shape", [(1, 3, 60, 100), (1, 60, 100, 3)])
 def test_the_right_half_is_flat_areas(shape: tuple[int, ...]) -> None:
-    """Of the differences of neighbours, the largest hundredth is far over the median: in noise it is not."""
+    """The 99th percentile of neighbours' differences is far above the median; in noise it is not."""
     value = Value("x", shape, "float32")
     axis = 3 if shape[1] == 3 else 2
     left, right = numpy.split(synthetic_picture(value, 0.0, 1.0, 3), 2, axis)

@@ -120,7 +120,7 @@ def test_less_than_the_bound_is_accepted_on_synthetic_inputs(device: DeviceInfo,
 def test_a_choice_is_confirmed_by_its_plan(
     device: DeviceInfo, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If plans in half lose more than the simulation says, all stays float."""
+    """All values stay fp32 if fp16 plans have larger errors than the simulation predicts."""
     original = Session.run
 
     def run(self: Session, *arguments: Any) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def test_steps_are_really_taken(device: DeviceInfo, context: Context) -> None:
 
 @pytest.mark.parametrize("classes", [8, 7000])
 def test_a_softmax_at_the_end_is_seen(classes: int) -> None:
-    """Of many classes the exponentials are computed once, apart from their sum."""
+    """A softmax is found also with many classes, where the exponentials are computed once, apart from their sum."""
     logits = Tensor.input("x", (1, 8, 1, 40)).conv2d(constant(classes, 8, 1, 1))
     assert ends_in_softmax(run_passes(build_graph({"y": logits.softmax(1)})))
     assert not ends_in_softmax(run_passes(build_graph({"y": logits.softmax(1).conv2d(constant(3, classes, 1, 1))})))
@@ -377,7 +377,7 @@ def test_a_load_has_as_many_runs_as_fit_in_its_time(
 
 
 def test_a_load_without_time_measures_nothing(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a run takes as long as the load, all stays float and nothing else is compiled."""
+    """All values stay fp32 and nothing else is compiled if a run takes as long as the load may."""
     monkeypatch.setattr(storage.StorageSearch, "inputs_within", lambda *_: 0)
     with pytest.warns(RuntimeWarning, match=f"{UNDECIDED}.*{TO_THE_END}"):
         model = imgconv.load(overflow_model(1.0), device, float16=1)

@@ -44,7 +44,7 @@ def test_nothing_is_split_if_all_may_be_narrow() -> None:
 
 
 def test_only_what_costs_too_much_stays_wide() -> None:
-    """Of 40 items two are sensitive; the others cost nearly the bound together."""
+    """Two of 40 items are sensitive and stay wide; the others together cost nearly the bound."""
     costs = {f"item {n}": 0.1 for n in range(40)} | {"item 7": 3.0, "item 30": 2.0}
     found = found_with(costs)
     assert found.narrow == costs.keys() - {"item 7", "item 30"} and not found.undecided
@@ -108,7 +108,7 @@ def test_small_blocks_are_not_split() -> None:
 
 
 def test_what_costs_most_for_its_size_comes_first() -> None:
-    """Of two values of one error the small one keeps float first."""
+    """The small value stays fp32 before the large one, whose squared error is smaller for its size."""
     blocks = [ItemBlock(("large", "too"), 0.4, 1000), ItemBlock(("small",), 0.04, 1), ItemBlock(("none",), 0.0, 0)]
     assert [block.names[0] for block in by_worth(blocks)] == ["small", "large", "none"]
     assert by_worth([*blocks, ItemBlock(("lost",), float("inf"), 10)])[0].names == ("lost",)

@@ -92,7 +92,7 @@ def test_only_float(command: Command) -> None:
 
 @pytest.mark.usefixtures("half_arithmetic")
 def test_how_each_layer_sums(command: Command, device: DeviceInfo) -> None:
-    """What the precision file says, in the table, the page and the JSON of verify; without a file all are in half."""
+    """The table, the page and the JSON of verify show each layer's sums as the precision file sets them."""
     model = overflow_model(1.0)
     onnx.save(model, "plain.onnx")
     half = all_in_half(model, 2, Precision(arithmetic=frozenset({"big"}), runs=frozenset({"back"})))
@@ -198,7 +198,7 @@ def test_a_fault_in_float_is_found(command: Command, monkeypatch: pytest.MonkeyP
 
 
 def test_outputs_of_the_host_are_judged(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where numbers are above a threshold: the device makes the mask, the host finds the places."""
+    """The output is positions of numbers above a threshold: the device makes the mask, the host finds the positions."""
     weights = numpy.random.default_rng(0).normal(size=(2, 3, 3, 3)).astype(numpy.float32)
     nodes = [
         make_node("Conv", ["x", "w"], ["a"], pads=[1] * 4), make_node("Relu", ["a"], ["r"]),

@@ -54,7 +54,7 @@ def database(tmp_path: Path) -> TuningDatabase:
 
 
 def choice(database: TuningDatabase, problem: Any, device: str = HERE, config: Config = Config()) -> Choice:
-    """What is chosen for a GPU of eight compute units."""
+    """Returns the specialisation that is chosen for a GPU of eight compute units."""
     template = template_of(problem)
     request = ChoiceRequest(template, problem, target(compute_units=8), config, "y")
     made = TunedChooser(database, device).choose_specialisation(request)
@@ -230,7 +230,7 @@ def test_damaged_and_foreign_files(database: TuningDatabase, tmp_path: Path) -> 
 
 
 def test_a_file_that_is_there_is_only_read(database: TuningDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it lies beside a model that is installed where nobody may write, or while another process writes to it."""
+    """Reads need no lock and write nothing: the folder may be read-only, or another process may write to the file."""
     database.record(HERE, NAME, [Measurement(SLOW, 1e-3)])
     before = os.stat(database.path).st_mtime_ns
     monkeypatch.setattr(tuning, "PATIENCE", 0.0)  # it would fail at once if it had to wait for the other one
@@ -335,7 +335,7 @@ def test_a_kill_leaves_the_file_whole(database: TuningDatabase) -> None:
 
 
 def test_groups_that_stage_the_input_of_a_product_are_two_items_wide() -> None:
-    """Where that leaves none idle."""
+    """The groups are two work items wide where that leaves none idle."""
     large = conv.Problem(1, 256, (256, 256), 256, (256, 256), (1, 1), (1, 1), (1, 1), (0, 0), 1)
     groups = [c.local_size or () for c in conv_candidates.candidates(large, "gpu") if c.weights == "local"]
     assert groups and all(group[0] == 2 and prod(group) == 128 for group in groups)

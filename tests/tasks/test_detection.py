@@ -510,7 +510,7 @@ def test_centernet() -> None:
 
 @pytest.mark.parametrize("batch", [False, True])
 def test_boxes_that_the_model_has_suppressed(batch: bool) -> None:
-    """As they are: they may overlap and have one class; the order of the outputs is free."""
+    """Boxes are not suppressed again: they may overlap and share a class. The order of the outputs is free."""
     corners = numpy.array([[8, 8, 40, 30], [9, 8, 40, 30], [50, 0, 70, 20], [1, 1, 2, 2]], numpy.float32)
     values, kinds = numpy.array([0.9, 0.8, 0.7, 0.1], numpy.float32), numpy.array([2, 2, 0, 1], numpy.int64)
     arrays = {"labels": kinds, "scores": values, "boxes": corners}

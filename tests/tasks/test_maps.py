@@ -116,7 +116,7 @@ def test_masks_of_yolov8() -> None:
 
 
 def test_heatmaps() -> None:
-    """As in SimpleBaseline: the largest value, a quarter of a step towards its larger neighbour."""
+    """Decoding as in SimpleBaseline: the largest value, moved a quarter of a step towards its larger neighbour."""
     maps = numpy.zeros((1, 4, 6, 8), numpy.float32)
     maps[0, 0, 2, 3], maps[0, 0, 2, 4], maps[0, 0, 1, 3] = 0.9, 0.5, 0.4
     maps[0, 1, 4, 5], maps[0, 1, 4, 4] = 0.8, 0.1
@@ -139,7 +139,7 @@ def test_simcc() -> None:
 
 
 def test_movenet() -> None:
-    """As parts of a letterbox: 64x24 fills the upper half of the input."""
+    """Points are fractions of the letterboxed input, whose upper half a picture of 64x24 fills."""
     points = numpy.zeros((1, 1, 17, 3), numpy.float32)
     points[0, 0, 1] = 0.25, 0.75, 0.9
     found = decode({"y": points}, PicturePlacement.of((64, 24), SIZE, Preparation("letterbox")))
@@ -187,7 +187,7 @@ def test_what_shapes_show(shape: tuple[int, ...], dtype: str, head: str | None) 
 
 
 def test_an_image_next_to_features_is_no_image_network() -> None:
-    """As of XFeat, whose heat map is as large as the picture: tiles of its features cannot be joined."""
+    """XFeat's outputs, with a heat map as large as the picture: tiles of its features cannot be joined."""
     image, features = ("float32", (1, 1, *SIZE[::-1])), ("float32", (1, 64, 3, 4))
     assert find_task({"heat": image, "features": features}, SIZE, Description()) is None
     two = find_task({"alpha": image, "foreground": ("float32", (1, 3, *SIZE[::-1]))}, SIZE, Description())

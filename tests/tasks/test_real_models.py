@@ -77,7 +77,7 @@ def test_yolox_nano(device: DeviceInfo, name: str) -> None:
 
 @pytest.mark.parametrize(("name", "faces"), [("1", 46), ("11", 25)])
 def test_ultraface(name: str, faces: int) -> None:
-    """As many faces as the project's own script finds, score over 0.7, overlap 0.3, each inside of the picture."""
+    """Finds as many faces as the project's own script with score over 0.7 and overlap 0.3, each inside the picture."""
     outputs = read_case(f"ultraface/case_ultraface_rfb320_{name}.npz")
     shapes = {name: (str(array.dtype), array.shape) for name, array in outputs.items()}
     task = find_task(shapes, (320, 240), Description())

@@ -43,7 +43,7 @@ def seconds(work: Callable[[], object], times: int = 1, clock: Callable[[], floa
 
 
 def is_longer(one: float, other: float, factor: float, more: float = 0) -> bool:
-    """Whether one time is longer than a factor times the other, and by more than some seconds. Prints both."""
+    """Prints two times; returns whether the first exceeds `factor` times the other, and by more than some seconds."""
     print(f"{one * 1e3:.4g} ms, {other * 1e3:.4g} ms")
     return one > factor * other and one > other + more
 

@@ -1,4 +1,4 @@
-"""What imgconv/ does because of a driver's fault, each with a probe that says whether a driver still has it.
+"""Workarounds in imgconv/ for faults of drivers, each with a probe that tells whether a driver still has the fault.
 
     python -m tests.tools.drivers                  every workaround on the devices of this machine that it is for
     python -m tests.tools.drivers NAME DEVICE      one probe, in this process: prints "needed" or "not needed"
@@ -64,7 +64,7 @@ class Workaround:
     since: str = ""
 
     def is_expected(self, info: DeviceInfo) -> bool:
-        """Whether a device of these platforms is said to have the fault."""
+        """Returns whether a device of these platforms has the fault, by its driver's version."""
         found = version(info.driver_version)
         return version(self.since) <= found and (not self.mended or found < version(self.mended))
 
@@ -157,7 +157,7 @@ def searches_end(context: Context) -> bool:
 
 
 def read_by(context: Context, source: str) -> Array:
-    """What kernel k makes of an image of TEXELS in one row: eight results of four numbers."""
+    """Runs kernel k on an image of TEXELS in one row and returns its eight results of four numbers."""
     read = context.image(len(TEXELS), 1, 0, numpy.float32)
     context.write(read, TEXELS[None])
     made = context.buffer(numpy.zeros_like(TEXELS))
@@ -367,7 +367,7 @@ WORKAROUNDS = (
 
 
 def outcome(workaround: Workaround, info: DeviceInfo) -> tuple[bool, str]:
-    """(Whether a device needs a workaround, what the probe's process said), from a process of its own."""
+    """Runs a probe in a process; returns whether the device needs the workaround, and the process's output."""
     command = [sys.executable, "-m", "tests.tools.drivers", workaround.name, str(info.index)]
     with tempfile.TemporaryDirectory() as cache:  # what a probe builds is nobody else's
         known = os.environ | {"XDG_CACHE_HOME": cache}

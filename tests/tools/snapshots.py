@@ -1,4 +1,4 @@
-"""What the compiler makes of known networks, as digests: plans, kernel texts, counts and bytes. No device is needed.
+"""Digests of known networks after compilation: plans, kernel texts, counts and bytes. No device is needed.
 
     python -m tests.tools.snapshots            say what differs from snapshots.json
     python -m tests.tools.snapshots --write    write what is so now; for a commit that says why it changed
@@ -161,7 +161,7 @@ def stored() -> dict[str, Any]:
 
 
 def differences(case: Case, known: dict[str, Any] | None, found: dict[str, Any]) -> Iterator[str]:
-    """What of a case differs from the file, a line each."""
+    """Yields a line for each difference between a case and the file."""
     if known is None:
         yield f"{case}: not in {FILE.name}"
         return

@@ -27,7 +27,7 @@ _FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a fault. caught_by: the test that failed, or why there is no such test's name; "" if missed."""
+    """The outcome of a fault. caught_by: the test that failed, or why there is no such test's name; "" if missed."""
 
     fault: Fault
     caught_by: str

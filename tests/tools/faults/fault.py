@@ -1,4 +1,4 @@
-"""What a planted fault is."""
+"""A planted fault: a change of one place of a file."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def add_folders() -> None:
 
 
 def outcome(kind: str, seed: int, skipped: Collection[int] = ()) -> tuple[str, str, int]:
-    """(What came of a case, how it failed or "", the number of its steps)."""
+    """Runs a case; returns a summary, its failure or "", and the number of its steps."""
     add_folders()
     case = importlib.import_module("fuzz.case")
     draw = case.Draw(seed, frozenset(skipped))
@@ -80,7 +80,7 @@ def limit_processor_time() -> None:
 
 
 def memory() -> tuple[int, int]:
-    """(What this process holds, the most that it held), in MB."""
+    """Returns the memory of this process and its peak, in MB."""
     try:
         fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
         return int(fields["VmRSS"].split()[0]) // 1024, int(fields["VmHWM"].split()[0]) // 1024
@@ -106,7 +106,7 @@ def lines(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def results(kind: str, seeds: range, skipped: Collection[int] = ()) -> Iterator[tuple[int, str, str, int]]:
-    """(seed, what came of it, how it failed, its steps) of each case, also of those that end or hang the worker."""
+    """Yields seed, summary, failure and steps of each case, also of those that end or hang the worker."""
     at = seeds.start
     while at < seeds.stop:
         numbers = (at, min(at + CASES, seeds.stop), *skipped)
@@ -142,7 +142,7 @@ def results(kind: str, seeds: range, skipped: Collection[int] = ()) -> Iterator[
 
 
 def alone(kind: str, seed: int, skipped: Collection[int]) -> tuple[str, str, int]:
-    """As `outcome`, in a process of its own."""
+    """Returns what `outcome` returns, from a process of its own."""
     ((_, said, failed, steps),) = results(kind, range(seed, seed + 1), skipped)
     return said, failed, steps
 

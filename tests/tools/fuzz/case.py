@@ -1,4 +1,4 @@
-"""What the generators share: numbered random steps, and what a case found."""
+"""Shared parts of the generators: numbered random steps, and the faults that a case finds."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ ORACLES_FAULT = "onnxruntime differs, float64 agrees with us"
 
 
 def different(found: Mapping[str, Any], expected: Arrays, moved: list[Arrays], tolerance: float) -> str:
-    """Where results differ by more than a tolerance, or the oracle's own do, as text; "" if nowhere. moved: these."""
+    """Returns the first difference beyond a tolerance and the scatter of `moved`, the oracle's own results, or ""."""
     for name, want in expected.items():
         have = found[name]
         if any(each[name].shape != want.shape for each in moved):
@@ -160,7 +160,7 @@ def moved_result(
 
 
 def leaves_floats(model: onnx.ModelProto, inputs: Arrays) -> bool:
-    """Whether a tensor inside is NaN or nearly infinite. onnxruntime drops NaN in a maximum, and sums in float."""
+    """Returns whether a tensor has NaN or nearly infinity. onnxruntime drops NaN in a maximum, and sums in fp32."""
     every = onnx.ModelProto()
     every.CopyFrom(model)
     known = {value.name for value in model.graph.output}
@@ -173,9 +173,9 @@ def leaves_floats(model: onnx.ModelProto, inputs: Arrays) -> bool:
 def judged(
     model: onnx.ModelProto, inputs: Arrays, expected: Arrays, ways: Mapping[str, Mapping[str, Any]], has_half: bool
 ) -> str:
-    """What came of results, by the way they were made, beside onnxruntime's. Raises Wrong if they are ours to mend.
+    """Compares results, by the way they were made, with onnxruntime's. Returns a summary; raises Wrong if we are wrong.
 
-    has_half: a tensor of the model is stored in half.
+    has_half: a tensor of the model is stored as fp16.
     """
     for way, found in ways.items():
         half = "float16" in way or has_half
@@ -201,7 +201,7 @@ def judged(
 def agrees_in_double(
     model: onnx.ModelProto, inputs: Arrays, found: Mapping[str, Any], tolerance: float, epsilon: float
 ) -> bool:
-    """Whether the reference implementation's float64 has these results, or those of its inputs moved have."""
+    """Returns whether the reference implementation in float64 has these results, up to its scatter for moved inputs."""
     exact = in_double(model, inputs)
     if exact is None:
         return False
@@ -229,7 +229,7 @@ def imported(model: onnx.ModelProto) -> tuple[Graph, Graph] | Error:
 
 
 def compared(draw: Draw, model: onnx.ModelProto) -> str:
-    """What came of a model whose inputs are floats, beside onnxruntime's results. Raises Wrong."""
+    """Runs a model of float inputs and compares it with onnxruntime. Returns a summary; raises Wrong."""
     inputs = drawn_inputs(model, draw.seed)
     expected = oracle(model, inputs)
     if expected is None:
@@ -263,7 +263,7 @@ def check_constants(plan: Plan) -> None:
 
 
 def stores_half(model: onnx.ModelProto, graph: Graph) -> bool:
-    """Whether the oracle rounds to half somewhere. Fused, or of constants, it is left out here."""
+    """Returns whether the oracle rounds to fp16 somewhere; imgconv does not round inside fused nodes or constants."""
     half = onnx.TensorProto.FLOAT16
     constants = any(tensor.data_type == half for tensor in model.graph.initializer)
     return constants or any(node.output.dtype == "float16" for node in graph.nodes)

@@ -61,7 +61,7 @@ def files() -> list[Path]:
 
 @cache
 def read(path: Path) -> Source:
-    """What a file holds. Open sizes are 1."""
+    """Reads a model file; its open dimensions become 1."""
     model = onnx.load(path)
     for value in model.graph.input:
         for dim in value.type.tensor_type.shape.dim:

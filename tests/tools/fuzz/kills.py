@@ -82,7 +82,7 @@ def expected() -> tuple[Any, Any]:
 
 
 def fill(folder: Path) -> None:
-    """What there is before: a saved old model, a tuning file with a row, pictures, the new model."""
+    """Writes the initial files: a saved old model, a tuning file with a row, pictures, the new model."""
     imgconv.load(network(1)).save(folder / "saved")
     imgconv.export_onnx(network(4), folder / "new.onnx")
     with closing(sqlite3.connect(TuningDatabase(folder / "new.tuning", new=True).path)) as connection, connection:
@@ -109,7 +109,7 @@ def start(work: str, folder: Path) -> subprocess.Popen[bytes]:
 
 @cache
 def seconds(work: str) -> float:
-    """How long the work takes if nobody kills it."""
+    """Returns the duration of the work if nobody kills it, in seconds."""
     with tempfile.TemporaryDirectory() as name:
         fill(Path(name))
         with start(work, Path(name)) as process:

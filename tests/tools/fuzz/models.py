@@ -167,7 +167,7 @@ def run(draw: Draw) -> str:
 
 
 def planned(draw: Draw, model: onnx.ModelProto) -> str:
-    """What came of importing and planning a model."""
+    """Imports and plans a model, and runs it in some cases; returns a summary."""
     try:
         with warnings.catch_warnings(), load_budget(BOUND):
             warnings.simplefilter("ignore")
