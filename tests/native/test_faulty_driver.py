@@ -8,6 +8,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -309,11 +310,13 @@ def test_hangs_are_given_up(run: Run, play: Play, variables: Any, tmp_path: Path
 def test_a_hang_while_opening(run: Run, model: imgconv.Model, tmp_path: Path) -> None:
     """The error names the build of a kernel, or the launch of the first run, that hangs."""
     assert_said(run("adreno;stall=clCreateContext", "--timeout", 1), "within 1 s", "opening the model")
-    last = model.plan.launches[-1].name
-    assert_said(run(f"adreno;build_hang={ONLY_IN_ONE}", "--timeout", 10), "building ", "launch 'map'")
-    for stalled in ("clEnqueueNDRangeKernel", "execution"):
-        hang = f"adreno;stall={stalled}@{len(model.plan.launches)}"
-        assert_said(run(hang, "--timeout", 10), f"launch '{last}'")
+    last, count = model.plan.launches[-1].name, len(model.plan.launches)
+    expected = {f"build_hang={ONLY_IN_ONE}": ("building ", "launch 'map'")}
+    expected |= {f"stall={each}@{count}": (f"launch '{last}'",) for each in ("clEnqueueNDRangeKernel", "execution")}
+    with ThreadPoolExecutor() as pool:
+        found = pool.map(lambda fault: run(f"adreno;{fault}", "--timeout", 10), expected)
+        for done, texts in zip(found, expected.values()):
+            assert_said(done, *texts)
 
 
 # Progress
