@@ -163,7 +163,7 @@ FUNCTIONS: Mapping[str, ScalarFunction] = {
     "floor": ScalarFunction(numpy.floor, "floor({0})", _floats("Floor")),
     "ceil": ScalarFunction(numpy.ceil, "ceil({0})", _floats("Ceil")),
     "round": ScalarFunction(numpy.rint, "rint({0})", _floats("Round")),
-    # The integer nearest to a number, from the second to the third argument.
+    # The nearest integer between two limits. For NaN it is any of these integers: drivers differ.
     "saturate": ScalarFunction(
         lambda x, low, high: numpy.clip(numpy.rint(x), low, high), "clamp(rint({0}), {1}, {2})",
         _composed(lambda x, low, high: apply("minimum", apply("maximum", apply("round", x), low), high)),
