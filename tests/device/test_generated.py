@@ -21,7 +21,7 @@ from running import check, check_way, device_settings, run_tensors, target
 
 from imgconv.cl.context import Context
 from imgconv.config import Config
-from imgconv.graph.expression import FUNCTIONS
+from imgconv.graph.expression import FUNCTIONS, LEVEL_SIGMOID
 from imgconv.tensor import Tensor, concatenate, convolution, elementwise, less, where
 
 # Elementwise
@@ -42,7 +42,7 @@ DEFINED = {
     "saturate": lambda x, low, high: ~numpy.isnan(x) & numpy.isfinite(low) & numpy.isfinite(high) & (low <= high),
     # A device may round the product, to infinity too.
     "multiply_add": lambda a, b, c: numpy.isfinite(a * b) | ~numpy.isfinite(a) | ~numpy.isfinite(b),
-    "level_sigmoid": lambda level, scale: numpy.abs(level * scale) <= 40,
+    "level_sigmoid": lambda level, scale: numpy.abs(level * scale) <= LEVEL_SIGMOID,
 }
 LOGIC = {"less", "less_equal", "equal", "not", "and", "or", "xor", "isnan", "isinf"}
 ULPS = 16  # the most that OpenCL C allows any of these functions, pow and erf
