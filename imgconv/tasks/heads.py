@@ -139,7 +139,7 @@ def _is_segment_logits(outputs: TensorSpecs, size: Size) -> bool:
 def _is_segment_indices(outputs: TensorSpecs, size: Size) -> bool:
     (dtype, _), shapes = next(iter(outputs.values())), _shapes(outputs)
     whole = dtype.startswith(("int", "uint")) and dtype != "uint8"
-    return whole and len(shapes) == 1 and shapes[0][-2:] == size[::-1] and set(shapes[0][:-2]) == {1}
+    return whole and len(shapes) == 1 and shapes[0][-2:] == size[::-1] and shapes[0][:-2] in ((1,), (1, 1))
 
 
 def _is_simcc(outputs: TensorSpecs, size: Size) -> bool:
@@ -151,6 +151,13 @@ def _is_simcc(outputs: TensorSpecs, size: Size) -> bool:
 
 def _is_movenet(outputs: TensorSpecs, size: Size) -> bool:
     return _shapes(outputs) == [(1, 1, len(KEYPOINTS), 3)]
+
+
+def _are_keypoints(shapes: OutputShapes) -> bool:
+    """Returns whether the first output is (1, keypoints, 3), perhaps flattened or with further axes of one."""
+    batch, *others = shapes[0]
+    axes = [n for n in others if n != 1]
+    return batch == 1 and axes[1:] in ([], [3]) and math.prod(axes) % 3 == 0
 
 
 def _are_planes(shapes: OutputShapes) -> bool:
@@ -284,7 +291,7 @@ HEADS: Mapping[str, Head] = {
     "movenet": Head(
         "pose", "(1, 1, 17, 3), y, x and score of each keypoint", KeypointDecoder(maps.movenet), _is_movenet,
         {"labels": KEYPOINTS, "preparation": {"resize": "letterbox", "filter": "bilinear", "pad": 0}},
-        lambda shapes: len(shapes[0]) == 4 and shapes[0][:2] == (1, 1) and shapes[0][3] == 3,
+        _are_keypoints,
     ),
     "simcc": Head(
         "pose", "(1, keypoints, 2 * width), (1, keypoints, 2 * height)", KeypointDecoder(maps.simcc), _is_simcc, {},

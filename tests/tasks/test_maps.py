@@ -147,6 +147,12 @@ def test_movenet() -> None:
     assert found.points[1] == pytest.approx((48, 12, 0.9))
 
 
+@pytest.mark.parametrize("shape", [(1, 17, 3), (1, 17, 1, 3), (1, 51)])
+def test_movenet_without_its_axes_of_one(shape: tuple[int, ...]) -> None:
+    points = numpy.random.default_rng(2).random((1, 1, 17, 3), numpy.float32)
+    assert decode({"y": points.reshape(shape)}, head="movenet") == decode({"y": points})
+
+
 def test_depth_keeps_its_unit() -> None:
     plane = numpy.linspace(-3, 9, 24 * 32, dtype=numpy.float32).reshape(1, 24, 32)
     found = decode({"y": plane}, task="depth")
@@ -176,7 +182,7 @@ def test_an_unknown_head_is_asked_for(arrays: dict[str, Any], said: dict[str, st
         ((1, 3, 7, 7), "float32", None), ((1, 2, 32, 32), "float32", None), ((2, 3, 32, 32), "float32", None),
         ((1, 10, 4), "float32", None), ((), "float32", None), ((1, 5), "int64", None), ((0, 5), "float32", None),
         ((1, 21, 24, 32), "float32", "logits"), ((1, 24, 32), "int64", "indices"), ((1, 1, 24, 32), "int32", "indices"),
-        ((1, 17, 6, 8), "float32", None), ((1, 24, 32), "float32", None),
+        ((1, 17, 6, 8), "float32", None), ((1, 24, 32), "float32", None), ((1, 1, 1, 24, 32), "int32", None),
         ((1, 512), "float32", None), ((1, 136), "float32", None), ((1, 195, 1, 1), "float32", None),
         ((1076, 1), "float32", None),
     ],
