@@ -79,7 +79,7 @@ class StorageContents:
         return BoundedValues(numpy.where(known, found, 0).astype(numpy.int64), numpy.where(known, 0.0, numpy.inf))
 
     def reader(self, places: Mapping[str, Placement]) -> Callable[[str, Positions], BoundedValues]:
-        """Returns the `read` of Sampled."""
+        """Returns the `read` of a SampledEvaluator."""
 
         def read(name: str, position: Positions) -> BoundedValues:
             if name in places:
@@ -122,7 +122,7 @@ def expected_of(
 ) -> tuple[tuple[Array, ...], BoundedValues]:
     """Returns positions of a launch's output, and the right values before they are stored. Raises NotCoveredError.
 
-    output: see Sampled. limit: of the positions.
+    output: see SampledEvaluator. limit: of the positions.
     """
     shape, arithmetic = subject.value.shape, arithmetic_of(launch, subject, contents.config)
     sampled = SampledEvaluator(

@@ -51,7 +51,7 @@ class DriverCall(Generic[Result]):
         worker.give(self)
 
     def result(self, seconds: float) -> Result:
-        """Returns what the function returns. Raises what it raises, and Overdue after this many seconds."""
+        """Returns what the function returns. Raises what it raises, and CallOverdueError after this many seconds."""
         end = monotonic() + seconds
         try:
             while not self._ended.acquire(timeout=max(0.0, min(end - monotonic(), LOOK_SECONDS))):
@@ -127,7 +127,7 @@ class ThreadedCalls(Generic[Result]):
         self._threads = [DriverCall(self._work) for _ in range(min(threads, len(functions)))]
 
     def result(self, number: int, seconds: float) -> Result:
-        """Returns what a function returns. Raises what it raises, and Overdue once none ended for `seconds`."""
+        """Returns what a function returns. Raises what it raises; CallOverdueError once none ended for `seconds`."""
         with self._changed:
             while number not in self._made:
                 left = self._last + seconds - monotonic()

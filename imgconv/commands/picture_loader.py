@@ -1,4 +1,4 @@
-"""Loader: worker processes that read pictures and decode outputs for one device, like PyTorch's DataLoader.
+"""PictureLoader: worker processes that read pictures and decode outputs for one device, like PyTorch's DataLoader.
 
 Python threads run one at a time for most of this work. Next to an H200, one process prepares 400 pictures per second,
 however many cores there are, but the device could run 3,000. Each worker has PREFETCH samples in memory that it shares
@@ -74,7 +74,8 @@ def results(
 ) -> Generator[DeviceSummary | PrintableResult, None, None]:
     """Yields the DeviceSummary of the command line's device, and the result of each picture, in order.
 
-    size: of the first picture. Raises what Runner.load, Runner.prepare, Model.submit and Loader.through raise.
+    size: of the first picture. Raises what PictureRunner.load, PictureRunner.prepare, Model.submit and
+    PictureLoader.through raise.
     """
     with_lines = not line.options.json
     with PictureLoader(workers) as loader, video_of(line) as add:
@@ -170,7 +171,7 @@ def in_order(pool: ThreadPoolExecutor, work: Callable[[A], B], items: Iterable[A
 class PictureLoader:
     """Worker processes, the memory that they share with this one, and the device's frames in flight. count: at most.
 
-        with Loader(worker_count(1000, cores())) as loader:
+        with PictureLoader(worker_count(1000, cores())) as loader:
             runner = ...
             if loader.begin(runner, with_lines=True):
                 for result in loader.through(items):

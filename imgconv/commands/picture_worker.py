@@ -1,4 +1,4 @@
-"""A worker process of a Loader: prepares pictures in shared memory, and decodes the outputs that come back."""
+"""A worker process of a PictureLoader: prepares pictures in shared memory, and decodes the outputs that come back."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def without_interrupts() -> Iterator[None]:
 
 
 def exit_reason(process: BaseProcess) -> str:
-    """Returns how a process ended: "its process was killed by SIGKILL", "its process ended with 1"."""
+    """Returns how a process ended: "its process was killed by SIGKILL", "its process exited with status 1"."""
     process.join()
     code = process.exitcode or 0
     if code < 0:

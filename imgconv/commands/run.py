@@ -73,9 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--tile", type=count, nargs="?", const=-1, metavar="OVERLAP",
-        help="process the picture in tiles of the model's input size that overlap by this many pixels (default: an "
-        "eighth "
-        "of the tile's side, at least 32)",
+        help="process the picture in tiles of the model's input size that overlap by this many pixels "
+        "(default: an eighth of the tile's side, at least 32)",
     )
     meaning = parser.add_argument_group("meaning of the outputs")
     meaning.add_argument(

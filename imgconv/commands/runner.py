@@ -1,5 +1,4 @@
-"""Runs one model on the pictures of a command line: each picture becomes the model's input, and its outputs an Outcome.
-"""
+"""Runs one model on the pictures of a command line: a picture becomes its input, and its outputs a PictureResult."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ class Textures:
         self, name: str, shape: tuple[int, ...], layout: Layout, like: str = "",
         quantization: Quantization | None = None,
     ) -> Value:
-        """A value that no node of the graph computes, and its placement. like: see Placing."""
+        """A value that no node of the graph computes, and its placement. like: see PlacingContext."""
         value = Value(self.graph.unused_name(name), shape, "float32")
         dtype = self.dtype(self.graph.values[like]) if like else FLOAT32
         if like:

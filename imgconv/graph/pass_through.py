@@ -62,8 +62,9 @@ def split_pass_through(graph: Graph, states: Mapping[str, str]) -> tuple[Graph, 
 def pass_through_sources(graph: Graph) -> dict[str, tuple[Array, Array]]:
     """Returns the origin of each integer of each output, so that a reader without our graph can move it.
 
-    graph: of split_moved. Gives two int64 arrays for each output, in row-major order: the number of an input and of an
-    element of it; or -1 and the integer itself, for a constant. Empty if an input chooses what is moved, or sums occur.
+    graph: of split_pass_through. Gives two int64 arrays for each output, in row-major order: the number of an input and
+    of an element of it; or -1 and the integer itself, for a constant. Empty if an input chooses what is moved, or sums
+    occur.
 
         x int64 (2,), y = concatenation of x and [7]    y: [0, 0, -1], [0, 1, 7]
     """

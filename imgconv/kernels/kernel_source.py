@@ -62,7 +62,7 @@ def batched_into_programs(texts: Sequence[str], builds: int = 1) -> list[Sequenc
     builds: the number of builds at the same time; each gets the same number of programs, if there are enough sources.
     The result does not change if its number of programs is passed as `builds`.
 
-        programs_of(["a", "b", "c"], 2)   gives [["a"], ["b", "c"]]
+        batched_into_programs(["a", "b", "c"], 2)   gives [["a"], ["b", "c"]]
     """
     fewest = ceil(len(texts) / KERNELS_IN_A_PROGRAM)
     count = min(round_up(fewest, builds), len(texts))

@@ -1,8 +1,8 @@
-"""The interface between a graph and its kernels: Template (a kind of kernel), Step (the work of a launch) and Choice.
+"""The interface between a graph and its kernels: Template (a kind of kernel), LaunchStep (a launch's work) and Choice.
 
 Every kernel is made by a Template, which is listed in TEMPLATES of templates.py. It is used in three stages: `place`
-decides where operands are stored and makes a Step for each launch, a chooser picks one of the template's candidates,
-and `kernel` makes the source.
+decides where operands are stored and makes a LaunchStep for each launch, a chooser picks one of the template's
+candidates, and `kernel` makes the source.
 """
 
 from __future__ import annotations
@@ -233,9 +233,9 @@ class Template(Generic[P, S, D]):
     work of a launch, which the device model converts to seconds. baseline: predicts the time of the launches that it
     and the steps before it replace.
 
-    nodes: the groups of nodes of a graph that one launch can compute; it writes the last node's result. place: the Step
-    of such a group, None if there is none. kernel: the source of a Step with a specialisation. measured: whether
-    `imgconv tune` measures copies of a launch's nodes, each with another specialisation.
+    nodes: the groups of nodes of a graph that one launch can compute; it writes the last node's result. place: the
+    LaunchStep of such a group, None if there is none. kernel: the source of a LaunchStep with a specialisation.
+    measured: whether `imgconv tune` measures copies of a launch's nodes, each with another specialisation.
     """
 
     name: str
@@ -313,7 +313,7 @@ def operation_as(kind: type[Kind], node: Node) -> Kind:
 def step_of(
     placing: PlacingContext, node: Node, output: Placement, template: Template[P, Any, D], problem: P, details: D
 ) -> LaunchStep[P, D]:
-    """The Step of a node whose operands the kernel reads where they are, through any view."""
+    """The LaunchStep of a node whose operands the kernel reads where they are, through any view."""
     return LaunchStep(
         (node,), output, placing.operand_places(node, output), template, problem, details, describe(node),
         operation_kind(node), values=(node.output.name,),

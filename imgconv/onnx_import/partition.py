@@ -63,7 +63,7 @@ class Partitioner:
         self.inexact: UnsupportedError | None = None  # of the first node that only floats keep from the device
 
     def add(self, step: NeededNode) -> None:
-        """Imports a step, or leaves it to the host. Raises what Scope.add raises."""
+        """Imports a step, or leaves it to the host. Raises what ImportScope.add raises."""
         self.number += 1
         node = step.proto
         hosted = [name for name in reads(node) if name in self.hosted]

@@ -173,7 +173,7 @@ def _sum_of(graph: Graph, node: Node, found: dict[str, TermWeights]) -> TermWeig
 
 
 def _combined(operation: str, sums: list[TermWeights]) -> TermWeights | None:
-    """The result of a scalar function of Sums; None if it is no Sum."""
+    """The result of a scalar function of sums; None if it is no sum."""
     zero = numpy.zeros(1)
     if operation in ("add", "subtract"):
         sign = 1.0 if operation == "add" else -1.0

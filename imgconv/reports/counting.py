@@ -42,8 +42,8 @@ class Rate(ProgressColumn):
 class PictureProgress:
     """Shows on stderr how many pictures are done, while the `with` block runs.
 
-        with Counting(2000) as counting:
-            counting.step()
+        with PictureProgress(2000) as progress:
+            progress.step()
 
     A terminal shows a bar that disappears afterwards. Files and pipes get a line every ten seconds. total: None if it
     is not known, as of a camera.

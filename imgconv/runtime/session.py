@@ -33,7 +33,7 @@ class Session:
         """Builds every kernel and uploads every constant. Raises BuildError, ResourceError, DeviceError.
 
         progress: called with (kernels built, kernels in all, the next kernel). share_with: sessions of the same
-        device, whose weights, memory and kernels are shared, see DeviceMemory. binaries: see Programs.building.
+        device, whose weights, memory and kernels are shared, see DeviceMemory. binaries: see PlanPrograms.building.
         """
         self.plan, self.context = plan, context
         context.check()

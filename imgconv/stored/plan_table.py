@@ -25,7 +25,10 @@ from imgconv.stored.tables import codec
 def plan_values(
     plan: Plan, blobs: BlobWriter, binaries: Sequence[bytes] = (), checks: PlanChecks = NO_CHECKS
 ) -> dict[str, Any]:
-    """The values of a Plan table, without its device and target. binaries: the driver's programs, see programs_of."""
+    """The values of a Plan table, without its device and target.
+
+    binaries: the driver's programs, in the order of batched_into_programs.
+    """
     used = storages_of(plan)
     spare = dict.fromkeys(a.storage for launch in checks.replacements for a in launch.source.arguments)
     others, bases = [launch for _, launch in checks.alternatives], _bases(plan, checks)
@@ -93,7 +96,7 @@ def _value(writer: TableWriter, value: Value) -> dict[str, Any]:
 
 
 def storages_of(plan: Plan) -> dict[Storage, None]:
-    """Every image and buffer of a plan, each once, in the order of Plan.storages."""
+    """Every image and buffer of a plan, each once, in the order of the file's table Plan."""
     used = (argument.storage for launch in plan.launches for argument in launch.source.arguments)
     places = (place.storage for place in plan.placements.values())
     return dict.fromkeys((

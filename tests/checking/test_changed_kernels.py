@@ -55,7 +55,7 @@ def safely_changed(text: str) -> Iterator[tuple[str, str]]:
 
 
 class Changes:
-    """Takes the place of session_checks._checked: after the check of a launch it tries changes of its kernel.
+    """Takes the place of session_checks._check_launch: after the check of a launch it tries changes of its kernel.
 
     found: how often each change was; missed: what was changed, and in which launch.
     """

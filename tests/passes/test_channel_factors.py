@@ -1,4 +1,4 @@
-"""multiply_inputs: its Given and Result, where it must act and where it must not."""
+"""fuse_channel_factors: its Given and Result, where it must act and where it must not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""split_elementwise: its Given and Result, MixNet's layers, and where elementwise work stays."""
+"""push_into_concatenation: its Given and Result, MixNet's layers, and where elementwise work stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""join_ghosts: its Given and Result, where it must act and where it must not."""
+"""join_ghost_convolutions: its Given and Result, where it must act and where it must not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""join_parallel: its Given and Result, RepVGG's and MobileOne's blocks, and where convolutions stay apart."""
+"""join_parallel_convolutions: its Given and Result, RepVGG's and MobileOne's blocks, and where convolutions stay apart.
+"""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ class BuilderPool:
     def build_apart(self, source: str, options: Sequence[str]) -> bytes | None:
         """The result of a process that builds nothing else; empty if it has none. None if no process can be started.
 
-        Raises CrashError if the process ends in the build, or does not end it within APART_SECONDS.
+        Raises BuildCrashError if the process ends in the build, or does not end it within APART_SECONDS.
         """
         if not _can_start():
             return None

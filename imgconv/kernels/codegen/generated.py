@@ -73,7 +73,7 @@ class WorkGroup:
 
 
 def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[FixedProblem, None]:
-    """The Step of a node with a Load, a Reduction or a Gather."""
+    """The LaunchStep of a node with a Load, a Reduction or a Gather."""
     (node,) = given
     output = placing.place_result(node.output)
     moves = isinstance(node.operation, Load) and node.epilogue == IDENTITY
@@ -91,7 +91,7 @@ def generated_step(
     node: Node, output: Placement, places: Mapping[str, Placement], kind: LaunchKind, text: str, reason: str = "",
     values: tuple[str, ...] = (),
 ) -> LaunchStep[FixedProblem, None]:
-    """The Step of a node that is placed."""
+    """The LaunchStep of a node that is placed."""
     problem = FixedProblem(node.output.name)
     return LaunchStep(
         (node,), output, places, TEMPLATE, problem, None, text, operation_kind(node), kind, reason, values

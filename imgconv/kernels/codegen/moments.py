@@ -69,7 +69,7 @@ class MomentsMatch:
 class RowParts:
     """The division of rows among work groups: `count` rows, or quads of rows, of `steps` texels each, in `parts` parts.
 
-    lanes: see PlacedRows. items: work items that share a part. beside: rows per work group. name: of the value that
+    lanes: see PlacedRowGroup. items: work items that share a part. beside: rows per work group. name: of the value that
     holds the parts. apply: whether the launch applies the moments; otherwise it writes the moments of the parts.
     """
 
@@ -180,7 +180,7 @@ def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
 
 
 def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[FixedProblem, RowParts] | None:
-    """The Step that applies the moments, after the one that makes those of the parts. None if one launch is as fast."""
+    """The LaunchStep that applies the moments, after that of the parts' moments. None if one launch is as fast."""
     placed = place_rows(placing, given)
     moments = moments_of(placed.rows) if placed else None
     if placed is None or moments is None:

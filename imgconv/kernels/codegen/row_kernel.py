@@ -56,7 +56,7 @@ class PlacedRowGroup:
     places: Mapping[str, Placement]
 
     def step(self, template: Template[FixedProblem, Any, D], details: D) -> LaunchStep[FixedProblem, D]:
-        """The Step of one launch that computes the rows."""
+        """The LaunchStep of one launch that computes the rows."""
         return LaunchStep(
             self.rows.nodes, self.output, self.places, template, FixedProblem(self.rows.last.output.name), details,
             ", ".join(map(describe, self.rows.nodes)), "reduction",
@@ -85,7 +85,7 @@ def place_rows(placing: PlacingContext, given: tuple[Node, ...]) -> PlacedRowGro
 
 
 def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[FixedProblem, PlacedRowGroup] | None:
-    """The Step of rows. None if they are few and long, so that a launch for each node is faster."""
+    """The LaunchStep of rows. None if they are few and long, so that a launch for each node is faster."""
     placed, target = place_rows(placing, given), placing.target
     if placed is None:
         return None

@@ -44,7 +44,7 @@ class ReadSharing:
 
 
 def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[FixedProblem, ReadSharing] | None:
-    """The Step of a reduction over overlapping windows. None if sharing reads is not profitable."""
+    """The LaunchStep of a reduction over overlapping windows. None if sharing reads is not profitable."""
     (node,) = given
     output = placing.place_result(node.output)
     sharing = find_sharing(node, output, placing.target)

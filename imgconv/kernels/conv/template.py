@@ -39,7 +39,7 @@ class ConvDetails:
 
 
 def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Problem, ConvDetails]:
-    """The Step of a convolution. Operands that conv.cl cannot read are copied.
+    """The LaunchStep of a convolution. Operands that conv.cl cannot read are copied.
 
     Raises UnsupportedError if the weights depend on an input.
     """
@@ -63,7 +63,7 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Proble
 def step_of(
     placing: PlacingContext, node: Node, problem: Problem, operation: Convolution, array: Array
 ) -> LaunchStep[Problem, ConvDetails]:
-    """The Step of a node whose operands are placed as conv.cl reads them. array: the weights."""
+    """The LaunchStep of a node whose operands are placed as conv.cl reads them. array: the weights."""
     x, w, *factors = node.operands
     output = placing.place_value(node.output)
     # Sums of integers must stay exact.
@@ -89,7 +89,7 @@ def accumulation_of(placing: PlacingContext, name: str, weights: Array) -> Accum
 
 
 def kernel(step: LaunchStep[Problem, ConvDetails], chosen: Specialisation, emitting: EmittingContext) -> KernelSource:
-    """The kernel of a Step: conv.cl, with packed weights."""
+    """The kernel of a LaunchStep: conv.cl, with packed weights."""
     (node,), problem, weights, exact = step.nodes, step.problem, step.details.weights, step.details.exact
     if chosen.integers:
         return _of_integers(step, chosen, emitting)
@@ -117,7 +117,7 @@ def _dtype_of_bytes(in_buffer: bool, exact: bool, target: Target) -> DType | Non
 def _of_integers(
     step: LaunchStep[Problem, ConvDetails], chosen: Specialisation, emitting: EmittingContext
 ) -> KernelSource:
-    """The kernel of a Step, by sums of the levels of its input, whose scale is applied to the sum."""
+    """The kernel of a LaunchStep, by sums of the levels of its input, whose scale is applied to the sum."""
     (node,), weights = step.nodes, step.details.weights
     levels = step.places[node.operands[0].value].texture.quantization
     assert levels is not None, "a problem of levels has an input of levels"

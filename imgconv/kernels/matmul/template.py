@@ -303,7 +303,7 @@ def product_kernel(
 
 
 def place(placing: PlacingContext, given: tuple[Node, ...]) -> AnyLaunchStep:
-    """The Step of a product. A product with a constant matrix is a 1x1 convolution if `reads_rows` allows it."""
+    """The LaunchStep of a product. A product with a constant matrix is a 1x1 convolution if `reads_rows` allows it."""
     (node,) = given
     a, b = node.operands
     problem = problem_of(node)
@@ -381,7 +381,7 @@ def _padded_matrix(placing: PlacingContext, node: Node, operand: Operand, array:
 
 
 def kernel(step: LaunchStep[Problem, bool], chosen: Specialisation, emitting: EmittingContext) -> KernelSource:
-    """The kernel of a Step. Its details: whether A's lanes past K meet zeros in B."""
+    """The kernel of a LaunchStep. Its details: whether A's lanes past K meet zeros in B."""
     math_mode = emitting.math_mode_of(step.output)
     return product_kernel(step.nodes[0], step.problem, chosen, step.output, step.places, step.details, math_mode)
 

@@ -77,7 +77,7 @@ def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
 
 
 def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Problem, Order]:
-    """The Step of the last launch, after the one that orders runs and those that join all but the last two."""
+    """The LaunchStep of the last launch, after the one that orders runs and those that join all but the last two."""
     (node,) = given
     whole = order.place(placing, given)
     *lead, count = node.output.shape

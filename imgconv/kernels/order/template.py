@@ -97,7 +97,7 @@ def launch_work(problem: Problem, chosen: Specialisation, target: Target) -> Lau
 
 
 def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Problem, Order]:
-    """The Step of an Order, which reads rows through any view."""
+    """The LaunchStep of an Order, which reads rows through any view."""
     (node,) = given
     *lead, count = node.output.shape
     problem = Problem(prod(lead), node.operands[0].view.shape[-1], count)

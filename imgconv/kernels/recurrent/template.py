@@ -114,7 +114,7 @@ def problem_of(node: Node) -> Problem:
 
 
 def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Problem, Recurrence]:
-    """The Step of a Recurrence, which reads all but the weights through any view."""
+    """The LaunchStep of a Recurrence, which reads all but the weights through any view."""
     (node,) = given
     problem = problem_of(node)
     if problem.local_bytes > placing.target.local_memory_bytes:

@@ -152,7 +152,7 @@ def _index_type(problem: Problem, chosen: Specialisation, x: Texture, output: Te
 
 
 def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
-    """Every depthwise convolution with the 1x1 convolution that `follows` it."""
+    """Every depthwise convolution with the 1x1 convolution that follows it."""
     for node in graph.nodes:
         after = pointwise_after(graph, node) if isinstance(node.operation, Convolution) else None
         if after is not None:
@@ -160,7 +160,10 @@ def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
 
 
 def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Problem, SeparableDetails] | None:
-    """The Step of a pair. None if its input needs a copy, it reads too many images, or it reads what it writes."""
+    """The LaunchStep of a pair.
+
+    None if its input needs a copy, it reads too many images, or it reads what it writes.
+    """
     depthwise, pointwise = given
     problem = problem_of(depthwise, pointwise)
     x, between = depthwise.operands[0], depthwise.output
@@ -210,7 +213,7 @@ def _weights(placing: PlacingContext, node: Node) -> Weights:
 def kernel(
     step: LaunchStep[Problem, SeparableDetails], chosen: Specialisation, emitting: EmittingContext
 ) -> KernelSource:
-    """The kernel of a Step, with the packed weights of both convolutions."""
+    """The kernel of a LaunchStep, with the packed weights of both convolutions."""
     (depthwise, pointwise), problem = step.nodes, step.problem
 
     def packed(node: Node, weights: Weights, part: conv.Problem, block_quads: int) -> Texture:

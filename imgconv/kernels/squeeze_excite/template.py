@@ -257,7 +257,7 @@ def problem_of(pool: Node, first: Node, second: Node) -> Problem:
 
 
 def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Problem, SqueezeExciteDetails] | None:
-    """The Step of the three nodes; the pooling is in a launch before it if this is expected to be faster.
+    """The LaunchStep of the three nodes; the pooling is in a launch before it if this is expected to be faster.
 
     None on CPUs, if the device's local memory is too small, or if operands do not lie as the kernel reads them.
     """

@@ -66,7 +66,7 @@ def launch_work(problem: Problem, chosen: Specialisation, target: Target) -> Lau
 
 
 def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Problem, Suppression]:
-    """The Step of a Suppression, which reads boxes through any view."""
+    """The LaunchStep of a Suppression, which reads boxes through any view."""
     (node,) = given
     problem = Problem(node.operands[0].view.shape[0], node.output.shape[0])
     return step_of(placing, node, placing.place_value(node.output), TEMPLATE, problem, operation_as(Suppression, node))

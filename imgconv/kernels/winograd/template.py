@@ -135,7 +135,7 @@ def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
 
 
 def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Problem, None] | None:
-    """Returns the Step of the last launch; the Steps of the first two are in its `before`.
+    """Returns the LaunchStep of the last launch; the LaunchSteps of the first two are in its `before`.
 
     Returns None if the convolution adds sums of chunks, if transformed weights do not fit in fp16, on other devices, if
     conv.cl would need a copy of its input, or if the transformed input does not fit in an image.
@@ -209,7 +209,7 @@ def baseline(problem: Problem, target: Target) -> TimeRange:
 
 
 def kernel(step: LaunchStep[Problem, None], chosen: Specialisation, emitting: EmittingContext) -> KernelSource:
-    """The kernel of a Step: winograd2d.cl."""
+    """The kernel of a LaunchStep: winograd2d.cl."""
     (node,), problem, output = step.nodes, step.problem, step.output
     source = step.places[node.operands[0].value]
     epilogue = build_epilogue(node, output, step.places, emitting.math_mode_of(step.output))
