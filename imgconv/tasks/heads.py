@@ -326,7 +326,8 @@ HEADS: Mapping[str, Head] = {
     ),
     "image": Head(
         "image", "(1, 1 or 3, height, width), 16x16 or larger", maps.image, maps.are_likely_images, {},
-        lambda shapes: any(maps.is_image(shape, "float32") for shape in shapes),
+        # Of any size: tiles become a larger image.
+        lambda shapes: any(len(shape) == 4 and shape[0] == 1 and shape[1] in (1, 3) for shape in shapes),
     ),
 }
 

@@ -64,7 +64,7 @@ def red_of(result: dict[str, Any]) -> float:
 
 @contextmanager
 def workers(words: list[str], count: int = 2) -> Iterator[tuple[PictureLoader, Iterator[PictureItem]]]:
-    """A picture_loader that has begun, and the pictures of the command line."""
+    """A PictureLoader that has begun, and the pictures of the command line."""
     with PictureLoader(count) as made:
         line = read_command_line(parse(["run", *words]))
         assert made.begin(PictureRunner.load(line, (9, 12), lambda *_: None), True)
@@ -179,7 +179,7 @@ def test_errors_of_a_worker_are_raised_here(imgconv: Command) -> None:
 def test_what_threads_do_alone(imgconv: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles take several runs; outputs of unknown size have no place; shared memory may be too small."""
     names = write_pictures(2)
-    write_model("image.onnx", [make_node("Relu", ["x"], ["y"])], {"x": [1, 3, 16, 16]})
+    write_model("image.onnx", [make_node("Relu", ["x"], ["y"])], {"x": [1, 3, 8, 8]})
     write_model("some.onnx", [make_node("NonZero", ["x"], ["y"])], {"x": [1, 3, 8, 8]})
     with PictureLoader(1) as made:
         for words in (["image.onnx", "--task", "image"], ["means.onnx", "--tile", "4"], ["some.onnx"]):
