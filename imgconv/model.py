@@ -455,7 +455,7 @@ def load(
     - trusted: False uses only the graph of a compiled file, not its kernels and programs; see docs/threat_model.md.
     - check: False skips the comparison of launches with float64 at the first load on a driver; see docs/check.md.
     - outputs: tensors at which an ONNX model is cut, such as ("neck",).
-    - priority: with 'low' other programs, such as the screen's, use the GPU first; with 'high' this model does.
+    - priority: 'high', 'normal' or 'low'; with 'low' other programs, such as the screen's, use the GPU first.
 
     Raises ConfigError, ModelError, UnsupportedError, InputError, DeviceError, ResourceError or BuildError.
     """

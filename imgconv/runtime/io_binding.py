@@ -305,7 +305,7 @@ def check_exact(plan: Plan, given: Inputs) -> None:
         low, high = int(array.min()), int(array.max())
         if max(-low, high) > EXACT:
             raise InputError(
-                f"input {value.name!r} holds {high if high > EXACT else low}: integers are "
+                f"input {value.name!r} holds {high if high > EXACT else low}: integers that are computed with are "
                 f"fp32 values on the device, exact up to 2**24 = {EXACT}"
             )
 
