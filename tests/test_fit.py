@@ -207,11 +207,13 @@ def test_validation_judges_by_the_other_problems() -> None:
     problems = problems_like(TRUE_CPU, "cpu", 2)
     right = fit.validated(problems, CPU_MODEL, ["read", "write", "step", "multiply"], 5)
     assert right.problems == len(problems) and right.error < fit.NEARLY and right.within == 1
-    # Two sorts of measurements that contradict each other, each judged by numbers that were fitted to the other.
-    halves = [problems_like(replace(CPU_MODEL, step=each), "cpu", 2) for each in (0.001, 2000.0)]
-    mixed = list(chain(*zip(*halves, strict=True)))
-    assert fit.validated(mixed, CPU_MODEL, ["step"], 2).time > 1.3
-    assert fit.validated(halves[0], CPU_MODEL, ["step"], 2).time < 1.01
+    # Problems measured on two CPUs in turn: each fold has one CPU's problems, so the other CPU's numbers judge them.
+    one, other = (replace(CPU_MODEL, multiply=each) for each in (0.1, 1.6))
+    of_one, of_other = (problems_like(model, "cpu", 2) for model in (one, other))
+    crossed = fit.Quality.of([*fit.outcomes(of_one, other), *fit.outcomes(of_other, one)])
+    in_turn = list(chain(*zip(of_one, of_other, strict=True)))
+    found = fit.validated(in_turn, CPU_MODEL, ["multiply"], 2)
+    assert found.error == pytest.approx(crossed.error, rel=0.05), "as exact as the fit of a number"
 
 
 def outcome(chosen: float, rank: float = 1.0, errors: Sequence[float] = (0.0,)) -> fit.Outcome:
