@@ -123,7 +123,7 @@ class PackedWeights:
     """Weights packed for the blocks of a specialisation.
 
     in_buffer: they are in a buffer, else in an image. ordered: a row of the image has all texels of a block, in the
-    order of reading, else one texel of each step.
+    order of reading, as in a buffer; else it has one texel of each step.
     """
 
     weights: Weights
@@ -152,13 +152,18 @@ class PackedWeights:
         blocks *= problem.phases[0] * problem.phases[1]
         return blocks, problem.group_input_quads * taps, LANES * self.block_quads
 
+    @property
+    def grid(self) -> tuple[int, int]:
+        """The number of rows in the storage, and of texels in a row."""
+        blocks, steps, texels = self.shape
+        return (blocks, steps * texels) if self.in_buffer or self.ordered else (blocks * texels, steps)
+
     def storage(self, name: str, limits: ImageLimits | None) -> Texture | HostBuffer:
         """The texture or the buffer of the weights. Raises ResourceError if no tiling fits."""
-        blocks, steps, texels = self.shape
-        if self.in_buffer:
-            return HostBuffer(name, (blocks, steps * texels * LANES), matrix_layout(2), self.dtype)
-        height, width = (blocks, steps * texels) if self.ordered else (blocks * texels, steps)
+        height, width = self.grid
         shape = height, width * LANES
+        if self.in_buffer:
+            return HostBuffer(name, shape, matrix_layout(2), self.dtype)
         return Texture(name, shape, matrix_layout(2), self.dtype, choose_tiling(width, height, limits, name, shape))
 
     @property
@@ -172,13 +177,10 @@ class PackedWeights:
 
     def content(self, storage: Texture | HostBuffer, numbers: Array) -> Array:
         """The array to upload to the storage, packed from an array of the shape of the numbers."""
-        blocks, steps, texels = self.shape
         dense = self.weights.dense(numbers)
         packed = pack_weights(self.problem, self.weights.operation, self.block_quads, dense, self.winograd)
-        assert packed.shape == (blocks, steps, texels, LANES), (packed.shape, self.shape)
-        if isinstance(storage, HostBuffer):
-            return packed.reshape(blocks, steps * texels, LANES).astype(self.dtype)
-        if self.ordered:
-            return storage.tiling.scatter(packed.reshape(blocks, steps * texels, LANES).astype(self.dtype, copy=False))
-        grid = packed.astype(self.dtype, copy=False).swapaxes(1, 2).reshape(blocks * texels, steps, LANES)
-        return storage.tiling.scatter(grid)
+        assert packed.shape == (*self.shape, LANES), (packed.shape, self.shape)
+        packed = packed.astype(self.dtype, copy=False)
+        rows = packed if self.in_buffer or self.ordered else packed.swapaxes(1, 2)
+        grid = rows.reshape(*self.grid, LANES)
+        return grid if isinstance(storage, HostBuffer) else storage.tiling.scatter(grid)
