@@ -50,7 +50,9 @@ def most_alive(launches: Sequence[Launch], lasting: frozenset[Texture] = frozens
     return most
 
 
-def assign_slots(launches: Sequence[Launch], lasting: frozenset[Texture]) -> dict[Texture, int]:
+def assign_slots(
+    launches: Sequence[Launch], lasting: frozenset[Texture] = frozenset()
+) -> dict[Texture, int]:
     """The number of each texture's image. lasting: textures to leave out.
 
     Textures can share an image if they have the same layers and element type, and if one is last read before the other

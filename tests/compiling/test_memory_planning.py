@@ -34,10 +34,6 @@ def texture(
     return Texture(name, shape, layout, dtype, replace(tiling, bordered=bordered))
 
 
-def slots_of(launches: list[Launch], lasting: frozenset[Texture] = frozenset()) -> dict[Texture, int]:
-    return assign_slots(launches, lasting)
-
-
 def launch(writes: Texture | HostBuffer, *reads: Texture | HostBuffer) -> Launch:
     arguments = (KernelArgument("output", writes, True), *(KernelArgument(f"i{n}", r) for n, r in enumerate(reads)))
     return Launch(writes.name, "compute", KernelSource("", "", arguments, (1,), None), "")
@@ -47,7 +43,7 @@ def test_a_chain_alternates_between_two_slots() -> None:
     a, b, c, d, e = map(texture, "abcde")
     x = HostBuffer("x", (1, 4, 4, 4), image_layout(4), FLOAT32)
     launches = [launch(a, x), launch(b, a), launch(c, b), launch(d, c), launch(e, d), launch(x, e)]
-    slots = slots_of(launches)
+    slots = assign_slots(launches)
     assert [slots[t] for t in (a, b, c, d, e)] == [0, 1, 0, 1, 0]
 
 
@@ -61,7 +57,7 @@ def test_a_texture_lives_from_its_first_writer_to_its_last_reader() -> None:
 def test_a_residual_keeps_its_slot_until_it_is_read() -> None:
     a, b, c, d = map(texture, "abcd")
     x = HostBuffer("x", (1, 4, 4, 4), image_layout(4), FLOAT32)
-    slots = slots_of([launch(a, x), launch(b, a), launch(c, b), launch(d, c, a), launch(x, d)])
+    slots = assign_slots([launch(a, x), launch(b, a), launch(c, b), launch(d, c, a), launch(x, d)])
     assert slots[a] not in (slots[b], slots[c], slots[d]) and slots[b] != slots[c]
     assert slots[d] == slots[b], "b is free again"
 
@@ -69,7 +65,7 @@ def test_a_residual_keeps_its_slot_until_it_is_read() -> None:
 def test_a_kernel_never_writes_into_what_it_reads() -> None:
     a, b = texture("a"), texture("b")
     x = HostBuffer("x", (1, 4, 4, 4), image_layout(4), FLOAT32)
-    slots = slots_of([launch(a, x), launch(b, a), launch(x, b)])
+    slots = assign_slots([launch(a, x), launch(b, a), launch(x, b)])
     assert slots[a] != slots[b]
 
 
@@ -80,29 +76,29 @@ def in_turn(*textures: Texture) -> list[Launch]:
 
 def test_slots_are_of_one_size_and_type() -> None:
     a, b, c, d = texture("a"), texture("b", 8), texture("c", 4, FLOAT16), texture("d")
-    slots = slots_of(in_turn(a, b, c, d))
+    slots = assign_slots(in_turn(a, b, c, d))
     assert slots[d] == slots[a] and len({slots[t] for t in (a, b, c)}) == 3
 
 
 def test_a_texture_whose_readers_test_their_position_lies_in_a_larger_image() -> None:
     a, b, c = (texture(n, channels, bordered=False) for n, channels in (("a", 4), ("b", 12), ("c", 8)))
     half, alone = texture("half", 4, FLOAT16, bordered=False), texture("alone")
-    slots = slots_of(in_turn(a, b, c, half, alone))
+    slots = assign_slots(in_turn(a, b, c, half, alone))
     assert slots[a] == slots[b] == slots[c] and len({slots[t] for t in (a, half, alone)}) == 3
     assert not b.form.holds(alone) and b.form.holds(a) and not a.form.holds(b) and not b.form.holds(half)
-    assert len(set(slots_of(in_turn(alone, replace(alone, name="equal"), b)).values())) == 2
+    assert len(set(assign_slots(in_turn(alone, replace(alone, name="equal"), b)).values())) == 2
 
 
 def test_an_image_grows_where_that_is_less_than_another_image() -> None:
     wide, tall = texture("wide", size=(12, 13), bordered=False), texture("tall", size=(13, 12), bordered=False)
-    assert slots_of(in_turn(wide, tall)) == {wide: 0, tall: 0}
-    assert slots_of(in_turn(replace(wide, tiling=replace(wide.tiling, bordered=True)), tall)) != {wide: 0, tall: 0}
+    assert assign_slots(in_turn(wide, tall)) == {wide: 0, tall: 0}
+    assert assign_slots(in_turn(replace(wide, tiling=replace(wide.tiling, bordered=True)), tall)) != {wide: 0, tall: 0}
 
 
 def test_constants_take_no_slot() -> None:
     a, w = texture("a"), texture("w")
     x = HostBuffer("x", (1, 4, 4, 4), image_layout(4), FLOAT32)
-    assert slots_of([launch(a, x, w), launch(x, a)], frozenset({w})) == {a: 0}
+    assert assign_slots([launch(a, x, w), launch(x, a)], frozenset({w})) == {a: 0}
 
 
 def test_a_deep_network_needs_few_images() -> None:
@@ -162,7 +158,7 @@ def shapes_in_turn(draw: st.DrawFn) -> list[Launch]:
 @settings(max_examples=200, deadline=None)
 def test_images_hold_their_textures_one_at_a_time(launches: list[Launch]) -> None:
     alive = lifetimes(launches)
-    slots = assign_slots(launches, frozenset())
+    slots = assign_slots(launches)
     assert slots.keys() == alive.keys()
     images = Plan((), (), (), {}, {}, {}, slots).images
     for t, number in slots.items():
