@@ -4,10 +4,11 @@
 
 forms: small graphs with every form of kernel, those of `imgconv check`. The default is forms and the networks of
 models/. Each launch is compiled by Mesa (`python -m benchmarks.adreno` says how to build it), and each work item runs.
-What it computes is compared with the graph's evaluation in float64, from the values that the simulator holds then.
+A launch's result is compared with the graph's evaluation in float64 from the values that the simulator holds then.
 
     error       the largest of a launch, in parts of the largest value that it computes; wrong beyond 1e-5 in float,
-                4e-3 with FLOAT16=1, 3e-2 with FLOAT16=2. A value almost halfway between two levels may be either one
+                4e-3 with FLOAT16=1, 3e-2 with FLOAT16=2. A value almost halfway between two quantised values may
+                become either
     slots       issue slots of all waves of all launches, in millions: exact, by execution
     reads       texels that work items read, in millions; outside: those outside of their image, which are zero
 

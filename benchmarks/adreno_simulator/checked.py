@@ -31,7 +31,9 @@ ROUNDING = frozenset({"round", "saturate"})
 
 @dataclass(frozen=True)
 class CheckedLaunch:
-    """A launch that ran. error: of what it completes, in parts of the largest value; None if it completes nothing."""
+    """A launch that ran. error: the largest of the value that it completes, relative to this value's largest element;
+    None if it completes no value.
+    """
 
     launch: Launch
     counts: Counts
@@ -40,7 +42,8 @@ class CheckedLaunch:
 
 @dataclass(frozen=True)
 class Checked:
-    """A graph that ran. worst: the largest error of a launch. wrong: what is over the tolerance, or cannot run."""
+    """A graph that ran. worst: the largest error of a launch. wrong: launches over the tolerance, or that cannot run.
+    """
 
     name: str
     launches: tuple[CheckedLaunch, ...]
@@ -79,11 +82,11 @@ def check(name: str, prepared: PreparedGraph, plan: Plan, mesa: Mesa, gpu: int) 
 
 
 def check_launches(prepared: PreparedGraph, simulator: Simulator) -> Iterator[CheckedLaunch]:
-    """Each launch, after it ran.
+    """Yields each launch after it ran.
 
-    What it completes is compared with the graph's evaluation in float64, of the values that the simulator holds then:
-    rounding does not add up from launch to launch, so that each has one tolerance. Where the launch rounds to levels, a
-    value almost halfway between two may be either one.
+    The value that it completes is compared with the graph's evaluation in float64 from the values that the simulator
+    holds then. So rounding errors do not accumulate from launch to launch, and one tolerance does for all. If a launch
+    rounds to quantised values, a value almost halfway between two of them may become either.
     """
     plan, graph = simulator.plan, prepared.graph
     subjects = launched_nodes_of(plan, graph, {})
@@ -133,7 +136,10 @@ def _rounded_either_way(
     found: Array, wanted: Array, subject: LaunchedNodes, arithmetic: ArithmeticErrors, graph: Graph,
     held: Mapping[str, Array],
 ) -> Array:
-    """What is wanted, with the found level where it is off by no more than rounding in float can move it."""
+    """Returns `wanted`, with the element of `found` where fp32 rounding errors before a tie can explain the difference.
+
+    Returns `wanted` itself if the launch rounds to no quantised values, or if there are no error bounds for its nodes.
+    """
     rounds = any(ROUNDING.intersection(operations(node.epilogue)) for node in subject.nodes)
     differing = numpy.argwhere(found != wanted)
     if not rounds or not differing.size:
@@ -153,14 +159,14 @@ def _rounded_either_way(
         bounded = evaluator.node(last, where, len(differing))
     except NotCoveredError:
         return wanted
-    is_near = numpy.isfinite(bounded.error) & (abs(found[where] - bounded.value) <= bounded.error)
-    made = wanted.copy()
-    made[where] = numpy.where(is_near, found[where], wanted[where])
-    return made
+    explained = numpy.isfinite(bounded.error) & (abs(found[where] - bounded.value) <= bounded.error)
+    result = wanted.copy()
+    result[where] = numpy.where(explained, found[where], wanted[where])
+    return result
 
 
 def _error(found: Array, wanted: Array) -> float:
-    """The largest difference in parts of the largest value; NaN where a value was not written."""
+    """The largest difference relative to the largest element; NaN if an element was not written."""
     if not wanted.size:
         return 0.0
     wide = wanted.astype(numpy.float64)

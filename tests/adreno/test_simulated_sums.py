@@ -1,6 +1,6 @@
-"""Convolutions that sum integers, as Mesa's code for Adreno GPUs in the simulator, where Mesa was built.
+"""Convolutions that sum integers, as Mesa's code for Adreno GPUs in the simulator; skipped without a build of Mesa.
 
-The sums start with zero or with a constant of the channel.
+Some sums start with zero, others with a constant of the output channel.
 """
 
 from __future__ import annotations
