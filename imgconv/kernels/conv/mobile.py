@@ -1,5 +1,4 @@
-"""Counts the work of a launch of conv.cl or depthwise.cl on a phone's GPU, as Mesa's compiler for Adreno translates it.
-"""
+"""Counts the work of a launch of conv.cl or depthwise.cl on a phone's GPU, as compiled by Mesa for an Adreno."""
 
 from __future__ import annotations
 
@@ -37,9 +36,8 @@ CUT_READS = 4  # texture reads for a texel of weights that are cut into tiles; e
 
 def launch_work(problem: Problem, chosen: Specialisation) -> LaunchWork:
     """The work of a launch."""
-    sums, texels, items = accumulators_of(
-        chosen), merged_reads(problem, chosen), prod(chosen.local_size or (WAVE, 1, 1)
-    )
+    sums, texels = accumulators_of(chosen), merged_reads(problem, chosen)
+    items = prod(chosen.local_size or (WAVE, 1, 1))
     multiply_adds: float = multiply_adds_of(problem, chosen) + (LANES * texels if problem.gated else 0)
     multiply_adds += PACKING * texels if chosen.integers else 0
     multiply_adds += BRANCH * _branches(problem, chosen)

@@ -22,12 +22,12 @@ from imgconv.kernels.conv.problem import BYTE_SCALE, Problem, Specialisation, pr
 from imgconv.kernels.conv.text import convolution_kernel, reads_factors
 from imgconv.kernels.conv.weights import PackedWeights, Weights
 from imgconv.kernels.conv.work import launch_work
-from imgconv.kernels.layout import LANES, Placement, Texture, image_layout
 from imgconv.kernels.kernel_source import KernelSource
-from imgconv.kernels.template_interface import (
-    EmittingContext, LaunchStep, PlacingContext, Template, describe, nodes_of, operation_as, operation_kind
-)
+from imgconv.kernels.layout import LANES, Placement, Texture, image_layout
 from imgconv.kernels.target import HALF_MAX, Target
+from imgconv.kernels.template_interface import (
+    EmittingContext, LaunchStep, PlacingContext, Template, describe, nodes_of, operation_as, operation_kind,
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,20 +14,20 @@ class LaunchWork:
     groups, items: work groups of the launch, and work items of a group; a CPU's groups have one.
 
     Work of a work item:
-    multiply_adds: multiply-adds of numbers. half: whether they are in fp16. vector: how many
-    numbers a CPU multiplies with one instruction. reads: texels that it reads from global memory. scattered: those of
-    the reads that need a separate transaction, because no other item reads the same texel in the same cycle. local:
-    texels of local memory that it reads or writes. writes: texels of the result. steps: loop iterations that wait for
-    their reads. barriers: barriers at which it waits for its group. registers: of four floats each, that it needs at
-    the same time; 0 if they are few. fewest_registers: the number to which phones' compilers reduce this if another
-    wave then fits; 0 if they are few.
+    multiply_adds: multiply-adds of numbers. half: whether they are in fp16. vector: how many numbers a CPU multiplies
+    with one instruction. reads: texels that it reads from global memory. scattered: those of the reads that need a
+    separate transaction, because no other item reads the same texel in the same cycle. local: texels of local memory
+    that it reads or writes. writes: texels of the result. steps: loop iterations that wait for their reads. barriers:
+    barriers at which it waits for its group. registers: of four floats each, that it needs at the same time; 0 if they
+    are few. fewest_registers: the number to which phones' compilers reduce this if another wave then fits; 0 if they
+    are few.
 
     Work of a work group:
     fetched: different texels that it reads. local_bytes: local memory.
 
     Work of the launch:
-    active: work items that do more than return; 0 if all do. texels: different texels that it reads
-    and writes. constant_texels: those of them that are weights, of which a work item reads constant_reads.
+    active: work items that do more than return; 0 if all do. texels: different texels that it reads and writes.
+    constant_texels: those of them that are weights, of which a work item reads constant_reads.
     """
 
     groups: int
