@@ -127,8 +127,11 @@ void to_float(const Value &value, const void *array, float *stored) {
 }
 
 double number_at(imgconv_dtype dtype, const void *array, size_t number) {
-  if (dtype == IMGCONV_UINT8) return static_cast<const uint8_t *>(array)[number];
-  if (dtype != IMGCONV_FLOAT16) return static_cast<const float *>(array)[number];
+  if (dtype != IMGCONV_FLOAT16) {
+    double found = 0;
+    with_type(dtype, [&](auto type) { found = static_cast<double>(element<decltype(type)>(array, number)); });
+    return found;
+  }
   const uint16_t bits = static_cast<const uint16_t *>(array)[number];
   const uint32_t magnitude = bits & 0x7FFF;
   if (magnitude >= HALF_INFINITY) return magnitude > HALF_INFINITY ? NAN : bits >> 15 ? -INFINITY : INFINITY;

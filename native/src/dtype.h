@@ -32,7 +32,7 @@ bool can_store(imgconv_dtype dtype, imgconv_dtype stored);
 // Throws Error if an integer is over 2**24 in magnitude, where floats are not exact.
 void check_exact(const Value &value, const void *array);
 
-// A number of an array of float32, float16 or uint8.
+// A number of an array.
 double number_at(imgconv_dtype dtype, const void *array, size_t number);
 
 // The nearest half, of two the even one.

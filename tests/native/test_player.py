@@ -26,6 +26,7 @@ from imgconv.kernels.winograd.template import Specialisation
 from imgconv.loading import compiled
 from imgconv.loading.device_target import target_of
 from imgconv.preprocessing.preparation import FORMATS, Format
+from imgconv.stored.blobs import BlobWriter
 from imgconv.stored.compiled_file import DevicePlan, SavedModel, save_model
 from imgconv.tensor import Tensor, build_graph, concatenate, less
 from models import build
@@ -95,7 +96,30 @@ def test_winograd_on_a_phone(
     model = loaded(graph, replace(device, kind="gpu", compute_units=2), {"float16": 1})
     assert any(launch.source.path.endswith("winograd2d.cl") for launch in model.plan.launches)
     check(model, device, play, tmp_path / "m")
-    assert any(each.content and each.content.taps for each in SavedModel.open(tmp_path / "m").table.plans[0].storages)
+    assert any(each.content and each.content.taps for each in first_plan(tmp_path / "m").storages)
+
+
+def test_constants_stored_as_bytes(
+    device: DeviceInfo, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file may store a constant in any type: the player reads as many bytes as that type has."""
+    plain = BlobWriter.array
+
+    def stored_as_bytes(blobs: BlobWriter, array: Any, rounded: bool = False) -> dict[str, Any]:
+        as_bytes = array.astype(numpy.int8)
+        if array.dtype != numpy.float32 or (as_bytes != array).any():
+            return plain(blobs, array, rounded)
+        return blobs.whole(as_bytes) | {"dtype": "float32", "shape": array.shape, "stored": "int8"}
+
+    monkeypatch.setattr(BlobWriter, "array", stored_as_bytes)
+    weights = numpy.arange(6 * 3 * 9, dtype=numpy.float32).reshape(6, 3, 3, 3) - 80
+    graph = build_graph({"y": Tensor.input("x", X.shape).conv2d(Tensor.constant(weights), padding=1)})
+    check(imgconv.load(graph, device=device), device, play, tmp_path / "m")
+    assert any(each.content and each.content.stored == "int8" for each in first_plan(tmp_path / "m").storages)
+
+
+def first_plan(path: Path) -> Any:
+    return SavedModel.open(path).table.plans[0]
 
 
 def sums_in_turn(graph: Graph) -> Precision:
