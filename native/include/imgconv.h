@@ -159,9 +159,10 @@ typedef enum imgconv_phase {
 
 /* Reports that `done` of `total` steps of a phase are complete. Called about ten times a second while a model is
  * opened, by the thread that opens it. To cancel the opening, return a number other than 0: the opening call returns
- * IMGCONV_ERROR_CANCELLED. It has written nothing to options.cache_folder. If the driver is compiling, which OpenCL
- * cannot interrupt, the call does not wait: a thread of the library waits for the driver, and then releases everything.
- * A normal end of the process waits for this thread, at most until options.timeout_ms are over; _exit does not.
+ * IMGCONV_ERROR_CANCELLED. It leaves nothing incomplete in options.cache_folder. If the driver is compiling, which
+ * OpenCL cannot interrupt, the call does not wait: a thread of the library waits for the driver, and then releases
+ * everything. A normal end of the process waits for this thread, at most until options.timeout_ms are over; _exit does
+ * not.
  * The callback must not throw a C++ exception or call a function of this library. data: options.progress_data. */
 typedef int (*imgconv_progress)(void *data, imgconv_phase phase, size_t done, size_t total);
 

@@ -82,10 +82,10 @@ imgconv_status open(imgconv_model **model, const imgconv_options *options, imgco
     std::function<void()> look;
     if (given.progress) look = [&] { activity.tell(given.progress, given.progress_data); };
     made->opened = made->watchdog.get("opening the model", [file, settings, activity] {
-      auto opened = std::make_unique<imgconv::Model>(*file, settings, activity);
-      activity.advance(IMGCONV_PHASE_RUN, 1, 1);  // throws if it was cancelled
-      return opened;
+      return std::make_unique<imgconv::Model>(*file, settings, activity);
     }, look);
+    if (activity.is_cancelled()) imgconv_close(made.release());
+    activity.check();
     *model = made.release();
   });
 }

@@ -358,8 +358,25 @@ def test_progress_and_cancelling(small: Path, play: Play, variables: Any, tmp_pa
     play(lines, {"x": X}, **variables("adreno", tmp_path))
 
 
+def test_cancelling_after_the_last_step(small: Path, play: Play, variables: Any, tmp_path: Path) -> None:
+    """Opening does not return a model whose later builds would throw."""
+    (tmp_path / "programs").mkdir()
+    lines = SET_FAULTS + f"""
+    import time
+    def progress(*step):
+        while all(name.endswith(".building") for name in os.listdir("programs")):
+            time.sleep(0.01)
+        time.sleep(0.3)  # after the programs are written, little is left of opening
+        return False
+    set_faults("adreno")
+    said = status_of(lambda: Player("{small}", cache="programs", progress=progress, check=False))
+    assert said == "CANCELLED: the opening of the model was cancelled", said
+    """
+    play(lines, **variables("adreno", tmp_path))
+
+
 def test_cancelling_while_the_driver_compiles(small: Path, play: Play, variables: Any, tmp_path: Path) -> None:
-    """It does not wait for the driver. The next start does not take the end of the process for a crash."""
+    """Cancelling does not wait for the driver. The next start does not take the end of the process for a crash."""
     (tmp_path / "programs").mkdir()
     lines = f"""
     import os
