@@ -147,7 +147,7 @@ def read_array(table: Any, blob: ReadBlob) -> Array:
     count, misfit = prod(table.shape), f"blob {table.blob} has {len(content)} bytes: {table.dtype} {list(table.shape)}"
     if not known or min(table.shape, default=0) < 0:
         raise ModelError(f"{misfit} does not fit")
-    if not len(table.tables) and count * stored.itemsize != len(content):
+    if not len(table.tables) and (table.taps or count * stored.itemsize != len(content)):
         raise ModelError(f"{misfit} does not fit")
     if not len(table.tables):
         whole: Array = numpy.frombuffer(content, stored.newbyteorder("<")).reshape(table.shape)

@@ -102,7 +102,7 @@ size_t elements_of(const View &view, size_t stored) {
     if (!size || elements > MOST_PADS * stored / size) return 0;
     elements *= size;
   }
-  const bool fits = view.tables.empty() ? elements == stored : view.tables.size() == length;
+  const bool fits = view.tables.empty() ? elements == stored && !view.of_taps : view.tables.size() == length;
   return fits && view.counts.size() == view.limits.size() * length ? elements : 0;
 }
 

@@ -103,7 +103,7 @@ def test_a_view_is_read() -> None:
 @pytest.mark.parametrize("changed", [
     {"tables": [0, 1, 2, 0, 4]}, {"tables": [-1, 1, 2, 0, 3]}, {"tables": [0, 1, 2, 0]}, {"counts": [0]},
     {"limits": [2, 2]}, {"shape": [1 << 30, 1 << 30]}, {"shape": [-3, 2]}, {"stored": "object"}, {"stored": "float16"},
-    {"tables": [], "shape": [7]}, {"shape": []},
+    {"tables": [], "shape": [7]}, {"shape": []}, {"tables": [], "shape": [6], "taps": True},
 ], ids=str)
 def test_a_made_up_view_is_refused(changed: dict[str, Any]) -> None:
     blob = BLOB if changed != {"stored": "float16"} else BLOB[:1]
