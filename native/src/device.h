@@ -64,6 +64,10 @@ struct Context {
     check(cl->clFinish(queue.get()), what...);
     check(outcome(over), what...);
   }
+  // Waits for the queue when the result is released: declare it after the host memory that the commands use.
+  std::shared_ptr<void> finish_at_release() const {
+    return {nullptr, [this](void *) { cl->clFinish(queue.get()); }};
+  }
   // An event that ends when all that was enqueued before has ended. Throws Error.
   template <class... Parts>
   Event mark(const Parts &...what) const {

@@ -41,6 +41,7 @@ void copy(const char *what, OfImage of_image, OfBuffer of_buffer, const Context 
 
 DeviceMemory::DeviceMemory(const Context &context, const File &file, const Plan &plan)
     : context_(context), plan_(plan), memory_(plan.storages.size()) {
+  const auto idle = context.finish_at_release();  // uploads read gathered_, also if an allocation fails
   if (plan.workspace_bytes) {
     Storage storage;
     storage.name = "the workspace";

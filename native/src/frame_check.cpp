@@ -110,8 +110,7 @@ std::string check_video_frames(const Shared &shared, const Frame &frame, const A
   for (uint32_t rotation = 0; rotation < 360; rotation += 90) {
     const DrawnFrame drawn = draw(input, rotation, rotation % 180);
     const PackedFrame packed = pack(input, drawn.frame);
-    // Before what the commands use is gone.
-    const std::shared_ptr<void> idle(nullptr, [&](void *) { shared.context.cl->clFinish(shared.context.queue.get()); });
+    const auto idle = shared.context.finish_at_release();
     shared.memory.fill(storage, memory, OVERWRITTEN);
     upload.enqueue(input, drawn.frame, false);
     shared.memory.download(storage, memory, content.data());
