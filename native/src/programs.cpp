@@ -132,7 +132,7 @@ class Builder {
     const auto turn = compiler_turn(context_.info);
     BuildMark mark(cache_folder_.empty() ? "" : mark_path(source), origins, most_ends_);
     if (mark.too_many_ends()) throw crash(origins);
-    const auto leaving = activity_.at_leave([&mark] { mark.remove(); });
+    const auto cleanup = activity_.at_abandon([&mark] { mark.remove(); });
     const char *text = source.c_str();
     const Program program = own(
         "a program", cl.clReleaseProgram, cl.clCreateProgramWithSource, context_.handle.get(), 1u, &text, nullptr);
@@ -210,7 +210,7 @@ Programs::Programs(const Context &context, const File *file, const Plan &plan, b
     work();
     for (std::future<void> &each : others) each.get();
   };
-  own_binaries ? work_at_once() : activity.apart(work_at_once);  // of a file only binaries are read
+  own_binaries ? work_at_once() : activity.run_abandonable(work_at_once);  // only binaries are read from the file
   for (std::vector<BuiltProgram> &programs : built) {
     for (BuiltProgram &each : programs) {
       for (const uint32_t kernel : each.kernels) program_of_[kernel] = each.program;

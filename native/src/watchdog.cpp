@@ -23,10 +23,10 @@ constexpr std::chrono::milliseconds BETWEEN_LOOKS(100);
 struct Activity::State {
   std::mutex lock;
   std::list<std::string> texts;
-  std::list<std::function<void()>> at_leave;
+  std::list<std::function<void()>> cleanups;
   imgconv_phase phase = IMGCONV_PHASE_OPEN;
   size_t done = 0, total = 0;
-  bool is_cancelled = false, is_apart = false;
+  bool is_cancelled = false, is_abandonable = false;
 
   void check() const {
     if (is_cancelled) throw Error(IMGCONV_ERROR_CANCELLED, "the opening of the model was cancelled");
@@ -99,23 +99,23 @@ void Activity::check() const {
   state_->check();
 }
 
-void Activity::set_apart(bool is_apart) const {
+void Activity::set_abandonable(bool is_abandonable) const {
   const std::lock_guard<std::mutex> turn(state_->lock);
-  state_->is_apart = false;
+  state_->is_abandonable = false;
   state_->check();
-  state_->is_apart = is_apart;
+  state_->is_abandonable = is_abandonable;
 }
 
-std::shared_ptr<void> Activity::at_leave(std::function<void()> work) const {
+std::shared_ptr<void> Activity::at_abandon(std::function<void()> cleanup) const {
   const std::lock_guard<std::mutex> turn(state_->lock);
   state_->check();
-  return add(state_, &State::at_leave, std::move(work));
+  return add(state_, &State::cleanups, std::move(cleanup));
 }
 
-bool Activity::leave() const {
+bool Activity::abandon() const {
   const std::lock_guard<std::mutex> turn(state_->lock);
-  if (!state_->is_cancelled || !state_->is_apart) return false;
-  for (const auto &work : state_->at_leave) work();
+  if (!state_->is_cancelled || !state_->is_abandonable) return false;
+  for (const auto &cleanup : state_->cleanups) cleanup();
   return true;
 }
 
@@ -152,9 +152,9 @@ struct Watchdog::State {
     }
   }
 
-  // Threads that go on with a call whose caller has left. The end of the process waits for them, for what drivers do at
-  // its end does not; but not longer than the call may take.
-  struct Left {
+  // A cancelled call, and the threads that still work on it. The end of the process waits for them, because a driver
+  // that ends while they use it crashes; but not longer than the call may take.
+  struct AbandonedCall {
     std::shared_ptr<State> state;
     std::shared_ptr<Call> call;
     Clock::time_point end;
@@ -165,13 +165,13 @@ struct Watchdog::State {
       return state->over.wait_until(turn, until, [&] { return call->is_over; });
     }
   };
-  struct AllLeft {
+  struct AbandonedCalls {
     std::mutex lock;
-    std::list<Left> list;
+    std::list<AbandonedCall> list;
 
-    void add(Left left) {
+    void add(AbandonedCall added) {
       const std::lock_guard<std::mutex> turn(lock);
-      list.push_back(std::move(left));
+      list.push_back(std::move(added));
       for (auto each = list.begin(); each != list.end();) {
         if (!each->is_over(Clock::now())) {
           ++each;
@@ -183,15 +183,15 @@ struct Watchdog::State {
     }
     void wait() {
       const std::lock_guard<std::mutex> turn(lock);
-      for (Left &each : list) {
+      for (AbandonedCall &each : list) {
         const bool is_over = each.is_over(each.end);
         for (std::thread &thread : each.threads) is_over ? thread.join() : thread.detach();
       }
       list.clear();
     }
   };
-  static AllLeft &all_left() {
-    static AllLeft *const all = new AllLeft;  // which the end of the process does not destroy
+  static AbandonedCalls &abandoned_calls() {
+    static AbandonedCalls *const all = new AbandonedCalls;  // which the end of the process does not destroy
     return *all;
   }
 
@@ -233,13 +233,14 @@ void Watchdog::call(const std::string &what, std::function<void()> work, const s
     while (look && !ended() && Clock::now() < end) {
       turn.unlock();
       look();
-      const bool is_left = activity_.leave();
+      const bool is_abandoned = activity_.abandon();
       turn.lock();
-      if (is_left) {
+      if (is_abandoned) {
         state.ending = true;
         turn.unlock();
-        State::all_left().add({state_, call, end, std::move(state.threads)});
-        std::atexit([] { State::all_left().wait(); });  // each time: before what the driver has set up until now ends
+        State::abandoned_calls().add({state_, call, end, std::move(state.threads)});
+        // Registered each time, so that it runs before what the driver has registered until now.
+        std::atexit([] { State::abandoned_calls().wait(); });
         activity_.check();  // throws
       }
       state.over.wait_until(turn, std::min(end, Clock::now() + BETWEEN_LOOKS), ended);

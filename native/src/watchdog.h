@@ -32,27 +32,28 @@ class Activity {
   // Calls progress(data, phase, done, total), and cancels if it says so.
   void tell(imgconv_progress progress, void *data) const;
 
-  // Does work that uses nothing of the caller's, whom nothing keeps if it is cancelled meanwhile. Throws what the work
-  // throws, or Error with IMGCONV_ERROR_CANCELLED.
+  // Does work that reads nothing of the caller's, so that a caller who cancels need not wait for its end. Throws what
+  // the work throws, or Error with IMGCONV_ERROR_CANCELLED.
   template <class Work>
-  void apart(Work work) const {
-    set_apart(true);
+  void run_abandonable(Work work) const {
+    set_abandonable(true);
     try {
       work();
     } catch (...) {
-      set_apart(false);
+      set_abandonable(false);
       throw;
     }
-    set_apart(false);
+    set_abandonable(false);
   }
-  // Until the result is released, what `leave` calls. Throws Error with IMGCONV_ERROR_CANCELLED once it is cancelled.
-  std::shared_ptr<void> at_leave(std::function<void()> work) const;
-  // Whether the caller may leave: it is cancelled, and works apart.
-  bool leave() const;
+  // Lets `abandon` call this too, until the result is released. Throws Error with IMGCONV_ERROR_CANCELLED once it is
+  // cancelled.
+  std::shared_ptr<void> at_abandon(std::function<void()> cleanup) const;
+  // Whether the caller need not wait for the work any more: it is cancelled and abandonable. Then runs the cleanups.
+  bool abandon() const;
 
  private:
   struct State;
-  void set_apart(bool is_apart) const;
+  void set_abandonable(bool is_abandonable) const;
   std::shared_ptr<State> state_;
 };
 
@@ -67,8 +68,8 @@ class Watchdog {
 
   // Does the work in another thread, and throws what it throws. If it takes too long, throws Error with
   // IMGCONV_ERROR_TIMEOUT, as every call under way and every later one does; the work may still go on, so that it must
-  // own all that it uses. what: for the message. look: called now and then meanwhile, in the caller's thread; may be
-  // null. If it cancels work that goes on apart, the call throws at once, and no other may follow.
+  // own all that it uses. what: for the message. look: called ten times a second meanwhile, in the caller's thread; may
+  // be null. If it cancels abandonable work, the call throws at once, while the work goes on; no other call may follow.
   void call(const std::string &what, std::function<void()> work, const std::function<void()> &look = nullptr);
   // The same for work that gives something.
   template <class Work>
