@@ -30,10 +30,10 @@ struct PackedFrame {
 // Throws Error for a frame that is not of the format and the size, and for a plane that ends before its last pixel.
 PackedFrame pack(const FrameInput &input, const imgconv_video_frame &frame);
 
-// The kernel that reads frames, which is built at its first use.
 // "frames of nv12": the launch that reads frames, which is in no plan.
 std::string frame_launch_name(const FrameInput &input);
 
+// The kernel that reads frames, which is built at its first use.
 class FrameProgram {
  public:
   FrameProgram(const Context &context, const Plan &plan, const std::string &cache_folder, const Activity &activity);
