@@ -19,7 +19,7 @@
 //
 // If this is too wide for an image, FOLDS rows of FOLD_COLUMNS tiles hold a row of tiles, one below the other.
 //
-// B = [1 0 -1 0; 0 1 1 0; 0 -1 1 0; 0 1 0 -1] / 2, A = [1 1 1 0; 0 1 -1 -1] * 2, and G is in taps.py (A. Lavin, S.
+// B = [1 0 -1 0; 0 1 1 0; 0 -1 1 0; 0 1 0 -1] / 2, A = [1 1 1 0; 0 1 -1 -1] * 2, and G is in template.py (A. Lavin, S.
 // Gray: Fast Algorithms for Convolutional Neural Networks, 2015). The factor 2 is moved from B to A, so no tap is
 // larger than the largest texel of its tile, and none overflows in half. An output is computed only from the texels of
 // its own window, so NaN and infinity do not spread.
