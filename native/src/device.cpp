@@ -284,8 +284,8 @@ Context open_device(
     std::shared_ptr<const Opencl> cl, const DeviceInfo &info, bool profile, imgconv_priority priority) {
   if (!info.problem.empty()) {
     throw Error(info.refused_with, info.name, " cannot be opened: ", info.problem,
-                ". Another process may use all of it, or ",
-                "the driver has to be updated; imgconv-run --devices shows what other devices there are");
+                ". Another process may use all of it, or the driver has to be updated; imgconv-run --devices shows ",
+                "what other devices there are");
   }
   if (!info.float_images) {
     throw Error(IMGCONV_ERROR_DEVICE, info.name, " cannot read and write RGBA float images, where tensors are kept");

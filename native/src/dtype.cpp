@@ -67,8 +67,8 @@ void convert_output(const Value &value, const float *stored, T *array) {
     } else {
       const float whole = std::nearbyint(stored[i]);
       if (!holds<T>(whole)) {
-        throw Error(IMGCONV_ERROR_RANGE, "output '", value.name, "' depends on an integer that reached 2**24, where a ",
-                    "device's floats are not exact, or on a number that ", dtype_name(value.dtype), " does not hold");
+        throw Error(IMGCONV_ERROR_RANGE, "output '", value.name, "' depends on an integer that reached 2**24, where ",
+                    "fp32 values are not exact, or on a value outside the range of ", dtype_name(value.dtype));
       }
       array[i] = static_cast<T>(whole);
     }
@@ -105,7 +105,7 @@ void check_exact(const Value &value, const void *array) {
       const bool below = std::is_signed_v<T> && number < static_cast<T>(-EXACT);
       if (!below && (number < T() || number <= static_cast<T>(EXACT))) continue;
       throw Error(IMGCONV_ERROR_RANGE, "input '", value.name, "' holds ", number,
-                  ": integers that are computed with are floats on a device, exact to 2**24 = 16777216");
+                  ": integers that are computed with are fp32 values on the device, exact up to 2**24 = 16777216");
     }
   });
 }
@@ -118,7 +118,7 @@ void to_float(const Value &value, const void *array, float *stored) {
       if constexpr (std::is_same_v<T, double>) {
         if (std::isfinite(number) && std::abs(number) > std::numeric_limits<float>::max()) {
           throw Error(IMGCONV_ERROR_RANGE, "input '", value.name, "' holds ", number,
-                      ": float64 is computed in float, which ends at 3.4e38");
+                      ": it is computed in float32, which ends at 3.403e+38");
         }
       }
       stored[i] = static_cast<float>(number);

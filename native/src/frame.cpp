@@ -36,8 +36,7 @@ BoundLaunch Frame::bind(const Launch &launch, const Programs &programs) const {
   cl.clGetKernelInfo(kernel.get(), CL_KERNEL_NUM_ARGS, sizeof wanted, &wanted, nullptr);
   if (wanted != launch.arguments.size()) {
     throw Error(IMGCONV_ERROR_FILE, "'", launch.name, "' has ", launch.arguments.size(),
-                " arguments, its kernel takes ",
-                wanted);
+                " arguments, its kernel takes ", wanted);
   }
   for (cl_uint i = 0; i < wanted; ++i) {
     cl_mem argument = memory(launch.arguments[i]).get();
@@ -77,8 +76,7 @@ void Frame::upload(const imgconv_array *inputs, bool keep) {
     if (inputs[number].video_frame) {
       if (!shared_.plan.frame || shared_.plan.frame->input != number) {
         throw Error(IMGCONV_ERROR_ARGUMENT, "input '", values[number].value.name,
-                    "' takes no video frame: compile the ",
-                    "model with --picture");
+                    "' takes no video frame: compile the model with --picture");
       }
       continue;
     }
