@@ -23,7 +23,7 @@ from imgconv.compiling.compiler import prepare
 from imgconv.config import Config
 from imgconv.files.container import ALIGNMENT, MAGIC, PLAIN, START, ContainerFile
 from imgconv.kernels.winograd.template import Specialisation
-from imgconv.stored.compiled_file import DevicePlan, save_model
+from imgconv.stored.compiled_file import DevicePlan, SavedModel, save_model
 from imgconv.tensor import Tensor, build_graph
 
 X = numbers(1, 3, 9, 7)
@@ -55,6 +55,8 @@ def uncompressed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     prepared = prepare(graph, Config(1), target, chooser)
     folder = tmp_path_factory.mktemp("uncompressed")
     save_model(folder / "c", prepared.graph, Config(1), [DevicePlan(prepared.plan(), "phone", target)])
+    contents = [each.content for each in SavedModel.open(folder / "c").table.plans[0].storages if each.content]
+    assert any(each.taps for each in contents) and any(len(each.tables) and not each.taps for each in contents)
     whole, head = (folder / "c").read_bytes(), ContainerFile(folder / "c").head
     blobs = whole[aligned(ALIGNMENT + START.unpack_from(whole)[3]) :]
     start = START.pack(MAGIC, PLAIN, crc32(head), len(head)).ljust(ALIGNMENT, b"\0")

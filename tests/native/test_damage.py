@@ -112,7 +112,8 @@ def test_a_file_of_an_earlier_format(path: Path, device: DeviceInfo, play: Play)
         models = dict()
         try:
             for number in range({len(runs)}):
-                arrays = {{name[2:]: array for name, array in given.items() if name.startswith(f"{{number}} ")}}
+                own = f"{{number}} "
+                arrays = {{name.removeprefix(own): given[name] for name in given if name.startswith(own)}}
                 shapes = " ".join(f"{{name}}={{','.join(map(str, array.shape))}}" for name, array in arrays.items())
                 if shapes not in models:
                     models[shapes] = opened(shapes)
@@ -132,5 +133,6 @@ def test_a_file_of_an_earlier_format(path: Path, device: DeviceInfo, play: Play)
         assert path in GENERIC or not device.image_row_alignment, found
         pytest.skip(f"the device is too small for the file's plans: {lacks}")
     for number, (_, expected) in enumerate(runs):
-        mine = {name[2:]: array for name, array in found.items() if name.startswith(f"{number} ")}
+        own = f"{number} "
+        mine = {name.removeprefix(own): found[name] for name in found if name.startswith(own)}
         assert_close(path, mine, expected)
