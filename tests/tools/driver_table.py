@@ -197,7 +197,7 @@ ROWS = (
         "llvmpipe 22.3",
         "an inner loop whose only condition is a value that it reads from memory runs only in the first iteration of "
         "the outer loop",
-        "the search for a digit does not stop early: `order.cl`, `FIND_DIGITS`",
+        "the search for a digit does not stop early: `kernels/order/order.cl`, `FIND_DIGITS`",
         '* "searches end"; fixed in 25.0',
     ),
     Row(
