@@ -4,8 +4,8 @@
 # make package build the source distribution and the wheel into dist, and check them with twine
 # make docs    build the documentation into build/site, and fail at the first warning
 # make fuzz    attack it with drawn models, files, pictures, networks and killed processes
-# make adreno  every form of kernel and ten networks as Adreno machine code in a simulator; needs Mesa's compiler; an hour
-# make oclgrind  every form of kernel under a simulator that reports reads outside of memory; over an hour
+# make adreno  every kernel variant and ten networks as Adreno machine code in a simulator; needs Mesa's compiler; an hour
+# make oclgrind  every kernel variant under a simulator that reports reads outside of memory; over an hour
 # make faults  plant known faults one at a time, and see whether the tests notice; hours
 # make native  build libimgconv and imgconv-run into build/installed, with CMake; see docs/native.md
 # make demo-native     the demo by imgconv-run: the same picture

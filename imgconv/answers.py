@@ -87,7 +87,7 @@ class AnswerStage:
                 tensor.name = names.get(name, name)
             return join_graphs(model, build_graph(made, list(inputs.values()), model.name))
 
-    def kept_in_float(self, precision: Precision, graph: Graph) -> Precision:
+    def with_float_answers(self, precision: Precision, graph: Graph) -> Precision:
         """The precision with the answers in float: a half cannot say where in a large picture a pixel is."""
         mine = (node.output.name for node in graph.nodes if ORIGIN in node.origin)
         return precision.with_float_values(frozenset(mine), "answers are always fp32")
@@ -109,13 +109,13 @@ class AnswerStage:
         with self.task.naming(given):
             if isinstance(decode, BoxDecoder):
                 candidates = decode.formula(given, description, placement.model)
-                return _boxes(candidates, description, placement, self.most)
+                return _suppressed_boxes(candidates, description, placement, self.most)
             if isinstance(decode, KeypointDecoder):
                 found = decode.formula(given, placement.model)
                 places = placement.to_picture(found.places)
                 return {"points": numpy.concatenate([places, found.scores[:, None]], axis=1)}
             if isinstance(decode, SegmentationDecoder):
-                return {"mask": _mask(decode, given, description, placement)}
+                return {"mask": _class_mask(decode, given, description, placement)}
             return OTHERS[self.task.head](given, description, placement)
 
 
@@ -196,7 +196,7 @@ def _without_name_clashes(model: Graph, made: Mapping[str, Any]) -> tuple[Graph,
     return rename_values(model, names), names
 
 
-def _boxes(
+def _suppressed_boxes(
     candidates: Candidates, description: Description, placement: PicturePlacement, most: int
 ) -> dict[str, Any]:
     """The boxes of `detection.detections`, as operations of a graph."""
@@ -204,11 +204,11 @@ def _boxes(
     least, classes, kinds, rows = description.score or 0.0, scores.shape[-1], candidates.kinds, None
     if candidates.several and len(scores) > CANDIDATES:
         # The best scores are in the rows with the best ones; equal scores stay in order of position.
-        rows = _best(scores.max(axis=1), least)
+        rows = _best_positions(scores.max(axis=1), least)
         rows = take_or_fill(rows, GraphArray(order(tensor_of(rows), CANDIDATES, largest=False)))
         scores = take_or_fill(scores, rows)
     best: Any = scores if kinds is not None else scores.reshape(-1) if candidates.several else scores.max(axis=1)
-    place = _best(best, least)
+    place = _best_positions(best, least)
     part = len(place)
     row = place // classes if candidates.several else place
     if candidates.several:
@@ -233,27 +233,27 @@ def _boxes(
         "count": GraphArray(found.tensor.cast("int64").sum().reshape(1)),
     }
     if candidates.points is not None:
-        made["points"] = _marks(candidates.points, take_or_fill(row, stays, -1.0), found, placement)
+        made["points"] = _placed_keypoints(candidates.points, take_or_fill(row, stays, -1.0), found, placement)
     if candidates.masks is not None:
         mine = take_or_fill(candidates.masks.coefficients, take_or_fill(row, stays, -1.0))
-        made["masks"] = _masks(mine, candidates.masks.prototypes, placed, placement)
+        made["masks"] = _instance_masks(mine, candidates.masks.prototypes, placed, placement)
     return made
 
 
-def _best(scores: Any, least: float) -> Any:
+def _best_positions(scores: Any, least: float) -> Any:
     """The places of the best scores, at most CANDIDATES. Nothing comes before one above `least`, not NaN either."""
     positive = numpy.where(scores > least, scores, -1.0)
     return GraphArray(order(tensor_of(positive), min(scores.size, CANDIDATES)))
 
 
-def _marks(points: Any, row: Any, found: Any, placement: PicturePlacement) -> Any:
+def _placed_keypoints(points: Any, row: Any, found: Any, placement: PicturePlacement) -> Any:
     """The points of the boxes that stay, on the picture."""
     mine = take_or_fill(points, row)
     places = placement.to_picture(mine[:, :, :2])
     return numpy.where(found[:, None, None], numpy.concatenate([places, mine[:, :, 2:]], axis=2), 0.0)
 
 
-def _masks(coefficients: Any, prototypes: Any, boxes: Any, placement: PicturePlacement) -> Any:
+def _instance_masks(coefficients: Any, prototypes: Any, boxes: Any, placement: PicturePlacement) -> Any:
     """The masks of `detection.BoxDecoder`, (n, height, width), as operations of a graph."""
     count, *size = prototypes.shape
     sums = (coefficients @ prototypes.reshape(count, -1)).reshape(-1, *size)
@@ -266,7 +266,7 @@ def _dtype(answer: Tensor) -> str:
     return "float32" if answer.is_float else "uint8" if answer.dtype == "uint8" else "int32"
 
 
-def _mask(
+def _class_mask(
     decode: SegmentationDecoder, given: Arrays, description: Description, placement: PicturePlacement
 ) -> GraphArray:
     """The mask of `maps.SegmentationDecoder`, as operations of a graph."""
@@ -283,7 +283,7 @@ def _mask(
         on_picture(grid[axis], whole, Image.Resampling.NEAREST, -1).astype(int) for axis in (1, 0)
     )
     nearest = tensor_of(plane).take(0, down[:, 0].tolist()).take(1, across[0].tolist())
-    return GraphArray(nearest.pad(*_margins(placement), -1))
+    return GraphArray(nearest.pad(*_letterbox_margins(placement), -1))
 
 
 def _resized_to_picture(plane: Any, placement: PicturePlacement, outside: float) -> GraphArray:
@@ -294,29 +294,29 @@ def _resized_to_picture(plane: Any, placement: PicturePlacement, outside: float)
         len(others) + axis: taps(n, wanted, 0, placement.inner[1 - axis] * n / placement.model[1 - axis], "antialias")
         for axis, n, wanted in ((0, size[0], bottom - top), (1, size[1], right - left))
     }
-    before, after = _margins(placement)
+    before, after = _letterbox_margins(placement)
     return GraphArray(tensor_of(plane).resample(weights).pad([*others, *before], [*others, *after], outside))
 
 
-def _margins(placement: PicturePlacement) -> tuple[list[int], list[int]]:
+def _letterbox_margins(placement: PicturePlacement) -> tuple[list[int], list[int]]:
     """The rows and columns of the picture before the part that the model saw, and after it."""
     left, top, right, bottom = (round(edge) for edge in placement.box)
     width, height = placement.picture
     return [top, left], [height - bottom, width - right]
 
 
-def _map(outputs: Arrays, description: Description, placement: PicturePlacement) -> dict[str, Any]:
+def _depth_map(outputs: Arrays, description: Description, placement: PicturePlacement) -> dict[str, Any]:
     """The map of `maps.depth`, as operations of a graph."""
     return {"map": _resized_to_picture(depth_plane(outputs, placement.model)[1], placement, numpy.nan)}
 
 
-def _probabilities(outputs: Arrays, description: Description, placement: PicturePlacement) -> dict[str, Any]:
+def _text_probabilities(outputs: Arrays, description: Description, placement: PicturePlacement) -> dict[str, Any]:
     """The probability of text, which `text.dbnet` finds lines in, on the picture."""
     planes: Any = text.plane_of(outputs)[1]
     return {"map": _resized_to_picture(planes, placement, 0.0)}
 
 
-def _image(outputs: Arrays, description: Description, placement: PicturePlacement) -> dict[str, Any]:
+def _image_bytes(outputs: Arrays, description: Description, placement: PicturePlacement) -> dict[str, Any]:
     """The bytes that `pictures.host.to_picture` makes of an image, as operations of a graph."""
     planes: Any = next((array[0] for array in outputs.values() if is_image(array.shape, str(array.dtype))), None)
     if planes is None:
@@ -329,7 +329,7 @@ def _image(outputs: Arrays, description: Description, placement: PicturePlacemen
     return {"image": GraphArray(planes.transpose(1, 2, 0).tensor.cast("uint8"))}
 
 
-def _scores(outputs: Arrays, description: Description, placement: PicturePlacement) -> dict[str, Any]:
+def _best_classes(outputs: Arrays, description: Description, placement: PicturePlacement) -> dict[str, Any]:
     """The classes of `classification.scores`, as operations of a graph."""
     each = classification.outputs_of_scores(outputs)
     if len(each) != 1:
@@ -342,7 +342,7 @@ def _scores(outputs: Arrays, description: Description, placement: PicturePlaceme
     return {"classes": classes, "scores": take_or_fill(values, classes)}
 
 
-def _line(outputs: Arrays, description: Description, placement: PicturePlacement) -> dict[str, Any]:
+def _ctc_classes(outputs: Arrays, description: Description, placement: PicturePlacement) -> dict[str, Any]:
     """The classes of the steps that count, which the characters are of."""
     rows: Any = single_output(outputs)[1]
     best, counts = text.best_path(rows)
@@ -358,5 +358,6 @@ def _line(outputs: Arrays, description: Description, placement: PicturePlacement
 
 
 OTHERS: Mapping[str, Callable[[Arrays, Description, PicturePlacement], dict[str, Any]]] = {
-    "scores": _scores, "ctc": _line, "dbnet": _probabilities, "map": _map, "image": _image,
+    "scores": _best_classes, "ctc": _ctc_classes, "dbnet": _text_probabilities, "map": _depth_map,
+    "image": _image_bytes,
 }

@@ -90,7 +90,7 @@ class Predictor:
         if self._column not in batch:
             raise InputError(f"the batch has no column {self._column!r} of pictures; it has {', '.join(batch)}")
         opened = self._opened = self._opened or self._open()
-        rows = [*_run(opened, batch[self._column])]
+        rows = [*_run_pictures(opened, batch[self._column])]
         found: dict[str, Array] = {
             name: numpy.asarray(column) for name, column in batch.items() if name != self._column
         }
@@ -98,7 +98,7 @@ class Predictor:
             found["answers"] = numpy.array([row.answers for row in rows], object)
         else:
             for value in opened.model.outputs.values():
-                found[value.name] = _column(value, [row.outputs.get(value.name) for row in rows])
+                found[value.name] = _output_column(value, [row.outputs.get(value.name) for row in rows])
         return {**found, "error": numpy.array([row.error for row in rows], object)}
 
     def _open(self) -> _OpenedModel:
@@ -119,7 +119,7 @@ class Predictor:
         return _OpenedModel(model, target, None if self._raw else task, preparation, on_device)
 
 
-def _column(value: Value, arrays: Sequence[Array | None]) -> Array:
+def _output_column(value: Value, arrays: Sequence[Array | None]) -> Array:
     """An output of all rows. If its size depends on data, the rows are arrays of their own, or None."""
     if min(value.shape, default=0) < 0:
         rows = numpy.empty(len(arrays), object)
@@ -137,14 +137,14 @@ class _BatchRow:
     error: str = ""
 
 
-def _run(opened: _OpenedModel, pictures: Sequence[Any]) -> Iterator[_BatchRow]:
+def _run_pictures(opened: _OpenedModel, pictures: Sequence[Any]) -> Iterator[_BatchRow]:
     """A row for each picture, in order. The device computes one while the next is read."""
     waiting: deque[tuple[Frame | str, PicturePlacement | None]] = deque()
     for picture in pictures:
         if len(waiting) >= DEPTH:
-            yield _row(opened, *waiting.popleft())
+            yield _finish_row(opened, *waiting.popleft())
         try:
-            image = _read(picture)
+            image = _decode_picture(picture)
         except InputError as error:
             waiting.append((str(error), None))
             continue
@@ -153,10 +153,10 @@ def _run(opened: _OpenedModel, pictures: Sequence[Any]) -> Iterator[_BatchRow]:
         frame = opened.model.submit({opened.target.name: made}, DEPTH)
         waiting.append((frame, PicturePlacement.of(image.size, size, opened.preparation)))
     while waiting:
-        yield _row(opened, *waiting.popleft())
+        yield _finish_row(opened, *waiting.popleft())
 
 
-def _row(opened: _OpenedModel, frame: Frame | str, placement: PicturePlacement | None) -> _BatchRow:
+def _finish_row(opened: _OpenedModel, frame: Frame | str, placement: PicturePlacement | None) -> _BatchRow:
     if isinstance(frame, str) or placement is None:
         return _BatchRow(outputs={}, error=str(frame))
     outputs = frame.result()
@@ -166,7 +166,7 @@ def _row(opened: _OpenedModel, frame: Frame | str, placement: PicturePlacement |
     return _BatchRow(to_json(answers))
 
 
-def _read(picture: Any) -> Image.Image:
+def _decode_picture(picture: Any) -> Image.Image:
     """A picture from the bytes of its file, or from an array. Raises InputError."""
     if isinstance(picture, (bytes, bytearray, memoryview)):
         return upright("the row's picture", io.BytesIO(picture))

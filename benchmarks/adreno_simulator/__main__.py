@@ -2,7 +2,7 @@
 
     python -m benchmarks.adreno_simulator [forms | NAME | FILE.onnx ...] [--gpu 630,650,740] [--float16 0,1,2]
 
-forms: small graphs with every form of kernel, those of `imgconv check`. The default is forms and the networks of
+forms: small graphs with every kernel variant, those of `imgconv check`. The default is forms and the networks of
 models/. Each launch is compiled by Mesa (`python -m benchmarks.adreno` says how to build it), and each work item runs.
 A launch's result is compared with the graph's evaluation in float64 from the values that the simulator holds then.
 
@@ -37,15 +37,15 @@ from benchmarks.measure import (
     Column, add_output_argument, digits, environment, environment_line, make_table, positives, publish, run_main,
 )
 from benchmarks.networks import open_network
-from imgconv.checking.forms import forms
+from imgconv.checking.kernel_variants import variant_graphs
 from imgconv.commands.shared_arguments import positive
 from imgconv.compiling.compiler import prepare
 from imgconv.config import read_config
 from imgconv.graph.nodes import Graph
 from imgconv.reports import terminal
 
-FORMS = "forms"
-DEFAULT = (FORMS, *models.MODELS)
+VARIANTS = "forms"
+DEFAULT = (VARIANTS, *models.MODELS)
 COLUMNS = (
     Column("network", lambda r: r.name), Column("code for", lambda r: f"a{r.gpu}"),
     Column("FLOAT16", lambda r: str(r.float16)), Column("launches", lambda r: str(r.launches)),
@@ -58,7 +58,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Row:
-    """A network, or all forms together, for one GPU and one FLOAT16."""
+    """A network, or all kernel variants together, for one GPU and one FLOAT16."""
 
     name: str
     gpu: int
@@ -103,8 +103,8 @@ def _sum(made: Sequence[Checked], name: str) -> Any:
 
 
 def _graphs(case: Case) -> Iterator[Graph]:
-    if case.name == FORMS:
-        yield from forms()
+    if case.name == VARIANTS:
+        yield from variant_graphs()
         return
     with tempfile.TemporaryDirectory(prefix="imgconv-bench-") as folder:
         yield open_network(case.name, Path(folder), case.size).graph

@@ -88,7 +88,7 @@ def _other_specialisations(request: ChoiceRequest, own: Specialisation) -> Itera
     """
     here, larger = (
         sorted(
-            (each for each in request.template.candidates(request.problem, target) if _reads_alike(each, own)),
+            (each for each in request.template.candidates(request.problem, target) if _share_packing(each, own)),
             key=request.predicted,
         )
         for target in (request.target, replace(request.target, compute_units=LARGE_GPU))
@@ -96,18 +96,18 @@ def _other_specialisations(request: ChoiceRequest, own: Specialisation) -> Itera
     lines = [each for each in larger if isinstance(each, ConvSpecialisation) and each.keep == "line"]
     blocks: dict[Specialisation, Specialisation] = {}
     for each in (own, *here):
-        blocks.setdefault(_block(each), each)
+        blocks.setdefault(_without_work_group(each), each)
     ordered = dict.fromkeys((*lines[:1], *blocks.values(), *here))
     yield from (each for each in ordered if each != own)
 
 
-def _reads_alike(one: Specialisation, other: Specialisation) -> bool:
+def _share_packing(one: Specialisation, other: Specialisation) -> bool:
     """Returns whether two specialisations may read the same packed weights."""
     if isinstance(one, ConvSpecialisation) and isinstance(other, ConvSpecialisation):
         return packing_key(one) == packing_key(other)
     return True
 
 
-def _block(each: Specialisation) -> Specialisation:
+def _without_work_group(each: Specialisation) -> Specialisation:
     """A specialisation without its work group."""
     return replace(each, local_size=None) if isinstance(each, ConvSpecialisation) else each

@@ -113,7 +113,7 @@ def compare(
     except NotCoveredError as reason:
         return LaunchVerdict(launch.name, kernel, "not covered", str(reason))
     found = elements_at(place, contents.arrays[place.storage], at, shape).astype(numpy.float64).reshape(-1)
-    return _judge(LaunchVerdict(launch.name, kernel, "right"), found, expected, at, place, pattern)
+    return _compare_samples(LaunchVerdict(launch.name, kernel, "right"), found, expected, at, place, pattern)
 
 
 def expected_of(
@@ -151,7 +151,7 @@ def _value_positions(position: tuple[Array, ...], subject: LaunchedNodes, shape:
     return tuple(numpy.unravel_index(flat, shape)) if shape else ()
 
 
-def _judge(
+def _compare_samples(
     finding: LaunchVerdict, found: Array, expected: BoundedValues, at: tuple[Array, ...], place: Placement,
     pattern: float
 ) -> LaunchVerdict:

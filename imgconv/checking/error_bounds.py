@@ -79,12 +79,12 @@ def evaluate(
     """The expression's value. arguments: of one shape, or of shapes that broadcast."""
     whole = bool(arguments) and all(a.value.dtype.kind != "f" for a in arguments)
     return fold(
-        expression, lambda value: BoundedValues.exact(_literal(value, whole)), arguments,
+        expression, lambda value: BoundedValues.exact(_literal_as_array(value, whole)), arguments,
         lambda part, given: _apply_function(part.operation, given, arithmetic),
     )
 
 
-def _literal(value: float, whole: bool) -> Array:
+def _literal_as_array(value: float, whole: bool) -> Array:
     """A number as kernels have it, or as an integer among integers: see `expression.evaluate`."""
     if whole and float(value).is_integer():
         return numpy.asarray(int(value))
@@ -97,22 +97,22 @@ def _apply_function(operation: str, arguments: Sequence[BoundedValues], arithmet
         product = _apply_function("multiply", arguments[:2], arithmetic)
         return _apply_function("add", [product, arguments[2]], arithmetic)
     with numpy.errstate(all="ignore"):
-        values = [_number(a.value) for a in arguments]
+        values = [_bools_to_integers(a.value) for a in arguments]
         value = numpy.asarray(FUNCTIONS[operation].numpy(*values))
         carried = _propagated_error(operation, value, arguments)
         error = numpy.asarray(carried + _rounding_error(operation, value, values, carried, arithmetic))
         # An infinity is right if no other number is possible.
         finite = numpy.isfinite(value.astype(numpy.float64))
-        error = numpy.where(finite, numpy.where(numpy.isnan(error), numpy.inf, error), _unless_certain(arguments))
+        error = numpy.where(finite, numpy.where(numpy.isnan(error), numpy.inf, error), _inf_unless_exact(arguments))
     return BoundedValues(value, error)
 
 
-def _number(value: Array) -> Array:
+def _bools_to_integers(value: Array) -> Array:
     """Truth values as integers: numpy adds bools as logic."""
     return value.astype(numpy.int64) if value.dtype == bool else value
 
 
-def _unless_certain(arguments: Sequence[BoundedValues]) -> Array | float:
+def _inf_unless_exact(arguments: Sequence[BoundedValues]) -> Array | float:
     """Infinity where an argument is not exact, else 0."""
     total: Array | float = 0.0
     for argument in arguments:
@@ -136,7 +136,7 @@ def _propagated_error(operation: str, value: Array, arguments: Sequence[BoundedV
         return numpy.where(near & (errors[0] + errors[1] > 0), 1.0, 0.0)
     most: Array = numpy.zeros(value.shape)
     for signs in itertools.product((-1, 0, 1), repeat=len(moving)):
-        moved = [_number(a.value) for a in arguments]
+        moved = [_bools_to_integers(a.value) for a in arguments]
         for number, sign in zip(moving, signs, strict=True):
             moved[number] = moved[number] + sign * errors[number]
         off = numpy.abs(FUNCTIONS[operation].numpy(*moved) - value.astype(numpy.float64))
@@ -174,18 +174,18 @@ def sum_with_bounds(
         size = numpy.abs(made) + 2 * numpy.sqrt(numpy.square(added).sum(axis))
     else:
         size = numpy.abs(added).sum(axis)
-    error = arithmetic.transformed * _roundings(min(count, arithmetic.longest), count) * arithmetic.sum_unit * size
+    error = arithmetic.transformed * _max_roundings(min(count, arithmetic.longest), count) * arithmetic.sum_unit * size
     return BoundedValues(made, (0.0 if value.dtype.kind != "f" else error) + terms.error.sum(axis))
 
 
-def sum_from_start(
+def sum_with_initial_value(
     made: BoundedValues, start: Array, count: int, arithmetic: ArithmeticErrors = FLOAT
 ) -> BoundedValues:
     """A sum of `count` terms that may start with a number, such as a bias: each addition rounds at that one's size."""
     unit = UNIT if arithmetic.longest < numpy.inf else arithmetic.sum_unit  # runs are added to it in float
-    return BoundedValues(made.value, made.error + _roundings(count, count) * unit * numpy.abs(start))
+    return BoundedValues(made.value, made.error + _max_roundings(count, count) * unit * numpy.abs(start))
 
 
-def _roundings(count: float, most: float) -> float:
+def _max_roundings(count: float, most: float) -> float:
     """Returns the number of roundings that those of `count` terms hardly exceed together; `most` at most."""
     return min(float(most), IMPROBABLE * float(numpy.sqrt(count)))

@@ -103,7 +103,7 @@ def picture_of(frame: VideoFrame, format: Format) -> Array:
     left, top, width, height = frame.window
     shown = []
     for number in range(len(layout.components)):
-        component = _component(frame, format, layout, number)[top : top + height, left : left + width]
+        component = _component_samples(frame, format, layout, number)[top : top + height, left : left + width]
         turned = numpy.rot90(component, -frame.rotation // 90)
         shown.append(turned[:, ::-1] if frame.mirror else turned)
     shape, dtype = array_shape(format, frame.picture_size), array_dtype(format)
@@ -119,7 +119,7 @@ def picture_of(frame: VideoFrame, format: Format) -> Array:
     return numpy.concatenate([shown[0].ravel(), after.ravel()]).astype(dtype).reshape(shape)
 
 
-def _component(frame: VideoFrame, format: Format, layout: PlaneLayout, number: int) -> Array:
+def _component_samples(frame: VideoFrame, format: Format, layout: PlaneLayout, number: int) -> Array:
     """The samples of a component, one for each pixel of the frame."""
     component = layout.components[number]
     plane, (across, down) = frame.planes[component.plane], shared_pixels(format) if number else (1, 1)

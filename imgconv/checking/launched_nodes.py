@@ -36,12 +36,12 @@ def launched_nodes_of(plan: Plan, graph: Graph, states: Mapping[str, str]) -> di
 
     graph: after the passes. states: see `lower`.
     """
-    copied = dict(_copied_parts(plan, graph))
+    copied = dict(_copies_of_concatenation_parts(plan, graph))
     found: dict[int, LaunchedNodes] = {}
     parts: dict[Storage, tuple[int, ...]] = {}
     for number, launch in enumerate(plan.launches):
         before = tuple(n for storage in launch.reads for n in parts.get(storage, ()))
-        subject = _subject(launch, plan, graph, states, before) or copied.get(launch.name)
+        subject = _nodes_of_launch(launch, plan, graph, states, before) or copied.get(launch.name)
         if subject is None:
             parts[launch.writes] = (*before, number)
         else:
@@ -49,13 +49,13 @@ def launched_nodes_of(plan: Plan, graph: Graph, states: Mapping[str, str]) -> di
     return found
 
 
-def _subject(
+def _nodes_of_launch(
     launch: Launch, plan: Plan, graph: Graph, states: Mapping[str, str], parts: tuple[int, ...]
 ) -> LaunchedNodes | None:
     values = {value.name: value for value in graph.inputs}
     if launch.values:
         nodes = tuple(graph.producers[name] for name in launch.values if name in graph.producers)
-        return _with_placements(nodes, launch, plan, graph, parts)
+        return _as_launched_nodes(nodes, launch, plan, graph, parts)
     if launch.kind == "pack" and launch.name in values:
         given = plan.input_buffers[launch.name]
         node = Node(values[launch.name], Load(), (whole_operand(values[launch.name]),))
@@ -72,7 +72,7 @@ def _subject(
     return None
 
 
-def _with_placements(
+def _as_launched_nodes(
     nodes: tuple[Node, ...], launch: Launch, plan: Plan, graph: Graph, parts: tuple[int, ...]
 ) -> LaunchedNodes | None:
     """The subject of nodes of the graph; None if a value that they read is not stored."""
@@ -85,7 +85,7 @@ def _with_placements(
     return LaunchedNodes(nodes, output, places, parts) if output.storage == launch.writes else None
 
 
-def _copied_parts(plan: Plan, graph: Graph) -> Iterator[tuple[str, LaunchedNodes]]:
+def _copies_of_concatenation_parts(plan: Plan, graph: Graph) -> Iterator[tuple[str, LaunchedNodes]]:
     """The subjects of launches that copy a part of a concatenation, by the launch's name."""
     for node in graph.nodes:
         whole = plan.placements.get(node.output.name)
@@ -95,7 +95,7 @@ def _copied_parts(plan: Plan, graph: Graph) -> Iterator[tuple[str, LaunchedNodes
         for operand in node.operands:
             name, shape = part_name(node, offset), operand.view.shape
             copy = Node(Value(name, shape, node.output.dtype), Load(), (operand,), origin=node.origin)
-            places = _places_of(operand, plan, graph)
+            places = _placement_by_name(operand, plan, graph)
             if places is not None:
                 yield name, LaunchedNodes(
                     (copy,), Placement(whole.storage, shape, whole.channel_offset + offset), places
@@ -103,7 +103,7 @@ def _copied_parts(plan: Plan, graph: Graph) -> Iterator[tuple[str, LaunchedNodes
             offset += shape[node.operation.axis]
 
 
-def _places_of(operand: Operand, plan: Plan, graph: Graph) -> Mapping[str, Placement] | None:
+def _placement_by_name(operand: Operand, plan: Plan, graph: Graph) -> Mapping[str, Placement] | None:
     if operand.value in graph.constants:
         return {}
     place = plan.placements.get(operand.value)

@@ -39,7 +39,7 @@ ROUNDINGS_OF_A_STEP = 8
 def with_checks(made: DevicePlan, graph: Graph, config: Config, states: Mapping[str, str]) -> DevicePlan:
     """The plan with checks of its launches. graph: after the passes. states: see `lower`."""
     subjects = launched_nodes_of(made.plan, graph, states)
-    checking = _CheckMaker(made.plan, graph, config, _integer_storages(made.plan, graph))
+    checking = _CheckMaker(made.plan, graph, config, _integer_or_index_storages(made.plan, graph))
     replacing = ReplacementMaker(made.plan, graph, made.target)
     others = alternatives_of(made.plan, graph, config, made.target, states)
     checks = tuple(
@@ -80,13 +80,13 @@ def random_content(storage: Storage, number: int, whole: bool = False, positive:
     return made.astype(storage.dtype)
 
 
-def _numbers(storage: Storage, content: Array) -> Array:
+def _dequantized(storage: Storage, content: Array) -> Array:
     """The numbers that the content of a storage stands for."""
     quantized = isinstance(storage, Texture) and storage.quantization
     return quantized.decode(content) if quantized else content
 
 
-def _in_bytes(quantization: Quantization, value: Array, bounds: Array) -> tuple[Array, Array, Array]:
+def _quantized_with_bounds(quantization: Quantization, value: Array, bounds: Array) -> tuple[Array, Array, Array]:
     """Values and their bounds as the bytes that hold them, and for which of them the byte is known.
 
     The bytes of -1 and 0 are 255 and 0: no bound is around both.
@@ -96,7 +96,7 @@ def _in_bytes(quantization: Quantization, value: Array, bounds: Array) -> tuple[
     return quantization.encode(value), bounds, high - low <= 2 * bounds + 1
 
 
-def _integer_storages(plan: Plan, graph: Graph) -> frozenset[Storage]:
+def _integer_or_index_storages(plan: Plan, graph: Graph) -> frozenset[Storage]:
     """The storages of integers, and of numbers that choose elements: what a driver does with 0.5 is not known."""
     indices = {o.value for node in graph.nodes if isinstance(node.operation, Gather) for o in indices_of(node)}
     values = {v.name: v for v in plan.inputs} | graph.values
@@ -119,17 +119,17 @@ class _CheckMaker:
 
     def check(self, number: int, subject: LaunchedNodes) -> LaunchCheck:
         """The check of a launch, on numbers of both signs, or on positive ones if they decide more."""
-        made = self._on_numbers(number, subject, False)
+        made = self._check_on_random_content(number, subject, False)
         if made.elements.size and not made.reason:
             return made
-        other = self._on_numbers(number, subject, True)
+        other = self._check_on_random_content(number, subject, True)
         return other if other.elements.size > made.elements.size else made
 
-    def _on_numbers(self, number: int, subject: LaunchedNodes, positive: bool) -> LaunchCheck:
+    def _check_on_random_content(self, number: int, subject: LaunchedNodes, positive: bool) -> LaunchCheck:
         """The check without samples if it is not covered."""
         launch, place, shape = self.plan.launches[number], subject.output, subject.value.shape
         drawn = {each.storage for each in subject.places.values()}
-        arrays = {s: _numbers(s, random_content(s, self.numbers[s], s in self.whole, positive)) for s in drawn}
+        arrays = {s: _dequantized(s, random_content(s, self.numbers[s], s in self.whole, positive)) for s in drawn}
         reads = {s for n in (number, *subject.parts) for s in self.plan.launches[n].reads}
         half = any(s in self.plan.content and s.dtype == "float16" for s in reads)
         contents = StorageContents(self.graph, self.config, arrays, half)
@@ -144,7 +144,7 @@ class _CheckMaker:
             bounds = made.error + storage_rounding(place, value)
             known = numpy.isfinite(bounds) & (numpy.abs(value) + bounds < largest_representable(place))
         if isinstance(place.storage, Texture) and place.storage.quantization:
-            value, bounds, is_byte = _in_bytes(place.storage.quantization, value, bounds)
+            value, bounds, is_byte = _quantized_with_bounds(place.storage.quantization, value, bounds)
             known = known & is_byte
         reason = "" if known.all() else "its result depends on rounding"
         where = numpy.broadcast_to(addresses_at(place, at, shape), known.shape)

@@ -38,7 +38,7 @@ def sampled_positions(place: Placement, most: int, seed: int, of_one_map: bool =
     for number in range(corners, min(corners + EDGES, most // 2)):
         axis = random.choice(long)
         drawn[number, axis] = 0 if number % 2 else last[axis]
-    borders = _borders(place)[:BORDERS]
+    borders = _tile_corner_positions(place)[:BORDERS]
     if borders:
         for number, position in zip(range(max(most // 2, 2), most), borders, strict=False):
             drawn[number] = position
@@ -66,7 +66,7 @@ def positions_of_each_operand(node: Node, seed: int) -> Array:
     return numpy.concatenate(found)
 
 
-def _borders(place: Placement) -> list[tuple[int, ...]]:
+def _tile_corner_positions(place: Placement) -> list[tuple[int, ...]]:
     """Positions at the first texel of each tile, and before it."""
     storage = place.storage
     if not isinstance(storage, Texture) or storage.tiling.tiles == 1 or not place.is_whole:

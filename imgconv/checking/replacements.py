@@ -45,11 +45,11 @@ class ReplacementMaker:
         if subject.output.shape != subject.value.shape:
             return ()
         try:
-            return self._plain(number, subject, nodes)
+            return self._plain_launches(number, subject, nodes)
         except ResourceError:
             return ()
 
-    def _plain(self, number: int, subject: LaunchedNodes, nodes: Sequence[Node]) -> tuple[Replacement, ...]:
+    def _plain_launches(self, number: int, subject: LaunchedNodes, nodes: Sequence[Node]) -> tuple[Replacement, ...]:
         """Copies of what only the launch's parts read, where they read it; then each node with a launch of its own."""
         launch, places, made = self.plan.launches[number], dict(subject.places), []
         copies: dict[int, list[Launch]] = {}
@@ -57,17 +57,18 @@ class ReplacementMaker:
             readers = [n for n in subject.parts if place.storage in self.plan.launches[n].reads]
             if readers and place.storage not in launch.reads:
                 value = self.graph.values[name]
-                places[name] = self._texture(value)
-                copy = self._launch(launch, Node(value, Load(), (whole_operand(value),)), places[name], {name: place})
+                places[name] = self._new_texture_for(value)
+                load = Node(value, Load(), (whole_operand(value),))
+                copy = self._generated_launch(launch, load, places[name], {name: place})
                 copies.setdefault(readers[0], []).append(copy)
         for node in nodes:
-            place = subject.output if node is nodes[-1] else self._texture(node.output)
-            made.append(self._launch(launch, node, place, places))
+            place = subject.output if node is nodes[-1] else self._new_texture_for(node.output)
+            made.append(self._generated_launch(launch, node, place, places))
             places[node.output.name] = place
         kept = [Replacement(part, tuple(found)) for part, found in copies.items()]
         return (*kept, Replacement(number, tuple(made)))
 
-    def _texture(self, value: Value) -> Placement:
+    def _new_texture_for(self, value: Value) -> Placement:
         """A texture of its own for a value."""
         layout, name = default_layout(value.shape), value.name
         while name in self.names or name == value.name:
@@ -76,14 +77,14 @@ class ReplacementMaker:
         tiling = choose_tiling(*layout.grid(value.shape), self.target.image_limits, name, value.shape)
         return Placement(Texture(name, value.shape, layout, FLOAT32, tiling), value.shape)
 
-    def _launch(
+    def _generated_launch(
         self, replaced: Launch, node: Node, output: Placement, places: dict[str, Placement]
     ) -> Launch:
         """The launch of a node. places: of the values that it reads, which are no constants."""
         known = {o.value: places.get(o.value) or self._constant(o.value) for o in node.all_operands}
 
         def seen(operands: Sequence[Operand]) -> tuple[Operand, ...]:
-            return tuple(_rows(operand, known[operand.value].shape) for operand in operands)
+            return tuple(_in_stored_shape(operand, known[operand.value].shape) for operand in operands)
 
         node = replace(node, operands=seen(node.operands), epilogue_operands=seen(node.epilogue_operands))
         source: KernelSource = generate(node, output, known, "exact", self.target)
@@ -100,7 +101,7 @@ class ReplacementMaker:
         return Placement(storage, array.shape)
 
 
-def _rows(operand: Operand, shape: tuple[int, ...]) -> Operand:
+def _in_stored_shape(operand: Operand, shape: tuple[int, ...]) -> Operand:
     """The operand if its value is stored in another shape of the same size."""
     if operand.view.source == shape:
         return operand

@@ -11,7 +11,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.checking.error_bounds import (
-    FLOAT, UNIT, ArithmeticErrors, BoundedValues, evaluate, sum_from_start, sum_with_bounds
+    FLOAT, UNIT, ArithmeticErrors, BoundedValues, evaluate, sum_with_initial_value, sum_with_bounds
 )
 from imgconv.graph.evaluate import evaluate_node
 from imgconv.graph.expression import Argument, Expression, users
@@ -58,8 +58,8 @@ class SampledEvaluator:
             if isinstance(node.operation, Convolution):
                 x, w = (operand.view.shape for operand in node.operands[:2])
                 terms = x[1] // node.operation.groups * prod(w[2:])
-                for number in _biases(node.epilogue):
-                    result = sum_from_start(result, others[number - 1].value, terms, self.arithmetic)
+                for number in _bias_argument_numbers(node.epilogue):
+                    result = sum_with_initial_value(result, others[number - 1].value, terms, self.arithmetic)
             made = evaluate(node.epilogue, [result, *others], self.arithmetic).broadcast((count,))
             if node.output.dtype.startswith("float"):
                 return made
@@ -110,7 +110,7 @@ class SampledEvaluator:
         window, inner = shape[len(node.output.shape) :], prod(shape[len(node.output.shape) :])
         if not inner:
             return BoundedValues.exact(numpy.full(count, neutral(reduction.kind, node.output.dtype)))
-        reads = [*(p.reshape(-1, 1) for p in position), *_grid(window)]
+        reads = [*(p.reshape(-1, 1) for p in position), *_window_positions(window)]
         loaded = [self._load(o, reads, (count, inner)) for o in node.operands]
         body = evaluate(reduction.body, loaded, self.arithmetic)
         return self._reduced(reduction, body.broadcast((count, inner)))
@@ -140,7 +140,7 @@ class SampledEvaluator:
         window = (x.view.shape[1] // operation.groups, *w.view.shape[2:])
         if not prod(window):
             return BoundedValues.exact(numpy.zeros(count))
-        c, ky, kx = _grid(window)
+        c, ky, kx = _window_positions(window)
         channel = filter_ // filters * window[0] + c
         where, inside = [], numpy.ones((1, 1), bool)
         for at, tap, size, stride, dilation, pad in zip(
@@ -204,7 +204,7 @@ class SampledEvaluator:
         lead = indices[0].view.shape
         window = lead[len(node.output.shape) :]
         shape = (count, prod(window))
-        reads = [*(p.reshape(-1, 1) for p in position), *_grid(window)]
+        reads = [*(p.reshape(-1, 1) for p in position), *_window_positions(window)]
         inside, certain = numpy.ones(shape, bool), numpy.ones(shape, bool)
         at = list(reads)
         for operand, size in zip(indices, table.view.shape[len(lead) :], strict=True):
@@ -280,16 +280,16 @@ class SampledEvaluator:
         value, error = (numpy.stack([getattr(m, n)[:, 0] for m in made], 1) for n in ("value", "error"))
         return BoundedValues(*(numpy.take_along_axis(each, state, 1)[:, 0] for each in (value, error)))
 
-    def _whole(self, node: Node, operation: Operation, position: list[Array], count: int) -> BoundedValues:
+    def _evaluate_whole(self, node: Node, operation: Operation, position: list[Array], count: int) -> BoundedValues:
         """An order or a suppression, evaluated at all positions."""
         loaded: dict[str, Array] = {}
         for number, operand in enumerate(node.operands):
             shape = operand.view.shape
-            made = self._load(operand, [g.reshape(shape) for g in _full_grid(shape)], shape)
+            made = self._load(operand, [g.reshape(shape) for g in _all_positions(shape)], shape)
             if made.error.any():
                 raise NotCoveredError("its result depends on rounding")
             loaded[f"operand {number}"] = made.value
-        nodes = [_plain_node(node, loaded)]
+        nodes = [_without_epilogue(node, loaded)]
         if isinstance(operation, Suppression):
             limits = (operation.overlap * (1 - NEARLY), operation.overlap * (1 + NEARLY))
             nodes += [replace(nodes[0], operation=Suppression(limit)) for limit in limits]
@@ -310,18 +310,18 @@ SAMPLED: dict[type[Operation], Callable[[SampledEvaluator, Node, Any, list[Array
     Concatenation: SampledEvaluator._concatenation,
     Gather: SampledEvaluator._gather,
     Recurrence: SampledEvaluator._recurrence,
-    Order: SampledEvaluator._whole,
-    Suppression: SampledEvaluator._whole,
+    Order: SampledEvaluator._evaluate_whole,
+    Suppression: SampledEvaluator._evaluate_whole,
 }
 
 
-def _plain_node(node: Node, loaded: Mapping[str, Array]) -> Node:
+def _without_epilogue(node: Node, loaded: Mapping[str, Array]) -> Node:
     """The node without its epilogue, with operands that are read as they are."""
     operands = tuple(whole_operand(array_value(name, array)) for name, array in loaded.items())
     return replace(node, operands=operands, epilogue=IDENTITY, epilogue_operands=())
 
 
-def _biases(epilogue: Expression) -> Iterator[int]:
+def _bias_argument_numbers(epilogue: Expression) -> Iterator[int]:
     """The numbers of the arguments that are added to a sum, which may start with them."""
     for part in users(epilogue, IDENTITY):
         if part.operation == "add":
@@ -335,10 +335,10 @@ def _rounded_product(a: BoundedValues, b: BoundedValues, arithmetic: ArithmeticE
     return BoundedValues(value, error + arithmetic.unit * numpy.abs(value))
 
 
-def _grid(window: Shape) -> list[Array]:
+def _window_positions(window: Shape) -> list[Array]:
     """The positions of a window in row-major order: an array (1, size) for each axis."""
-    return [g.reshape(1, -1) for g in _full_grid(window)]
+    return [g.reshape(1, -1) for g in _all_positions(window)]
 
 
-def _full_grid(shape: Shape) -> list[Array]:
+def _all_positions(shape: Shape) -> list[Array]:
     return [numpy.asarray(g).reshape(-1) for g in numpy.indices(shape)]

@@ -79,11 +79,11 @@ def is_checked(session: Session) -> bool:
 
 def _unchecked_launches(session: Session) -> Sequence[int]:
     """The numbers of the launches that no load has checked yet."""
-    kept = PROVED.read(_key(session))
+    kept = PROVED.read(_proved_key(session))
     return range(len(session.plan.launches)) if kept is None else tuple(map(int, json.loads(kept)["left"]))
 
 
-def _key(session: Session) -> str:
+def _proved_key(session: Session) -> str:
     """The key of what is proved: device, driver, kernels and their sizes."""
     sources = [launch.source for launch in session.plan.launches]
     launches = [(source.key, source.global_size, source.local_size) for source in sources]
@@ -117,7 +117,7 @@ def check_once(running: SessionUnderTest, started: float) -> None:
         running.memory.clear_states()
     if wrong:
         _refuse_wrong_kernels(running, wrong)
-    PROVED.write(_key(running.session), json.dumps({"left": left}).encode())
+    PROVED.write(_proved_key(running.session), json.dumps({"left": left}).encode())
 
 
 def _refuse_wrong_kernels(running: SessionUnderTest, wrong: Sequence[tuple[int, LaunchVerdict]]) -> NoReturn:
@@ -176,7 +176,7 @@ def check_launches(
         if launch.writes not in written:
             running.context.fill(memory[launch.writes], UNTOUCHED)
             written.add(launch.writes)
-        _launch(running, number)
+        _launch_and_wait(running, number)
         if last.get(launch.writes, -1) >= number:
             arrays[launch.writes] = memory.content(launch.writes)
         if number in checked:
@@ -199,14 +199,14 @@ def _check_launch(
     for _ in range(AGAIN):
         if subject.output.is_whole:
             running.context.fill(running.memory[launch.writes], UNTOUCHED)
-        _launch(running, number)
+        _launch_and_wait(running, number)
         arrays[launch.writes] = running.memory.content(launch.writes)
         if compare(launch, subject, contents, UNTOUCHED, number).verdict == "right":
             return replace(found, again=True)
     return found
 
 
-def _launch(running: SessionUnderTest, number: int) -> None:
+def _launch_and_wait(running: SessionUnderTest, number: int) -> None:
     """Launches one kernel, and waits for it; an error names the launch."""
     running.context.sequence([running.session.sequence.launches[number]]).enqueue()
     running.context.finish()

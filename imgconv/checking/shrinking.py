@@ -24,7 +24,7 @@ def smallest_failing(node: Node, graph: Graph, failure: Callable[[Graph], T | No
     """
     if not isinstance(node.operation, (Convolution, Product)):
         return None
-    sizes, axis, since = _sizes(node), 0, 0
+    sizes, axis, since = _problem_sizes(node), 0, 0
     best = failure(isolated_node(node, graph, sizes))
     for _ in range(TRIES):
         if best is None or since == len(sizes):  # none of the sizes can be halved
@@ -38,7 +38,7 @@ def smallest_failing(node: Node, graph: Graph, failure: Callable[[Graph], T | No
     return best
 
 
-def _sizes(node: Node) -> Shape:
+def _problem_sizes(node: Node) -> Shape:
     """Returns N, groups, C and F of a group, H, W of a convolution; the leading axes, then M, K, N of a product."""
     x, w = (operand.view.shape for operand in node.operands[:2])
     if isinstance(node.operation, Convolution):
@@ -58,7 +58,7 @@ def isolated_node(node: Node, graph: Graph, sizes: Shape) -> Graph:
         inputs.append(Tensor.input(f"x{len(inputs)}", shape))
         return inputs[-1]
 
-    made = _sum(node, sizes, operand)
+    made = _convolution_or_product(node, sizes, operand)
     others = []
     for each in node.epilogue_operands:
         axes = {v.name for e in (*each.view.index, *(b.index for b in each.view.bounds)) for v in e.variables()}
@@ -75,7 +75,7 @@ def isolated_node(node: Node, graph: Graph, sizes: Shape) -> Graph:
     return build_graph({"y": result}, inputs, f"{node.operation} alone, of {given}, gives {result.shape}")
 
 
-def _sum(node: Node, sizes: Shape, operand: Callable[..., Tensor]) -> Tensor:
+def _convolution_or_product(node: Node, sizes: Shape, operand: Callable[..., Tensor]) -> Tensor:
     x, w, *factors = node.operands
     operation = node.operation
     if not isinstance(operation, Convolution):

@@ -11,15 +11,15 @@ from imgconv.cl.device_info import DeviceInfo
 
 @dataclass(frozen=True)
 class BadCompiler:
-    """A compiler that gets a form of kernel wrong.
+    """A compiler that miscompiles some kernels.
 
     platform: DeviceInfo.platform. versions: a regular expression, searched for in DeviceInfo.key, which has the
-    driver's version and its compiler's. form: one for KernelSource.has_form. source: the report.
+    driver's version and its compiler's. pattern: one for KernelSource.matches_any. source: the report.
     """
 
     platform: str
     versions: str
-    form: str
+    pattern: str
     source: str
 
 
@@ -27,7 +27,7 @@ class BadCompiler:
 BAD_COMPILERS: tuple[BadCompiler, ...] = ()
 
 
-def bad_forms(info: DeviceInfo) -> tuple[str, ...]:
-    """The forms of kernels that plans for a device do without."""
+def miscompiled_patterns(info: DeviceInfo) -> tuple[str, ...]:
+    """The regular expressions of kernels that plans for a device do without."""
     entries = [entry for entry in BAD_COMPILERS if entry.platform == info.platform]
-    return tuple(entry.form for entry in entries if re.search(entry.versions, info.key))
+    return tuple(entry.pattern for entry in entries if re.search(entry.versions, info.key))

@@ -94,7 +94,7 @@ class Context:
         if not 1 <= size <= limit:
             problem = f"a buffer of {size} bytes is not possible on {self.info.name}"
             raise ResourceError(problem, tensor, (size,), f"1 to {limit} bytes")
-        with self._errors(f"a buffer of {size} bytes", tensor, (size,)):
+        with self._wrap_errors(f"a buffer of {size} bytes", tensor, (size,)):
             buffer = cl.Buffer(self.handle, cl.mem_flags.READ_WRITE, size)
         if not isinstance(content, int):
             self.write(buffer, content, tensor)
@@ -114,7 +114,7 @@ class Context:
         if any(not 1 <= asked <= limit for asked, limit in zip(size, limits, strict=False)):
             limit_text = f"1x1 to {limits[0]}x{limits[1]} texels, {limits[2]} layers"
             raise ResourceError(f"{what}, is not possible on {info.name}", tensor, shape, limit_text)
-        with self._errors(what, tensor, shape):
+        with self._wrap_errors(what, tensor, shape):
             flags = cl.mem_flags.READ_WRITE
             return cl.create_image(self.handle, flags, texel_format, shape=size, is_array=layers > 1)
 
@@ -123,7 +123,7 @@ class Context:
 
         Raises ResourceError if the driver refuses it.
         """
-        with self._errors(f"a buffer of {size} bytes in another", tensor, (size,)):
+        with self._wrap_errors(f"a buffer of {size} bytes in another", tensor, (size,)):
             return buffer[offset : offset + size]
 
     def image_from_buffer(
@@ -135,7 +135,7 @@ class Context:
         DeviceInfo has the alignment of offset and rows. Raises ResourceError if the driver refuses it.
         """
         shape = (height, width, 4)
-        with self._errors(f"an image of {width}x{height} texels, {np.dtype(dtype)}, in a buffer", tensor, shape):
+        with self._wrap_errors(f"an image of {width}x{height} texels, {np.dtype(dtype)}, in a buffer", tensor, shape):
             # The image description does not keep its buffer alive.
             part = buffer[offset : offset + row_bytes * height]
             description = cl.ImageDescriptor()
@@ -166,7 +166,7 @@ class Context:
         size = math.prod(shape) * np.dtype(dtype).itemsize
         if not size:
             return np.empty(shape, dtype)
-        with self._errors(f"{size} bytes of pinned memory", "", shape):
+        with self._wrap_errors(f"{size} bytes of pinned memory", "", shape):
             buffer = cl.Buffer(self.handle, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, size)
             # It stays mapped as long as a reference to the array exists. rusticl ends the process if the reference goes
             # before the map is made.
@@ -197,7 +197,7 @@ class Context:
         if offset + array.nbytes > buffer.size:
             raise ValueError(f"bytes {offset} to {offset + array.nbytes} of a buffer of {buffer.size}")
         self.watchdog.check()
-        with self._errors(f"an upload of {array.nbytes} bytes"):
+        with self._wrap_errors(f"an upload of {array.nbytes} bytes"):
             copy: Event = cl.enqueue_copy(self.queue, buffer, array, dst_offset=offset, is_blocking=False)
         self._copies.append(copy)
         return copy
@@ -241,12 +241,13 @@ class Context:
             extent = {"offset": 0, "origin": to if image is destination else origin, "region": region}
             if is_image(destination) and is_image(source):
                 extent = {"src_origin": origin, "dest_origin": to, "region": region}
-        with self._errors(f"a copy on the device to {_memory_name(destination)}"), self.acquired(destination, source):
+        what = f"a copy on the device to {_memory_name(destination)}"
+        with self._wrap_errors(what), self.acquired(destination, source):
             return cl.enqueue_copy(self.queue, destination, source, **extent)
 
     def fill(self, memory: Memory, value: float, tensor: str = "") -> None:
         """Enqueues setting each texel or 32-bit word to a float. Raises ResourceError, DeviceError."""
-        with self._errors(_memory_name(memory), tensor):
+        with self._wrap_errors(_memory_name(memory), tensor):
             if is_image(memory):
                 kind = np.uint32 if element_type(memory) in (UNSIGNED_INT8, UINT32) else np.float32
                 cl.enqueue_fill_image(self.queue, memory, np.full(4, value, kind), ORIGIN, _whole_region(memory))
@@ -265,7 +266,7 @@ class Context:
         if array.nbytes != size if whole else array.nbytes > size:  # pyopencl does not look, and the driver reads on
             raise ValueError(f"{what} of {size} bytes: the array has {array.nbytes}")
         self.watchdog.check()
-        with self._errors(f"{what} of {memory.size} bytes"):
+        with self._wrap_errors(f"{what} of {memory.size} bytes"):
             copy: Event = cl.enqueue_copy(
                 queue or self.queue, destination, source, is_blocking=False, wait_for=wait_for, **whole
             )
@@ -291,7 +292,7 @@ class Context:
 
     def new_queue(self) -> Queue:
         """A further in-order queue, which records times if the context's own does. Raises DeviceError."""
-        with self._errors("opening a queue"):
+        with self._wrap_errors("opening a queue"):
             return new_queue(self.handle, self.info, self.profile, self._priority)
 
     def finish(self, events: Sequence[Event] = ()) -> None:
@@ -299,7 +300,7 @@ class Context:
 
         events: of commands whose failure is to be noticed: not every driver's clFinish says so.
         """
-        with self._errors("waiting for the launches"):
+        with self._wrap_errors("waiting for the launches"):
             if self.watchdog.waits_directly:
                 self.queue.finish()
             elif self.info.kind == "cpu" or not self._ends_soon():
@@ -332,7 +333,7 @@ class Context:
     def wait(self, events: Sequence[Event]) -> None:
         """Waits for events. Raises ResourceError or DeviceError if the command of one failed."""
         try:
-            with self._errors("waiting for copies or launches"):
+            with self._wrap_errors("waiting for copies or launches"):
                 if self.watchdog.waits_directly:
                     cl.wait_for_events(list(events))
                 else:
@@ -344,12 +345,12 @@ class Context:
 
     def marker(self) -> Event:
         """An event that ends when everything enqueued before it has ended. Raises DeviceError, ResourceError."""
-        with self._errors("waiting for the launches"):
+        with self._wrap_errors("waiting for the launches"):
             return cl.enqueue_marker(self.queue)
 
     def barrier(self, wait_for: Sequence[Event]) -> Event:
         """Makes later commands wait for events of other queues. Raises DeviceError, ResourceError."""
-        with self._errors("waiting for the uploads"):
+        with self._wrap_errors("waiting for the uploads"):
             return cl.enqueue_barrier(self.queue, wait_for=list(wait_for))
 
     def is_over(self, events: Sequence[Event]) -> bool:
@@ -391,7 +392,7 @@ class Context:
     def drain(self, queues: Iterable[Queue] = ()) -> None:
         """Waits for the context's queue and others, even if a command in them failed or the device was abandoned."""
         with suppress(cl.Error, DeviceError):
-            self.watchdog.call(self._finishing(queues))
+            self.watchdog.call(self._finish_queues_function(queues))
             self.watchdog.left.clear()
             self.watchdog.in_use.clear()
             self._drop_ended()
@@ -405,12 +406,12 @@ class Context:
         if isinstance(error, Error):
             self.drain(queues)
         else:
-            finishing = DriverCall(self._finishing(queues))
+            finishing = DriverCall(self._finish_queues_function(queues))
             finishing.leave()
             self.watchdog.left.append(finishing)
 
-    def _finishing(self, queues: Iterable[Queue]) -> Callable[[], None]:
-        return partial(_finish_each, tuple(self.watchdog.left), {self.queue, *queues})
+    def _finish_queues_function(self, queues: Iterable[Queue]) -> Callable[[], None]:
+        return partial(_finish_calls_and_queues, tuple(self.watchdog.left), {self.queue, *queues})
 
     def _drop_ended(self) -> None:
         """Drops the events of copies and of first launches that are over: to drop one waits for its copy."""
@@ -419,7 +420,7 @@ class Context:
         self.watchdog.drop_ended()
 
     @contextmanager
-    def _errors(self, what: str, tensor: str = "", shape: tuple[int, ...] = ()) -> Iterator[None]:
+    def _wrap_errors(self, what: str, tensor: str = "", shape: tuple[int, ...] = ()) -> Iterator[None]:
         """Raises imgconv's errors in place of pyopencl's."""
         try:
             yield
@@ -427,7 +428,7 @@ class Context:
             raise driver_error(self.info, what, error, tensor, shape) from error
 
 
-def _finish_each(left: Sequence[DriverCall[Any]], queues: Iterable[Queue]) -> None:
+def _finish_calls_and_queues(left: Sequence[DriverCall[Any]], queues: Iterable[Queue]) -> None:
     for call in left:
         with suppress(Exception):
             call.result(math.inf)

@@ -95,14 +95,14 @@ def select_device(choice: str | int | None = None, devices: tuple[DeviceInfo, ..
     """
     chosen = None
     try:
-        chosen = _chosen(choice, _described_devices() if devices is None else devices)
+        chosen = _device_matching(choice, _described_devices() if devices is None else devices)
     finally:
         for index in [index for index in _looked_at if chosen is None or index != chosen.index]:
             _looked_at.pop(index, None)
     return chosen
 
 
-def _chosen(choice: str | int | None, candidates: tuple[DeviceInfo, ...]) -> DeviceInfo:
+def _device_matching(choice: str | int | None, candidates: tuple[DeviceInfo, ...]) -> DeviceInfo:
     if choice is None or not candidates:
         return default_device(candidates)
     text = str(choice).strip()
@@ -133,10 +133,10 @@ def open_device(
     from imgconv.cl.context import driver_error, handles, new_queue
     from imgconv.cl.opencl_device import OpenCLDevice
 
-    _leave_out_caches(cl)
+    _disable_pyopencl_caches(cl)
     devices = _call_driver(_find_devices)
     device = devices[info.index] if info.index < len(devices) else None
-    if device is None or (_text(device.platform.name), _text(device.name)) != (info.platform, info.name):
+    if device is None or (_one_line(device.platform.name), _one_line(device.name)) != (info.platform, info.name):
         raise DeviceError(f"device {info} no longer exists: list the devices again")
     if info.problem:
         remedy = path_problem() or (
@@ -149,7 +149,7 @@ def open_device(
         raise DeviceError(". ".join(filter(None, (refused, path_problem()))))
     hints = context_hints(info.extensions, priority)
     try:
-        made, key = partial(_handle, info.index, device, hints), (device.int_ptr, hints)
+        made, key = partial(_take_or_make_context, info.index, device, hints), (device.int_ptr, hints)
         handle = handles.get(key) or handles.setdefault(key, _call_driver(made))
         queue = _call_driver(partial(new_queue, handle, info, profile, priority))
         return OpenCLDevice(info, handle, queue, profile, timeout, priority)
@@ -157,7 +157,7 @@ def open_device(
         raise driver_error(info, "opening the device", error) from error
 
 
-def _leave_out_caches(pyopencl: ModuleType) -> None:
+def _disable_pyopencl_caches(pyopencl: ModuleType) -> None:
     """Switches pyopencl's caches off, as PYOPENCL_NO_CACHE=1 does; pyopencl reads that only when it is imported.
 
     The caches hold pickles: anyone who can write them can run code here. If they cannot be written, pyopencl makes no
@@ -166,14 +166,14 @@ def _leave_out_caches(pyopencl: ModuleType) -> None:
     vars(pyopencl)["_PYOPENCL_NO_CACHE"] = True
 
 
-def _handle(index: int, device: cl.Device, hints: Hints) -> cl.Context:
+def _take_or_make_context(index: int, device: cl.Device, hints: Hints) -> cl.Context:
     """The context of `select_device`, or a new one."""
     kept = _looked_at.pop(index, None)
     is_fit = kept is not None and kept.devices == [device] and hints == context_hints(device.extensions.split(), None)
-    return kept if kept is not None and is_fit else _new_handle(device, hints)
+    return kept if kept is not None and is_fit else _new_context(device, hints)
 
 
-def _new_handle(device: cl.Device, hints: Hints) -> cl.Context:
+def _new_context(device: cl.Device, hints: Hints) -> cl.Context:
     """A context of this device only, with hints, unless its driver refuses them."""
     import pyopencl as cl
 
@@ -241,13 +241,13 @@ def _describe(index: int, device: cl.Device) -> DeviceInfo:
     compiled_for = (read_cpuinfo(), platform.machine(), vector_floats, cpu_variables())
     return DeviceInfo(
         index=index,
-        platform=_text(device.platform.name),
-        name=_text(device.name),
-        vendor=_text(device.vendor),
+        platform=_one_line(device.platform.name),
+        name=_one_line(device.name),
+        vendor=_one_line(device.vendor),
         kind=kind,
-        driver_version=_text(device.driver_version),
-        opencl_version=_text(device.version),
-        opencl_c_version=_text(device.opencl_c_version),
+        driver_version=_one_line(device.driver_version),
+        opencl_version=_one_line(device.version),
+        opencl_c_version=_one_line(device.opencl_c_version),
         max_image_width=device.image2d_max_width if images else 0,
         max_image_height=device.image2d_max_height if images else 0,
         max_image_layers=device.image_max_array_size if images else 0,
@@ -283,7 +283,7 @@ def _compute_units(device: cl.Device) -> int:
 
 def _image_alignment(device: cl.Device, extensions: tuple[str, ...]) -> dict[str, int]:
     """The alignments of cl_khr_image2d_from_buffer; none if images in parts of buffers cannot be used."""
-    is_right = quirks_of(_text(device.platform.name)).images_in_buffers
+    is_right = quirks_of(_one_line(device.platform.name)).images_in_buffers
     if "cl_khr_image2d_from_buffer" not in extensions or not is_right:
         return {}
     row, base = (device_number(device, number) for number in (IMAGE_PITCH_ALIGNMENT, IMAGE_BASE_ADDRESS_ALIGNMENT))
@@ -291,7 +291,7 @@ def _image_alignment(device: cl.Device, extensions: tuple[str, ...]) -> dict[str
     return {"image_row_alignment": row, "image_base_alignment": max(base, device.mem_base_addr_align // 8 // texel)}
 
 
-def _text(value: str) -> str:
+def _one_line(value: str) -> str:
     return " ".join(value.replace("\0", " ").split())
 
 
@@ -307,16 +307,16 @@ def _dot_product(index: int, device: cl.Device, extensions: tuple[str, ...]) -> 
     """The instruction for products of bytes of a device that can be opened; "" if it has none."""
     from imgconv.cl.dot_products import dot_product
 
-    return dot_product(_context_of(index, device), extensions)
+    return dot_product(_context_for_queries(index, device), extensions)
 
 
-def _context_of(index: int, device: cl.Device) -> cl.Context:
+def _context_for_queries(index: int, device: cl.Device) -> cl.Context:
     """The context in which a device is looked at."""
     from imgconv.cl.context import handles
 
     hints = context_hints(device.extensions.split(), None)
     kept = handles.get((device.int_ptr, hints)) or _looked_at.get(index)
-    return kept or _looked_at.setdefault(index, _new_handle(device, hints))
+    return kept or _looked_at.setdefault(index, _new_context(device, hints))
 
 
 def _image_formats(index: int, device: cl.Device) -> tuple[frozenset[str], str]:
@@ -328,7 +328,7 @@ def _image_formats(index: int, device: cl.Device) -> tuple[frozenset[str], str]:
 
     types = {"float": cl.channel_type.FLOAT, "half": cl.channel_type.HALF_FLOAT, "byte": cl.channel_type.SNORM_INT8}
     try:
-        context = _context_of(index, device)
+        context = _context_for_queries(index, device)
         offered = [
             cl.get_supported_image_formats(context, cl.mem_flags.READ_WRITE, image_type)
             for image_type in (cl.mem_object_type.IMAGE2D, cl.mem_object_type.IMAGE2D_ARRAY)

@@ -25,12 +25,12 @@ COUNT = 256
 def dot_product(context: cl.Context, extensions: Sequence[str]) -> DotProduct:
     """The first of EXTENSIONS that the device of a context has and that gives the right sums; "" if none does."""
     for name, extension in EXTENSIONS.items():
-        if extension in extensions and is_right(context, name, FILE.read_text(encoding="utf-8")):
+        if extension in extensions and gives_right_sums(context, name, FILE.read_text(encoding="utf-8")):
             return name
     return ""
 
 
-def is_right(context: cl.Context, name: DotProduct, text: str) -> bool:
+def gives_right_sums(context: cl.Context, name: DotProduct, text: str) -> bool:
     """Returns whether DOT of a text gives the right sums, for a DOT_PRODUCT."""
     random = numpy.random.default_rng(0)
     w, x = random.integers(-128, 128, (COUNT, 4)).astype("i1"), random.integers(0, 256, (COUNT, 4)).astype("u1")

@@ -32,7 +32,7 @@ def path_without_spaces(library: Path) -> Path:
         return library
     for find in (_cache_folder, _temporary_folder):
         with suppress(OSError):
-            link = _link_in(find(), library)
+            link = _find_or_make_link(find(), library)
             if link.exists():
                 return link
     return library
@@ -47,7 +47,7 @@ def _temporary_folder() -> Path:
     return private_folder(Path(tempfile.gettempdir(), f"imgconv-drivers-{os.geteuid()}"))
 
 
-def _link_in(folder: Path, library: Path) -> Path:
+def _find_or_make_link(folder: Path, library: Path) -> Path:
     """The link to a library in a folder, made if there is none. Raises OSError if it cannot be made."""
     if SPACE.search(str(folder)):
         raise OSError(f"{folder} has a space")
@@ -56,7 +56,7 @@ def _link_in(folder: Path, library: Path) -> Path:
     link = folder / key / library.name
     if not link.exists():
         _remove_dangling(folder)
-        _fill(folder / key, library)
+        _link_files_of_driver(folder / key, library)
     return link
 
 
@@ -75,7 +75,7 @@ def path_problem(library: str | None = None) -> str:
     )
 
 
-def _fill(folder: Path, library: Path) -> None:
+def _link_files_of_driver(folder: Path, library: Path) -> None:
     """Makes the folder, whole or not at all; another process may make the same one."""
     made = Path(tempfile.mkdtemp(prefix=".", suffix=".part", dir=folder.parent))
     try:

@@ -46,7 +46,7 @@ def drivers_visible() -> Iterator[None]:
     registered = registered_drivers(vendor_folders())
     names = {Path(driver).name for driver in registered}
     added = [driver for driver in unregistered_drivers() if Path(driver).name not in names]
-    if _chosen_by_user() or not added:
+    if _loader_variable_set_by_user() or not added:
         yield
         return
     with tempfile.TemporaryDirectory(prefix="imgconv-opencl-") as folder:
@@ -77,7 +77,7 @@ def environment_for(platform: str) -> dict[str, str]:
     OSError if a driver cannot be loaded.
     """
     environment = {name: value for name, value in os.environ.items() if name not in CPU_VARIABLES} | cpu_variables()
-    if _chosen_by_user():
+    if _loader_variable_set_by_user():
         return environment
     names = {Path(driver).name for driver in registered_drivers(vendor_folders())}
     for driver in unregistered_drivers():
@@ -155,14 +155,14 @@ def platforms_of(library: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _chosen_by_user() -> str | None:
+def _loader_variable_set_by_user() -> str | None:
     """The variable of the loader by which the user named the folder of all drivers; None without one."""
     return next((name for name in LOADER_VARIABLES if os.environ.get(name)), None)
 
 
 def folder_of_user() -> tuple[str, Path] | None:
     """The variable by which the user named the folder of all drivers, and the folder; None without one."""
-    chosen = _chosen_by_user()
+    chosen = _loader_variable_set_by_user()
     return None if chosen is None else (chosen, Path(os.environ[chosen]))
 
 

@@ -98,13 +98,13 @@ def acquired(queue: cl.CommandQueue, *memory: ImportedMemory) -> Iterator[None]:
     """Makes imported buffers the device's for the commands that are enqueued inside. Other memory needs nothing."""
     imported = [each for each in memory if each is not None and getattr(each, "is_handed_over", False)]
     for each in imported:
-        _hand_over(queue, "clEnqueueAcquireExternalMemObjectsKHR", each)
+        _enqueue_ownership_transfer(queue, "clEnqueueAcquireExternalMemObjectsKHR", each)
     yield
     for each in imported:
-        _hand_over(queue, "clEnqueueReleaseExternalMemObjectsKHR", each)
+        _enqueue_ownership_transfer(queue, "clEnqueueReleaseExternalMemObjectsKHR", each)
 
 
-def _hand_over(queue: cl.CommandQueue, name: str, memory: cl.Buffer | cl.Image) -> None:
+def _enqueue_ownership_transfer(queue: cl.CommandQueue, name: str, memory: cl.Buffer | cl.Image) -> None:
     enqueue = _extension_function(queue.context, name, HAND_OVER)
     status = enqueue(queue.int_ptr, 1, ctypes.byref(_POINTER(memory.int_ptr)), 0, None, None)
     _check(status, name)

@@ -36,13 +36,13 @@ def instruction_set(cpuinfo: str, machine: str, vector_floats: int, variables: M
         processor.setdefault(label.strip(), " ".join(value.split()))
     parts = [machine]
     parts += [f"{label} {processor[label]}" for label in MODEL if label in processor]
-    parts += [f"{label} {_digest(label, processor[label])}" for label in FEATURES if label in processor]
+    parts += [f"{label} {_hash_of_features(label, processor[label])}" for label in FEATURES if label in processor]
     parts += [f"{vector_floats} floats"]
     parts += [f"{name}={' '.join(value.split())}" for name, value in variables.items()]
     return ", ".join(parts)
 
 
-def _digest(label: str, features: str) -> str:
+def _hash_of_features(label: str, features: str) -> str:
     found = set(features.split())
     chosen = {each for each in found if each.startswith(EXTENSIONS)} if label == "flags" else found
     return f"{zlib.crc32(' '.join(sorted(chosen)).encode()):08x}"

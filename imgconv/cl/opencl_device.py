@@ -46,13 +46,13 @@ class OpenCLDevice(Context):
         """A launch of a kernel by name, with its arguments. label: names it in errors. Raises DeviceError."""
         kernel = self._functions.take(program, name)
         kernel.label = label
-        with self._errors(f"arguments of {launch_name((kernel, global_size, local_size))}"):
+        with self._wrap_errors(f"arguments of {launch_name((kernel, global_size, local_size))}"):
             kernel.set_args(*arguments)
         return kernel, global_size, local_size
 
     def set_argument(self, launch: KernelLaunch, number: int, memory: Memory) -> None:
         """Gives a launch another argument. number: from 0. Raises DeviceError."""
-        with self._errors(f"argument {number} of {launch[0].function_name}"):
+        with self._wrap_errors(f"argument {number} of {launch[0].function_name}"):
             launch[0].set_arg(number, memory)
 
     def max_work_group_size(self, launch: KernelLaunch) -> int:

@@ -101,7 +101,7 @@ class ShutdownGuard:
                 self._kept.add(ALL_PLATFORMS)  # PoCL's waits too, for what uses a queue that hangs
                 _exit_without_handlers()
         for platform in self._kept:
-            _keep_all(platform)
+            _never_release_objects_of(platform)
 
     def leave(self, call: object) -> None:
         """Notes a call that a thread is making, and for which no other one waits any more."""
@@ -118,7 +118,7 @@ class ShutdownGuard:
     def never_release_all(self, platform: str) -> None:
         """Never releases what there is of the platform's driver now, and at the end of the interpreter."""
         self._kept.add(platform)
-        _keep_all(platform)
+        _never_release_objects_of(platform)
 
 
 shutdown_guard = ShutdownGuard()
@@ -139,17 +139,17 @@ def _exit_without_handlers() -> None:
         libc.on_exit(libc._exit, None)  # with the status of the process
 
 
-def _keep_all(platform: str) -> None:
+def _never_release_objects_of(platform: str) -> None:
     import pyopencl as cl
 
     kinds = cl.Context, cl.Buffer, cl.Image, cl.Kernel, cl.Program, cl.CommandQueue, cl.Event
     for each in gc.get_objects():
         # A mapped array does not tell its context.
-        is_one = issubclass(type(each), kinds) and platform in (ALL_PLATFORMS, _platform(each))
+        is_one = issubclass(type(each), kinds) and platform in (ALL_PLATFORMS, _platform_of_object(each))
         if is_one or issubclass(type(each), cl.MemoryMap):
             never_release(each)
 
 
-def _platform(thing: Any) -> str:
+def _platform_of_object(thing: Any) -> str:
     context = getattr(thing, "context", thing)
     return str(context.devices[0].platform.name).strip("\0 ")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from imgconv.checking.comparing import LaunchVerdict
-from imgconv.checking.forms import all_forms, forms, frame_form
+from imgconv.checking.kernel_variants import all_variants_graph, frame_graph, variant_graphs
 from imgconv.checking.frame_checks import check_frames, frame_launch
 from imgconv.checking.session_checks import SessionUnderTest, check_session
 from imgconv.checking.shrinking import smallest_failing
@@ -56,12 +56,14 @@ LAUNCHES = (
     Column("#"), Column("launch", text=True), Column("kernel", 2, text=True), Column("verdict"), Column("samples", 3),
     Column("why", 1, text=True),
 )
-FORMS = (Column("kernel variant", text=True), Column("FLOAT16"), Column("verdict"), Column("why", 1, text=True))
+VARIANT_COLUMNS = (
+    Column("kernel variant", text=True), Column("FLOAT16"), Column("verdict"), Column("why", 1, text=True)
+)
 
 
 @dataclass(frozen=True)
 class CheckedPlan:
-    """The verdicts on a plan's launches. about: the model, or the form of kernel. graph: after the passes."""
+    """The verdicts on a plan's launches. about: the model, or the kernel variant. graph: after the passes."""
 
     about: str
     graph: Graph
@@ -96,7 +98,7 @@ def execute(options: argparse.Namespace) -> None:
     """Prints the verdicts. Raises DeviceError if a launch is wrong, and what imgconv.load raises."""
     check_folder(options.report, options.save)
     if options.save or options.target:
-        save_forms(options)
+        save_variants(options)
         return
     about = f"reading {options.model}" if options.model else "building kernels"
     with terminal.ProgressSpinner(about) as progress, wrong_kernels_tried_again():
@@ -105,14 +107,14 @@ def execute(options: argparse.Namespace) -> None:
         else:
             config = read_config(options.float16, None, None, options.device)
             info = select_device(config.device)
-            plans, left = checked_forms(info, open_device(info), progress)
+            plans, left = check_variants(info, open_device(info), progress)
     if options.json:
         terminal.print_json(as_json(info, plans, left))
     elif options.model:
         for each in plans:
             print_launches(info, each)
     else:
-        print_forms(info, plans, left)
+        print_variants(info, plans, left)
     wrong = sum(len(each.wrong_launches) for each in plans)
     if options.report:
         smaller = [each for plan in plans if options.model for each in smallest(info, plan)]
@@ -124,13 +126,13 @@ def execute(options: argparse.Namespace) -> None:
         raise DeviceError(f"{said}; {advice} the report to send to us")
 
 
-def save_forms(options: argparse.Namespace) -> None:
-    """Writes every form of kernel as a compiled file for --target, by default for any device. Raises ConfigError."""
+def save_variants(options: argparse.Namespace) -> None:
+    """Writes every kernel variant as a compiled file for --target, by default for any device. Raises ConfigError."""
     if options.model or not options.save:
         raise ConfigError("--save and --target write a file of all kernel variants: give --save FILE, and no MODEL")
     devices = [read_device_description(each) for each in options.target] or [read_device_description("generic")]
     with terminal.ProgressSpinner("planning every kernel variant"):
-        graph, packings = run_passes(all_forms()), Packings()
+        graph, packings = run_passes(all_variants_graph()), Packings()
         plans = plans_for(graph, Config(), devices, None, {}, packings)
         sized = SizedModel(graph, Config(), with_generic(plans, graph, Config(), {}, packings))
         save_sizes(options.save, [sized], "", None)
@@ -153,15 +155,16 @@ def _model(options: argparse.Namespace, progress: terminal.ProgressSpinner) -> t
     return model.device, [made, replace(made, findings={0: found}, plan=replace(made.plan, launches=(launch,)))]
 
 
-def checked_forms(
+def check_variants(
     info: DeviceInfo, context: Device, progress: terminal.ProgressSpinner
 ) -> tuple[list[CheckedPlan], int]:
-    """Checks every form of kernel that the device takes until the time is over; and the number that is left."""
+    """Checks every kernel variant that the device takes until the time is over; and the number that is left."""
     configs = [Config()]
     configs += [Config(float16=1)] if info.half_images else []
     configs += [Config(float16=2)] if info.half_images and info.fp16_arithmetic else []
     wanted = [
-        (graph.name, partial(_plan_and_check, info, context, graph, config)) for config in configs for graph in forms()
+        (graph.name, partial(_plan_and_check, info, context, graph, config))
+        for config in configs for graph in variant_graphs()
     ]
     wanted += [(f"frames of {format}", partial(_checked_frames, info, context, format)) for format in FORMATS]
     end = time.perf_counter() + SECONDS
@@ -176,7 +179,7 @@ def checked_forms(
 
 def _checked_frames(info: DeviceInfo, context: Device, format: Format) -> CheckedPlan:
     """Checks the kernel that reads frames of a format, which is in no plan."""
-    begun, graph = time.perf_counter(), frame_form(format)
+    begun, graph = time.perf_counter(), frame_graph(format)
     session = Session(prepare_for(info, graph, Config()).plan(), context)
     loaded, launch = time.perf_counter(), frame_launch(session, format)
     found = check_frames(session, format)
@@ -251,8 +254,8 @@ def _style(found: LaunchVerdict) -> str | None:
     return {"wrong": "red", "not covered": "dim"}.get(found.verdict)
 
 
-def print_forms(info: DeviceInfo, plans: Sequence[CheckedPlan], left: int) -> None:
-    """Prints the forms of kernels with their verdicts: a line for each, and what the driver can be trusted with."""
+def print_variants(info: DeviceInfo, plans: Sequence[CheckedPlan], left: int) -> None:
+    """Prints the kernel variants with their verdicts: a line for each, and what the driver can be trusted with."""
     console = terminal.console()
     console.print(f"kernels at small sizes on {info}", style="bold")
     rows, styles = [], []
@@ -260,7 +263,7 @@ def print_forms(info: DeviceInfo, plans: Sequence[CheckedPlan], left: int) -> No
         worst = min(each.findings.values(), key=lambda f: ("wrong", "not covered", "right").index(f.verdict))
         rows.append((each.about, str(each.config.float16), worst.verdict, worst.text))
         styles.append(_style(worst))
-    print_table(console, FORMS, rows, styles=styles)
+    print_table(console, VARIANT_COLUMNS, rows, styles=styles)
     right = sum(not each.wrong_launches for each in plans)
     console.print(f"this driver computes {right} of {len(plans)} kernel variants correctly", style="bold")
     if left:

@@ -34,8 +34,8 @@ class PreparedGraph:
     chooser: Chooser = CostModelChooser()
     refused: frozenset[str] = frozenset()
     """The keys of kernels that the driver cannot build, which plans do without where they can: KernelSource.key."""
-    bad_forms: tuple[str, ...] = ()
-    """Further ones: see KernelSource.has_form and cl/bad_compilers.py."""
+    miscompiled_patterns: tuple[str, ...] = ()
+    """Further ones: see KernelSource.matches_any and cl/bad_compilers.py."""
 
     def plan(self, config: Config | None = None, states: Mapping[str, str] | None = None) -> Plan:
         """Returns the plan with the given settings, by default self.config. states: see `lower`. Raises what `lower`
@@ -59,7 +59,7 @@ class PreparedGraph:
 
     def _refuses(self, source: KernelSource) -> bool:
         """Returns whether plans do without a kernel where they can."""
-        return bool(self.refused) and source.key in self.refused or source.has_form(self.bad_forms)
+        return bool(self.refused) and source.key in self.refused or source.matches_any(self.miscompiled_patterns)
 
 
 def prepare(graph: Graph, config: Config, target: Target, chooser: Chooser = CostModelChooser()) -> PreparedGraph:

@@ -35,12 +35,12 @@ class KernelSource:
         """A hash of the text."""
         return hashlib.blake2b(self.text.encode(), digest_size=16).hexdigest()
 
-    def has_form(self, forms: Sequence[str]) -> bool:
+    def matches_any(self, patterns: Sequence[str]) -> bool:
         """Returns whether one of the regular expressions is found in the path and the text, a line break between them.
 
         "^conv.cl$" finds all kernels of that template; see cl/bad_compilers.py.
         """
-        return any(re.search(form, f"{self.path}\n{self.text}", re.MULTILINE) for form in forms)
+        return any(re.search(pattern, f"{self.path}\n{self.text}", re.MULTILINE) for pattern in patterns)
 
 
 def group_attribute(local_size: tuple[int, ...] | None) -> str:

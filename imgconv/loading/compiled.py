@@ -15,7 +15,7 @@ from imgconv.arrays import Arrays, Shapes, TensorSpecs
 from imgconv.checking.frame_checks import check_frames_once
 from imgconv.checking.player_checks import with_checks
 from imgconv.checking.session_checks import SessionUnderTest, check_once, is_checked
-from imgconv.cl.bad_compilers import bad_forms
+from imgconv.cl.bad_compilers import miscompiled_patterns
 from imgconv.cl.building.crashes import refused_kernels
 from imgconv.cl.device_info import DeviceInfo
 from imgconv.cl.shutdown import shutdown_guard
@@ -63,7 +63,7 @@ class OutputStage(Protocol):
     def append_to(self, model: Graph, shapes: Shapes) -> Graph:
         """The graph with answers in place of its outputs."""
 
-    def kept_in_float(self, precision: Precision, graph: Graph) -> Precision:
+    def with_float_answers(self, precision: Precision, graph: Graph) -> Precision:
         """The precision that keeps the answers in float."""
 
 
@@ -79,7 +79,7 @@ def prepare_for(
     chooser = _chooser(info, tuning)
     chooser = chooser if packings is None else SharedPackingChooser(chooser, packings)
     prepared = prepare(graph, config, target_of(info, native_functions), chooser)
-    return replace(prepared, refused=refused_kernels(info), bad_forms=bad_forms(info))
+    return replace(prepared, refused=refused_kernels(info), miscompiled_patterns=miscompiled_patterns(info))
 
 
 def _chooser(info: DeviceInfo, tuning: TuningDatabase | None) -> Chooser:
@@ -221,7 +221,7 @@ def plans_for(
     for info in devices:
         target = with_image_limit(target_of(replace(info, dot_product="")), config)
         chooser = SharedPackingChooser(_chooser(info, tuning), packings)
-        prepared = PreparedGraph(graph, config, target, chooser, bad_forms=bad_forms(info))
+        prepared = PreparedGraph(graph, config, target, chooser, miscompiled_patterns=miscompiled_patterns(info))
         plan = DevicePlan(prepared.plan(states=states), info.key, target)
         plans.append(with_checks(plan, graph, config, states))
     return plans
@@ -360,7 +360,7 @@ class ModelSource:
             after = stage.prepend_to(after, shapes) if stage else after
             prepared = prepare_for(self.info, after, self.config, self.tuning, self.packings, native)
         if self.answers:
-            config = replace(config, precision=self.answers.kept_in_float(precision, prepared.graph))
+            config = replace(config, precision=self.answers.with_float_answers(precision, prepared.graph))
         if session is None or stage or self.answers or self.states or share_with:
             share_with = [*share_with, session] if session else share_with
             session = Session(prepared.plan(config, self.states), self.context, self.progress, share_with)
@@ -464,14 +464,16 @@ class CompiledFileSource:
             target = with_image_limit(target_of(self.info), saved.config)
             kept = self.states or saved.states
             found = saved.plan_for(self.info.key, target) if self.trusted and kept == saved.states else None
-            refused, bad = refused_kernels(self.info), bad_forms(self.info)
+            refused, bad = refused_kernels(self.info), miscompiled_patterns(self.info)
             sources = [launch.source for launch in found.plan.launches] if found else []
-            if any(source.key in refused or source.has_form(bad) for source in sources if refused or bad):
+            if any(source.key in refused or source.matches_any(bad) for source in sources if refused or bad):
                 found = None
             if found is None:
                 target = replace(target, native_functions=native_functions_fit(self.context, saved.config))
                 target = target if self.trusted else replace(target, linear=None)
-                prepared = PreparedGraph(saved.read_graph(), saved.config, target, refused=refused, bad_forms=bad)
+                prepared = PreparedGraph(
+                    saved.read_graph(), saved.config, target, refused=refused, miscompiled_patterns=bad
+                )
                 plan = prepared.plan(states=kept)
             else:
                 plan = found.plan

@@ -52,7 +52,7 @@ def save_for_devices(
             check_states(graph.inputs, [graph.values[name] for name in graph.outputs], states)
         settings = replace(config, precision=precision.precision_of(graph)) if precision else config
         if answers:
-            settings = replace(settings, precision=answers.kept_in_float(settings.precision, graph))
+            settings = replace(settings, precision=answers.with_float_answers(settings.precision, graph))
         plans = plans_for(graph, settings, devices, open_tuning_database(model), states, packings)
         if generic:
             plans = with_generic(plans, graph, settings, states, packings)

@@ -1,4 +1,4 @@
-"""Every form of kernel, and whole networks, as Mesa's code for Adreno GPUs in the simulator, where Mesa was built.
+"""Every kernel variant, and whole networks, as Mesa's code for Adreno GPUs in the simulator, where Mesa was built.
 
 `make adreno` runs more: benchmarks/adreno_simulator says what.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.adreno_mesa import Mesa
-from benchmarks.adreno_simulator.__main__ import FORMS, Case, run
+from benchmarks.adreno_simulator.__main__ import VARIANTS, Case, run
 
 MODES = (0, 1, 2)
 
@@ -17,7 +17,7 @@ MODES = (0, 1, 2)
 @pytest.mark.parametrize("float16", MODES)
 @pytest.mark.parametrize("gpu", [630, 650, 740])
 def test_every_form_is_right(mesa: Mesa, gpu: int, float16: int) -> None:
-    made = run(mesa, Case(FORMS, gpu, float16))
+    made = run(mesa, Case(VARIANTS, gpu, float16))
     assert made.launches > 150 and not made.wrong
 
 

@@ -1,4 +1,4 @@
-"""Known bad compilers: plans for their devices do without the forms of kernels that they get wrong."""
+"""Known bad compilers: plans for their devices do without the kernels that they miscompile."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def convolution(model: imgconv.Model) -> str:
     return path
 
 
-def add(monkeypatch: pytest.MonkeyPatch, platform: str, versions: str, form: str) -> None:
-    entry = BadCompiler(platform, versions, form, "this test")
+def add(monkeypatch: pytest.MonkeyPatch, platform: str, versions: str, pattern: str) -> None:
+    entry = BadCompiler(platform, versions, pattern, "this test")
     monkeypatch.setattr(bad_compilers, "BAD_COMPILERS", (*bad_compilers.BAD_COMPILERS, entry))
 
 
@@ -78,4 +78,4 @@ print(convolution(model), float(numpy.abs(model.run({"x": X})["y"]).max()))
 def test_entries_name_their_source() -> None:
     for entry in bad_compilers.BAD_COMPILERS:
         assert entry.platform and entry.source
-        re.compile(entry.versions), re.compile(entry.form)
+        re.compile(entry.versions), re.compile(entry.pattern)

@@ -17,7 +17,7 @@ from published import REAL, needs_models
 import imgconv
 from imgconv.checking import session_checks
 from imgconv.checking.comparing import LaunchVerdict, compare
-from imgconv.checking.forms import forms
+from imgconv.checking.kernel_variants import variant_graphs
 from imgconv.checking.session_checks import UNTOUCHED, SessionUnderTest, check_launches
 from imgconv.cl.building.program_source import ProgramSource
 from imgconv.cl.device import DeviceInfo
@@ -42,7 +42,7 @@ CHANGES = {
     "another stride": (r"#define STRIDE_X 1\b", "#define STRIDE_X 2"),
     "an output that is not written": (r"\bwrite_imagef\(output", "if (0) write_imagef(output"),
 }
-SEVERAL = slice(19, None, 3)  # of the forms
+SEVERAL = slice(19, None, 3)  # of the variants
 TIMES = 2  # that each change is tried where it changes the result
 
 
@@ -86,7 +86,7 @@ class Changes:
             else:
                 self.missed.append(f"{name}: {launch}, {running.graph.name}")
         running.context.fill(running.memory[launch.writes], UNTOUCHED)
-        session_checks._launch(running, number)
+        session_checks._launch_and_wait(running, number)
         arrays[launch.writes] = running.memory.content(launch.writes)
         return finding
 
@@ -120,7 +120,7 @@ def running(graph: Graph, device: DeviceInfo) -> SessionUnderTest:
 def test_changes_are_found(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     changes = Changes()
     monkeypatch.setattr(session_checks, "_check_launch", changes)
-    for graph in list(forms())[SEVERAL]:
+    for graph in list(variant_graphs())[SEVERAL]:
         for _, finding in check_launches(running(graph, device)):
             assert finding.verdict == "right", finding
     assert not changes.missed, changes.missed
@@ -152,7 +152,7 @@ def test_real_models(path: str) -> None:
 
 def test_every_change_has_a_text() -> None:
     """Kernels have what the patterns find: another name in a template would leave one without use."""
-    plans = [prepare(graph, Config(), target()).plan() for graph in forms()]
+    plans = [prepare(graph, Config(), target()).plan() for graph in variant_graphs()]
     texts = {launch.source.text for plan in plans for launch in plan.launches}
     patterns = [pattern for each in KINDS.values() for pattern, _ in each]
     unused = [pattern for pattern in patterns if not any(re.search(pattern, text) for text in texts)]

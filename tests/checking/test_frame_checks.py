@@ -11,7 +11,7 @@ from camera_frames import CHANGES
 import imgconv
 from imgconv.checking import frame_checks, session_checks
 from imgconv.checking.comparing import LaunchVerdict
-from imgconv.checking.forms import frame_form
+from imgconv.checking.kernel_variants import frame_graph
 from imgconv.checking.frame_checks import check_frames, check_frames_once
 from imgconv.cl.device import DeviceInfo, open_device
 from imgconv.config import Config
@@ -24,7 +24,7 @@ from imgconv.runtime.session import Session
 
 
 def session_of(format: Format, device: DeviceInfo) -> Session:
-    return Session(prepare_for(device, frame_form(format), Config()).plan(), open_device(device))
+    return Session(prepare_for(device, frame_graph(format), Config()).plan(), open_device(device))
 
 
 def changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
@@ -68,7 +68,7 @@ def test_a_load_proves_it_once(device: DeviceInfo, tmp_path: Path, monkeypatch: 
         return seen[-1]
 
     monkeypatch.setattr(frame_checks, "check_frames", noting)
-    graph = frame_form("rgb")
+    graph = frame_graph("rgb")
     for _ in range(2):
         check_frames_once(Session(prepare_for(device, graph, Config()).plan(), open_device(device)), "rgb")
     assert len(seen) == 1

@@ -1,4 +1,4 @@
-"""imgconv check: verdicts on each launch of a model, and on each form of kernel."""
+"""imgconv check: verdicts on each launch of a model, and on each kernel variant."""
 
 from __future__ import annotations
 
@@ -81,19 +81,19 @@ def test_kernels_that_were_wrong_are_tried_again(imgconv: Command, device: Devic
     assert crashes.refused_kernels(device) == before and key in before
 
 
-def test_forms(imgconv: Command, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each form is right on the drivers that imgconv is tested on."""
+def test_kernel_variants(imgconv: Command, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each variant is right on the drivers that imgconv is tested on."""
     monkeypatch.setattr(check, "SECONDS", 600.0)
-    forms = list(check.forms())[::6]
-    monkeypatch.setattr(check, "forms", lambda: iter(forms))
+    graphs = list(check.variant_graphs())[::6]
+    monkeypatch.setattr(check, "variant_graphs", lambda: iter(graphs))
     monkeypatch.setattr(check, "FORMATS", ("nv12", "p010"))
     status, out, err = imgconv("check", "--device", device.index)
     widths = 1 + device.half_images + (device.half_images and device.fp16_arithmetic)
-    count = widths * len(forms) + 2
+    count = widths * len(graphs) + 2
     assert status == 0 and f"computes {count} of {count} kernel variants" in out and "frames of p010" in out, out + err
 
 
-def test_forms_that_take_too_long(imgconv: Command, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variants_that_take_too_long(imgconv: Command, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "SECONDS", -1.0)
     status, out, _ = imgconv("check", "--device", device.index)
     assert status == 0 and "computes 0 of 0 kernel variants" in out and "were not checked" in out
@@ -104,7 +104,7 @@ def test_every_template_has_a_form(device: DeviceInfo) -> None:
     for_gpus = {"kernels/squeeze_excite/squeeze_excite.cl", "kernels/winograd/winograd2d.cl", "kernels/order/merge.cl"}
     for_gpus |= {"kernels/separable/separable.cl"}
     found = set()
-    for graph in check.forms():
+    for graph in check.variant_graphs():
         prepared = check.prepare_for(device, graph, check.Config())
         found |= {launch.source.path for launch in prepared.plan().launches}
     from imgconv.kernels.templates import TEMPLATES

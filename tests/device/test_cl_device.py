@@ -337,8 +337,8 @@ def test_a_device_is_described_in_one_context(device: DeviceInfo, monkeypatch: p
     monkeypatch.setattr("imgconv.cl.context.handles", {})
     monkeypatch.setattr(device_module, "_looked_at", {})
     monkeypatch.setattr(device_module, "_kind", lambda device: "gpu")
-    made, new_handle = [], device_module._new_handle
-    monkeypatch.setattr(device_module, "_new_handle", lambda *about: made.append(about) or new_handle(*about))
+    made, new_handle = [], device_module._new_context
+    monkeypatch.setattr(device_module, "_new_context", lambda *about: made.append(about) or new_handle(*about))
     device_module._describe(device.index, device_module._find_devices()[device.index])
     assert len(made) == 1
 
@@ -390,10 +390,10 @@ def test_performance_hint(monkeypatch: pytest.MonkeyPatch, refused: bool) -> Non
     monkeypatch.setattr(cl, "Context", plain)
     # CL_CONTEXT_PLATFORM; CL_CONTEXT_PERF_HINT_QCOM and CL_PERF_HINT_HIGH_QCOM of cl_ext_qcom.h.
     hints = context_hints(Adreno.extensions.split(), None)
-    assert device_module._new_handle(Adreno(), hints) == ("plain" if refused else ("hinted", 5, False))
+    assert device_module._new_context(Adreno(), hints) == ("plain" if refused else ("hinted", 5, False))
     assert asked == [[(0x1084, 23), (0x40C2, 0x40C3)]]
     asked.clear()
-    assert device_module._new_handle(Adreno(), context_hints(["cl_khr_fp16"], None)) == "plain" and asked == []
+    assert device_module._new_context(Adreno(), context_hints(["cl_khr_fp16"], None)) == "plain" and asked == []
 
 
 def test_contexts_with_properties(context: Context) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from imgconv.cl import dot_products
 from imgconv.cl.context import Context
-from imgconv.cl.dot_products import FILE, dot_product, is_right
+from imgconv.cl.dot_products import FILE, dot_product, gives_right_sums
 
 TEXT = FILE.read_text(encoding="utf-8")
 # Built-in functions as a driver may have them: right, of unsigned bytes only, and one that is only declared.
@@ -22,7 +22,7 @@ MISSING = "int qcom_dot8_acc(uint w, uint x, int s);\n"
 
 
 def test_plain_products_are_right(context: Context) -> None:
-    assert is_right(context.handle, "", TEXT)
+    assert gives_right_sums(context.handle, "", TEXT)
 
 
 @pytest.mark.parametrize(("function", "found"), [(RIGHT, "qcom"), (UNSIGNED, ""), (MISSING, "")])

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from oclgrind import FORMS, run_tests, under_oclgrind
+from oclgrind import SUBJECTS, run_tests, under_oclgrind
 
 pytestmark = pytest.mark.skipif(
     shutil.which("oclgrind") is None, reason="oclgrind is not on PATH: no kernel was run under it"
@@ -25,8 +25,8 @@ SAMPLE = {
     "windows": "not large and not gpu",
     "recurrence": "two_layers or elementwise",
     "row_groups": "launch and (cpu-0 or gpu-1) or bounds or tiles",
-    "generated": FORMS["generated"],
-    "reductions": FORMS["reductions"],
+    "generated": SUBJECTS["generated"],
+    "reductions": SUBJECTS["reductions"],
     "neighbours": "",
     "winograd2d": "exact and None",
     "pixels": "how5",

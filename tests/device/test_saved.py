@@ -101,7 +101,7 @@ def test_nothing_is_compiled_planned_or_imported(device: DeviceInfo, path: Path)
         def refuse(*arguments, **options):
             raise AssertionError("this is not wanted")
         imgconv.compiling.compiler.run_passes = imgconv.compiling.compiler.lower = refuse
-        imgconv.cl.building.program._build = refuse
+        imgconv.cl.building.program._load_or_compile = refuse
         model = imgconv.load({str(path)!r}, device={device.index})
         model.run({{"x": numpy.zeros({X.shape}, "f4")}})
         assert not {{"onnx", "PIL", "rich", "flatbuffers"}} & set(sys.modules)

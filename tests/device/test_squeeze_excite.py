@@ -75,7 +75,7 @@ def test_drawn(context: Context, problems: Sequence[SqueezeProblem], seed: int) 
 
 # Forms in which models have it
 
-FORMS = {
+PATTERNS = {
     "global average pool": """
         p = GlobalAveragePool (x)
         a = Conv <kernel_shape = [1, 1]> (p, w1, b1)
@@ -137,7 +137,7 @@ def model_of(form: str) -> onnx.ModelProto:
     }
     made = onnx.parser.parse_model(
         "<ir_version: 8, opset_import: ['' : 14]> g (float[2, 10, 5, 7] x) => (float[2, 10, 5, 7] y) {"
-        f"{FORMS[form]}\n y = Mul (x, g) }}".replace("'", '"')
+        f"{PATTERNS[form]}\n y = Mul (x, g) }}".replace("'", '"')
     )
     made.graph.initializer.extend(
         onnx.numpy_helper.from_array(array.astype(numpy.float32), name) for name, array in arrays.items()
@@ -146,7 +146,7 @@ def model_of(form: str) -> onnx.ModelProto:
     return made
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", PATTERNS)
 @pytest.mark.parametrize("float16", [0, 1])
 def test_forms_of_models(context: Context, form: str, float16: int) -> None:
     model = model_of(form)

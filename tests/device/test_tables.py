@@ -38,7 +38,7 @@ def test_drawn_models(context: Context, way: str) -> None:
 
 SHAPE = (2, 6, 8)
 # What makes the rows of a matrix come from a table: constant inputs, attributes and the shape that it gives.
-FORMS: dict[str, tuple[str, Any, dict[str, Any], tuple[int, ...]]] = {
+CASES: dict[str, tuple[str, Any, dict[str, Any], tuple[int, ...]]] = {
     "gather of rows": ("Gather", [5, 0, 3, 3, -2], {"axis": 1}, (2, 5, 8)),
     "gather of matrices": ("Gather", [1, 0, 0, 1], {"axis": 0}, (4, 6, 8)),
     "windows of rows": ("Gather", [[0, 1], [3, 4], [4, 5]], {"axis": 1}, (2, 3, 2, 8)),
@@ -52,7 +52,7 @@ FORMS: dict[str, tuple[str, Any, dict[str, Any], tuple[int, ...]]] = {
 def test_products_of_rows_from_tables(context: Context, side: str) -> None:
     generator = numpy.random.default_rng(1)
     nodes, constants, inputs = [], {}, {}
-    for number, (operator, known, attributes, shape) in enumerate(FORMS.values()):
+    for number, (operator, known, attributes, shape) in enumerate(CASES.values()):
         constants[f"k{number}"] = numpy.array(known, numpy.int64)
         inputs[f"x{number}"] = generator.normal(0, 1, SHAPE).astype(numpy.float32)
         beside = (*shape[:-2], 8, 5) if side == "left" else (*shape[:-2], 7, shape[-2])
@@ -61,7 +61,7 @@ def test_products_of_rows_from_tables(context: Context, side: str) -> None:
         nodes.append(onnx.helper.make_node("Tanh", [f"x{number}"], [f"h{number}"]))
         nodes.append(onnx.helper.make_node(operator, [f"h{number}", f"k{number}"], [f"t{number}"], **attributes))
         nodes.append(onnx.helper.make_node("MatMul", order, [f"y{number}"]))
-    model = make_model(nodes, inputs, [f"y{number}" for number in range(len(FORMS))], 18, constants)
+    model = make_model(nodes, inputs, [f"y{number}" for number in range(len(CASES))], 18, constants)
     check_model(model, inputs, context)
 
 

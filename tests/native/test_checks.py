@@ -319,7 +319,7 @@ def test_another_plan_in_place_of_a_wrong_one(
 
 
 def test_every_form_of_kernel(built: Path, library: dict[str, str], tmp_path: Path) -> None:
-    """`imgconv check --save` writes a file by which a device without Python is tried: each form of kernel."""
+    """`imgconv check --save` writes a file by which a device without Python is tried: each kernel variant."""
     file = tmp_path / "forms.imgconv"
     assert cli.main(["check", "--save", str(file), "--target", str(ADRENO)]) == 0
     command = [built / "imgconv-run", file, "--check"]

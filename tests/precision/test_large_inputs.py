@@ -31,7 +31,7 @@ CENTRED: Nodes = [("ReduceMean", "x", "m", LAST), ("Sub", "x m", "d")]
 BY_ROOT: Nodes = [("Add", "var eps", "ve"), ("Sqrt", "ve", "s")]
 # Operator, inputs, output, attributes. Each value that may be too large is an output too, so that nothing is fused
 # with it: it is stored.
-FORMS: Mapping[str, tuple[Nodes, str]] = {
+CASES: Mapping[str, tuple[Nodes, str]] = {
     "layer norm": (
         [*CENTRED, ("Mul", "d d", "dd"), ("ReduceMean", "dd", "var", LAST), *BY_ROOT, ("Div", "d s", "y")],
         "y dd var ve"),
@@ -61,7 +61,7 @@ FORMS: Mapping[str, tuple[Nodes, str]] = {
 
 
 def model_of(form: str) -> onnx.ModelProto:
-    nodes, outputs = FORMS[form]
+    nodes, outputs = CASES[form]
     made = [helper.make_node(kind, reads.split(), [made], **dict(*more)) for kind, reads, made, *more in nodes]
     known = {name: numpy.array(value, numpy.float32) for name, value in SCALARS.items()}
     known["ones"] = numpy.ones(SHAPE[-1], numpy.float32)
@@ -86,7 +86,7 @@ def in_float64(model: onnx.ModelProto, x: Array) -> dict[str, Array]:
 
 @pytest.mark.filterwarnings("ignore:FLOAT16:RuntimeWarning")  # most of these small graphs stays float
 @pytest.mark.parametrize("max_image", [None, 64])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", CASES)
 def test_normalisations_in_pieces_serve_inputs_of_any_size(
     form: str, max_image: int | None, device: DeviceInfo
 ) -> None:

@@ -1,6 +1,6 @@
 """Tests under oclgrind, a simulator that reports what is read or written outside of memory, and data races.
 
-    python -m tests.tools.oclgrind                 the device tests of every form of kernel; over an hour
+    python -m tests.tools.oclgrind                 the device tests of every kernel variant; over an hour
     python -m tests.tools.oclgrind row_groups windows    those of tests/device/test_row_groups.py and test_windows.py
 
 The tests run with oclgrind as the only device. tests/device/test_oclgrind.py runs a sample of them.
@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 # Files of tests/device by their subjects, and what of them takes too long on a simulator.
-FORMS = {
+SUBJECTS = {
     "tables": "", "epilogue": "", "convolution": "not past_short", "winograd": "", "byte_weights": "",
     "product": "not large_weights", "separable": "", "squeeze_excite": "not network",
     "order": "not three_digits and not long_rows", "recurrence": "not many_numbers",
@@ -51,10 +51,10 @@ def run_tests(log: Path, subject: str, chosen: str) -> subprocess.CompletedProce
 def main(subjects: Sequence[str]) -> int:
     """Prints a line for each subject. Returns 1 if a test failed or something was reported."""
     wrong = False
-    for subject in subjects or FORMS:
+    for subject in subjects or SUBJECTS:
         with tempfile.TemporaryDirectory(prefix="imgconv-oclgrind-") as folder:
             log, began = Path(folder, "log"), time.monotonic()
-            done = run_tests(log, subject, FORMS[subject])
+            done = run_tests(log, subject, SUBJECTS[subject])
             reported = log.read_text()
             reports = reported.count("\n\n") + 1 if reported.strip() else 0
             last = done.stdout.strip().splitlines()[-1:] or ["nothing"]

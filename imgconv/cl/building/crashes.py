@@ -47,8 +47,8 @@ def distrusted_kernels(info: DeviceInfo) -> DistrustedKernels:
     for content in left_marks(CRASHES):
         with suppress(AttributeError, KeyError, TypeError, ValueError):  # somebody else's file
             mark = json.loads(content)
-            _take_over_marks(str(mark["driver"]), {str(key): str(about) for key, about in mark["kernels"].items()})
-    known = _read(info.key)
+            _record_crash(str(mark["driver"]), {str(key): str(about) for key, about in mark["kernels"].items()})
+    known = _read_distrusted_kernels(info.key)
     if not _wrong_ones_count:
         return {key: (about, how) for key, (about, how) in known.items() if not how.startswith(WRONG)}
     return known
@@ -94,7 +94,7 @@ def refuse(info: DeviceInfo, kernel: BuiltKernel, options: Sequence[str], how: s
     """Notes that the kernel, built alone, ended the process or hung. Warns of it, and raises RefusedError."""
     with _edit_distrusted_kernels(info.key) as known:
         known[key_with_options(kernel.key, options)] = str(kernel), how
-    _warn(info.key, str(kernel), how)
+    _warn_of_refused_kernel(info.key, str(kernel), how)
     raise RefusedError(kernel.path, how, launch=kernel.launch)
 
 
@@ -103,10 +103,10 @@ def note_wrong(info: DeviceInfo, kernel: BuiltKernel, text: str) -> None:
     how = f"{WRONG}: {text}"
     with _edit_distrusted_kernels(info.key) as known:
         known[kernel.key] = str(kernel), how
-    _warn(info.key, str(kernel), how)
+    _warn_of_refused_kernel(info.key, str(kernel), how)
 
 
-def _take_over_marks(driver: str, kernels: dict[str, str]) -> None:
+def _record_crash(driver: str, kernels: dict[str, str]) -> None:
     """Takes in the mark of a process that has ended. A suspect is refused if nothing else was built again."""
     LOG.warning("a process ended while %s built %s", driver, "; ".join(kernels.values()))
     with _edit_distrusted_kernels(driver) as known:
@@ -115,10 +115,10 @@ def _take_over_marks(driver: str, kernels: dict[str, str]) -> None:
                 known[key] = about, ""
             elif len(kernels) == 1 and not known[key][1]:
                 known[key] = about, "two processes ended that built it"
-                _warn(driver, *known[key])
+                _warn_of_refused_kernel(driver, *known[key])
 
 
-def _warn(driver: str, about: str, how: str) -> None:
+def _warn_of_refused_kernel(driver: str, about: str, how: str) -> None:
     message = (
         f"the compiler of {driver} fails at {about}: {how}. Another kernel takes its place if there is one, else it is "
         f"built without optimisation. To try it again, delete the folder {CRASHES.name} in imgconv's cache"
@@ -135,18 +135,18 @@ _seen: dict[str, DistrustedKernels] = {}  # by this process, which may have no f
 def _edit_distrusted_kernels(driver: str) -> Iterator[DistrustedKernels]:
     """Yields the known kernels of a driver, and keeps what is changed."""
     with _lock:
-        known = _seen[driver] = _read(driver)
+        known = _seen[driver] = _read_distrusted_kernels(driver)
         before = dict(known)
         yield known
         if known != before:
-            CRASHES.write(_entry(driver), json.dumps(known).encode())
+            CRASHES.write(_cache_key(driver), json.dumps(known).encode())
 
 
-def _read(driver: str) -> DistrustedKernels:
-    content = CRASHES.read(_entry(driver))
+def _read_distrusted_kernels(driver: str) -> DistrustedKernels:
+    content = CRASHES.read(_cache_key(driver))
     stored = {} if content is None else {key: (about, how) for key, (about, how) in json.loads(content).items()}
     return stored or dict(_seen.get(driver, {}))
 
 
-def _entry(driver: str) -> str:
+def _cache_key(driver: str) -> str:
     return hash_of(driver.encode()).hex()

@@ -96,10 +96,10 @@ class BuildWorker:
 
     def is_ready(self) -> bool:
         """Has the process open the device, and waits for that; False if it ended instead."""
-        self._ask(self._address)
-        answer = self._answer()
+        self._send(self._address)
+        answer = self._receive()
         if answer is not None and answer != READY:
-            self._give_up(f"could not open the device: {answer.decode(errors='replace')}")
+            self._stop_using(f"could not open the device: {answer.decode(errors='replace')}")
         return self.works
 
     def build(self, source: str, options: Sequence[str]) -> bytes | None:
@@ -107,8 +107,8 @@ class BuildWorker:
 
         Raises SystemExit if Ctrl-C has ended the load meanwhile.
         """
-        self._ask(" ".join(options) + "\n" + source)
-        answer = self._answer()
+        self._send(" ".join(options) + "\n" + source)
+        answer = self._receive()
         if self._closed:
             raise SystemExit
         return answer or None
@@ -133,12 +133,12 @@ class BuildWorker:
         # for the thread: a process that nobody waits for may stay in the system's table, in a container without init.
         Thread(target=self._process.wait).start()
 
-    def _ask(self, message: str) -> None:
+    def _send(self, message: str) -> None:
         assert self._process.stdin is not None
         with suppress(OSError, ValueError):  # it ended, or was closed, so there will be no answer
             write_message(self._process.stdin, message.encode())
 
-    def _answer(self) -> bytes | None:
+    def _receive(self) -> bytes | None:
         assert self._process.stdout is not None
         answer = None
         with suppress(ValueError):  # it was closed
@@ -146,10 +146,10 @@ class BuildWorker:
         if answer is None and self.works:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(1)  # its output ended, and so will it
-            self._give_up(f"ended with status {self._process.returncode}")
+            self._stop_using(f"ended with status {self._process.returncode}")
         return answer
 
-    def _give_up(self, reason: str) -> None:
+    def _stop_using(self, reason: str) -> None:
         """Gives the process no more programs, and logs the reason unless it was closed."""
         self.works, self.reason = False, reason
         if not self._closed:
@@ -185,7 +185,7 @@ class BuilderPool:
             except OSError as error:
                 LOG.warning("no process that builds programs can be started: %s", error)
             for worker in self._workers:
-                Thread(target=self._announce, args=(worker, self._idle), daemon=True).start()
+                Thread(target=self._add_to_idle_when_ready, args=(worker, self._idle), daemon=True).start()
 
     @contextmanager
     def next(self) -> Iterator[BuildWorker | None]:
@@ -253,7 +253,7 @@ class BuilderPool:
         for worker in ending:
             worker.close()
 
-    def _announce(self, worker: BuildWorker, idle: Idle) -> None:
+    def _add_to_idle_when_ready(self, worker: BuildWorker, idle: Idle) -> None:
         with self._opening:
             is_ready = worker.is_ready()
         if is_ready:

@@ -66,7 +66,8 @@ def build(context: Context, source: str, name: str, options: Sequence[str] = ())
     """
     with _without_warnings(), context.builders:
         part = ProgramSource(source, name, options=tuple(options))
-        return context.watchdog.call(lambda: _build(context, _without_crash(context, part), 0), BUILD_SECONDS)
+        safe = _unoptimised_if_refused(context, part)
+        return context.watchdog.call(lambda: _load_or_compile(context, safe, 0), BUILD_SECONDS)
 
 
 @contextmanager
@@ -86,14 +87,14 @@ def building(context: Context, parts: Sequence[ProgramSource], workers: int = 0)
     with _without_warnings(), context.builders:
         builds = ThreadedCalls([partial(_build_part, context, workers, part) for part in parts], threads)
         try:
-            yield (_built_part(context, builds, number, parts) for number in range(len(parts)))
+            yield (_wait_for_build(context, builds, number, parts) for number in range(len(parts)))
         except BaseException as error:
             builds.close(BUILD_SECONDS if isinstance(error, Error) else 0)
             raise
         builds.close(BUILD_SECONDS)
 
 
-def _built_part(
+def _wait_for_build(
     context: Context, builds: ThreadedCalls[Program], number: int, parts: Sequence[ProgramSource]
 ) -> Program:
     """The program of a part, once it is built. Raises BuildError; DeviceError if builds hang."""
@@ -139,7 +140,7 @@ _compiler = Lock()
 
 
 @contextmanager
-def _turn(context: Context) -> Iterator[None]:
+def _compiler_lock(context: Context) -> Iterator[None]:
     quirks = quirks_of(context.info.platform)
     with (
         _compiler if quirks.one_build_at_a_time else nullcontext(),
@@ -164,7 +165,7 @@ def _build_part(context: Context, workers: int, part: ProgramSource) -> Program:
     found = _built.get((context.handle.int_ptr, key))
     if found is None and part.binary is not None:
         found = build_binary(context, part.binary, part.name, part.options, part.names)
-    made = found or _build(context, part, workers)
+    made = found or _load_or_compile(context, part, workers)
     with _lock:
         _built[context.handle.int_ptr, key] = made
         _built.move_to_end((context.handle.int_ptr, key))
@@ -173,7 +174,7 @@ def _build_part(context: Context, workers: int, part: ProgramSource) -> Program:
     return made
 
 
-def _build(context: Context, part: ProgramSource, workers: int) -> Program:
+def _load_or_compile(context: Context, part: ProgramSource, workers: int) -> Program:
     key = program_key(context.info, part.source, [*part.options, *environment_options()])
     kept = PROGRAMS.read(key)
     if kept == REFUSED:
@@ -181,7 +182,7 @@ def _build(context: Context, part: ProgramSource, workers: int) -> Program:
     made = None if kept is None else build_binary(context, kept, part.name, part.options, part.names)
     if made is None:
         try:
-            made = _compiled(context, part, workers)
+            made = _compile_guarded(context, part, workers)
         except BuildError:
             if len(part.kernels) > 1:  # each of them is built alone next time, without this attempt
                 PROGRAMS.write(key, REFUSED)
@@ -191,30 +192,30 @@ def _build(context: Context, part: ProgramSource, workers: int) -> Program:
     return made
 
 
-def _compiled(context: Context, part: ProgramSource, workers: int) -> Program:
+def _compile_guarded(context: Context, part: ProgramSource, workers: int) -> Program:
     """The program, compiled here or by a worker; in a process of its own if the driver's compiler is known to crash.
 
     Raises BuildError if a process ended in it and it has several kernels: they are to be built alone.
     """
     known = distrusted_kernels(context.info)
     if not known:
-        made = _compiled_by_turns(context, part, workers)
+        made = _compile_on_idle_builder(context, part, workers)
         if made:
             return made
         suspect(context.info, part.kernels_or_itself)
     if len(part.kernels_or_itself) > 1 and (not known or any(kernel.key in known for kernel in part.kernels_or_itself)):
         raise BuildError(part.name, "a process crashed while it built one of these kernels")
-    return _compiled_in_own_process(context, part, known)
+    return _compile_in_own_process(context, part, known)
 
 
-def _compiled_by_turns(context: Context, part: ProgramSource, workers: int) -> Program | None:
+def _compile_on_idle_builder(context: Context, part: ProgramSource, workers: int) -> Program | None:
     """The program, compiled by whoever is idle, here or in a worker; None if that process ended."""
     context.builders.start(workers)
     with context.builders.next() as worker:
         if worker is None:
             return compile_text(context, part)
         with being_built(context.info, part.kernels_or_itself):
-            content = worker.build(part.source, _flags(part))
+            content = worker.build(part.source, _compiler_flags(part))
         if worker.crashed:
             return None
         if content is None:
@@ -226,7 +227,7 @@ def _compiled_by_turns(context: Context, part: ProgramSource, workers: int) -> P
 _apart = Lock()
 
 
-def _compiled_in_own_process(context: Context, part: ProgramSource, known: DistrustedKernels) -> Program:
+def _compile_in_own_process(context: Context, part: ProgramSource, known: DistrustedKernels) -> Program:
     """The program, compiled in a process of its own first. Raises RefusedError if it ends in the only kernel."""
     kernels = part.kernels_or_itself
     _, how = known.get(key_with_options(kernels[0].key, part.options), ("", ""))
@@ -234,7 +235,7 @@ def _compiled_in_own_process(context: Context, part: ProgramSource, known: Distr
         how += f", and with {WITHOUT_OPTIMISATION} too" if WITHOUT_OPTIMISATION in part.options else ""
         raise BuildError(kernels[0].path, how, launch=kernels[0].launch)
     try:
-        content = context.builders.build_apart(part.source, _flags(part))
+        content = context.builders.build_apart(part.source, _compiler_flags(part))
     except BuildCrashError as error:
         if len(kernels) == 1:
             refuse(context.info, kernels[0], part.options, str(error))
@@ -248,13 +249,13 @@ def _compiled_in_own_process(context: Context, part: ProgramSource, known: Distr
     return made
 
 
-def _without_crash(context: Context, part: ProgramSource) -> ProgramSource:
+def _unoptimised_if_refused(context: Context, part: ProgramSource) -> ProgramSource:
     """The part; without optimisation if the compiler crashes at it otherwise."""
     is_refused = part.kernels_or_itself[0].key in refused_kernels(context.info)
     return replace(part, options=(*part.options, WITHOUT_OPTIMISATION)) if is_refused else part
 
 
-def _flags(part: ProgramSource) -> list[str]:
+def _compiler_flags(part: ProgramSource) -> list[str]:
     return [NO_WARNINGS, *part.options, *environment_options()]
 
 
@@ -262,7 +263,7 @@ def compile_text(context: Context, part: ProgramSource) -> Program:
     """The program, compiled by the driver in this process. Raises BuildError as ``build`` does."""
     made = cl.Program(context.handle, part.source)
     try:
-        with _turn(context), being_built(context.info, part.kernels_or_itself):
+        with _compiler_lock(context), being_built(context.info, part.kernels_or_itself):
             return Program(part.name, made.build(options=[NO_WARNINGS, *part.options]))
     except cl.Error as error:
         log = _build_log(context, made)
@@ -294,7 +295,7 @@ def build_binary(
     None if the driver refuses it, or if the result lacks one of the kernels, or has none at all.
     """
     try:
-        with _turn(context):
+        with _compiler_lock(context):
             made = cl.Program(context.handle, [context.handle.devices[0]], [content])
             built = made.build(options=[NO_WARNINGS, *options])
         if not built.get_info(cl.program_info.NUM_KERNELS):  # NVIDIA's driver (580) crashes at the names of none

@@ -43,13 +43,13 @@ class Compiler:
     def __init__(self, library: str, platform: str, number: int) -> None:
         """number: of the device on its platform. Raises OSError or LookupError if there is none."""
         self._opencl = CDLL(library)
-        self._device = self._find(platform, number)
-        self._context = self._new("clCreateContext", None, 1, byref(self._device), None, None)
+        self._device = self._find_device(platform, number)
+        self._context = self._create("clCreateContext", None, 1, byref(self._device), None, None)
 
     def binary(self, source: bytes, options: bytes) -> bytes:
         """The driver's own form of a program; empty if the driver refuses the source."""
         opencl = self._opencl
-        program = self._new("clCreateProgramWithSource", self._context, 1, byref(c_char_p(source)), None)
+        program = self._create("clCreateProgramWithSource", self._context, 1, byref(c_char_p(source)), None)
         try:
             if opencl.clBuildProgram(program, 1, byref(self._device), c_char_p(options), None, None):
                 return b""
@@ -62,7 +62,7 @@ class Compiler:
         finally:
             opencl.clReleaseProgram(program)
 
-    def _find(self, name: str, number: int) -> c_void_p:
+    def _find_device(self, name: str, number: int) -> c_void_p:
         opencl, count = self._opencl, c_uint32()
         opencl.clGetPlatformIDs(0, None, byref(count))
         platforms = (c_void_p * count.value)()
@@ -78,7 +78,7 @@ class Compiler:
                 return c_void_p(devices[number])
         raise LookupError(f"no device {number} on platform {name!r}")
 
-    def _new(self, function: str, *arguments: object) -> c_void_p:
+    def _create(self, function: str, *arguments: object) -> c_void_p:
         """Returns the result of a function whose last argument takes its status. Raises LookupError with it."""
         status, make = c_int32(), self._opencl[function]
         make.restype = c_void_p
