@@ -37,14 +37,14 @@ Measure a model on this device, and write the results to a file next to the mode
 
 Without --precision, choose the fastest kernels for the model's convolutions and matrix products. imgconv times the
 candidates that the cost model ranks first, starting with the layers that do the most work, until --budget seconds have
-passed; faster candidates are timed more often. All measurements are written to MODEL.tuning. If this file is next to
-the model, imgconv.load and every command use its measurements for the same device and driver. imgconv.load(...,
-tuning=FILE) uses another file. --merge FILE adds measurements from another file.
+passed; faster candidates are timed more often. All measurements are written to a file with the model's name and the
+suffix .tuning. If this file is next to the model, imgconv.load and every command use its measurements for the same
+device and driver. imgconv.load(..., tuning=FILE) uses another file. --merge FILE adds measurements from another file.
 
 With --precision, choose fp16 or fp32 storage for each layer: as much fp16 as possible while the outputs on the given
 pictures, or on synthetic ones, differ from the fp32 outputs by at most --tolerance. With FLOAT16=2, also choose how
-each layer accumulates. The choice is written to MODEL.precision.json, for imgconv run --precision FILE and
-imgconv.load(..., precision=FILE)."""
+each layer accumulates. The choice is written to a file with the model's name and the suffix .precision.json, for
+imgconv run --precision FILE and imgconv.load(..., precision=FILE)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
