@@ -41,23 +41,22 @@ def _concatenation_of(graph: Graph, node: Node) -> str | None:
             continue
         alone = graph.consumers[operand.value] == (node,)
         whole = all(o.view.is_identity for o in node.all_operands if o.value == operand.value)
-        if alone and whole and all(_takes_work(graph, part) for part in made.operands):
+        aligned = all(part.view.shape[1] % LANES == 0 for part in made.operands[:-1])  # parts begin at whole texels
+        if alone and whole and aligned and all(_takes_work(graph, part) for part in made.operands):
             return operand.value
     return None
 
 
 def _takes_work(graph: Graph, part: Operand) -> bool:
-    """Returns whether a part of whole texels has a kernel that can do work on it: one that makes it, or copies it.
+    """Returns whether a part has a kernel that can do work on it: one that makes it, or copies it.
 
     A part that others read too may be written in place all the same, so no copy of it is sure.
     """
     made = graph.producers.get(part.value)
     alone = len(graph.consumers[part.value]) == 1 and part.value not in graph.outputs
-    if made is not None and part.view.is_identity and not (
-        alone and isinstance(made.operation, (Convolution, Load, Product))
-    ):
-        return False
-    return part.view.shape[1] % LANES == 0
+    if made is None or not part.view.is_identity:
+        return True
+    return alone and isinstance(made.operation, (Convolution, Load, Product))
 
 
 def _split(graph: Graph, node: Node, whole: Node) -> list[Node] | None:

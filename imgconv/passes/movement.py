@@ -9,7 +9,7 @@ from imgconv.passes.views import is_movement
 
 
 def sink_movement(graph: Graph) -> Graph:
-    """Exchange a movement and the elementwise work on its result, if the movement reads no fill value.
+    """Exchange a movement and the elementwise work on its result, or a change of its dtype, if it reads no fill value.
 
     Given:   m = load(conv[0, i2, i1]);  y = load(m) then relu
     Result:  y_still = load(conv) then relu;  y = load(y_still[0, i2, i1])
@@ -18,7 +18,7 @@ def sink_movement(graph: Graph) -> Graph:
     nodes: list[Node] = []
     for node in graph.nodes:
         moved = movements.get(node.operands[0].value)
-        if moved is not None and _is_unary(node) and len(graph.consumers[node.operands[0].value]) == 1:
+        if moved is not None and _is_unary(graph, node) and len(graph.consumers[node.operands[0].value]) == 1:
             still = Value(graph.unused_name(f"{node.output.name}.still"), moved.view.source, node.output.dtype)
             nodes.append(replace(node, output=still, operands=(whole_operand(replace(still, name=moved.value)),)))
             node = replace(node, operands=(Operand(still.name, moved.view),), epilogue=IDENTITY)
@@ -30,6 +30,7 @@ def sink_movement(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(nodes))
 
 
-def _is_unary(node: Node) -> bool:
-    elementwise = isinstance(node.operation, Load) and node.epilogue != IDENTITY
-    return elementwise and not node.epilogue_operands and node.operands[0].view.is_identity
+def _is_unary(graph: Graph, node: Node) -> bool:
+    if not isinstance(node.operation, Load) or node.epilogue_operands or not node.operands[0].view.is_identity:
+        return False
+    return node.epilogue != IDENTITY or node.output.dtype != graph.values[node.operands[0].value].dtype

@@ -15,6 +15,9 @@ from imgconv.passes.elementwise import merge_elementwise
 from imgconv.tensor import Tensor, concatenate
 
 
+X = image(1, 8, 6, 6)
+
+
 def given(**outputs: Tensor) -> Graph:
     return merge_elementwise(pushed(graph_of(**outputs)))
 
@@ -25,6 +28,12 @@ def mixed(x: Tensor, first: int = 8, second: int = 4) -> tuple[Tensor, Any]:
     def formula(x: Any) -> Any:
         return numpy.concatenate([numpy_convolution(x, v.array), numpy_convolution(x, w.array, pads=(1,) * 4)], 1)
     return concatenate([x.conv2d(v), x.conv2d(w, padding=1)], 1), formula
+
+
+def test_the_last_part_may_end_inside_a_texel() -> None:
+    whole, formula = mixed(X, 8, 5)
+    after = apply_pass(push_into_concatenation, given(y=whole.exp()), lambda x: {"y": numpy.exp(formula(x))})
+    assert isinstance(after.producers["y"].operation, Concatenation)
 
 
 def test_parts_given_and_result() -> None:
@@ -76,7 +85,6 @@ def test_loads_that_make_parts_take_the_work() -> None:
     assert [type(node.operation) for node in after.nodes] == [Load, Convolution, Concatenation]
 
 
-X = image(1, 8, 6, 6)
 WHOLE = mixed(X)[0]
 
 

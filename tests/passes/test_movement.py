@@ -45,3 +45,11 @@ def test_sink_keeps_the_dtype_of_the_work() -> None:
     graph = graph_of(y=x.transpose(1, 0).apply("less", 0.0, dtype="bool"))
     after = apply_pass(sink_movement, graph, lambda x: {"y": x.T < 0})
     assert after.values["y.still"].dtype == "bool"
+
+
+def test_sink_goes_past_a_change_of_dtype() -> None:
+    """As between QuantizeLinear and DequantizeLinear, whose levels are of another type."""
+    x = image(2, 6)
+    graph = graph_of(y=x.transpose(1, 0).relu().cast("int32").cast("float32").exp())
+    after = apply_pass(sink_movement, graph)
+    assert shown(after)["y"] == "load(y.still[i1, i0])" and after.values["y.still"].dtype == "float32"
