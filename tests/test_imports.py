@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent / "imgconv"
 
 # Lowest first. A module imports from lower rows only; the modules of a package (ops, cl ...) are one entry.
 ENGINE = (
-    "arrays dtype errors version",
+    "arrays build_options dtype errors version",
     "files limits suppression",
     "cl config graph",
     "kernels onnx_export tensor",
@@ -126,10 +126,10 @@ KNOWS = {
     "graph": {"arrays", "errors", "limits", "suppression"},
     "kernels": {"arrays", "config", "dtype", "errors", "graph"},
     "passes": {"arrays", "errors", "graph", "kernels", "limits"},
-    "compiling": {"arrays", "config", "dtype", "errors", "graph", "host", "kernels", "passes"},
+    "compiling": {"arrays", "build_options", "config", "dtype", "errors", "graph", "host", "kernels", "passes"},
     "stored": {
-        "arrays", "compiling", "config", "dtype", "errors", "files", "graph", "kernels", "limits", "preprocessing",
-        "version",
+        "arrays", "build_options", "compiling", "config", "dtype", "errors", "files", "graph", "kernels", "limits",
+        "preprocessing", "version",
     },
     "preprocessing": {"arrays", "errors", "graph", "tensor"},
     "pictures": {"arrays", "errors", "files", "preprocessing"},

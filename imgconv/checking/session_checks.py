@@ -12,6 +12,7 @@ from typing import NoReturn
 import numpy
 
 from imgconv.arrays import Array
+from imgconv.build_options import DRIVERS_DEFAULTS
 from imgconv.checking.comparing import LaunchVerdict, StorageContents, compare
 from imgconv.checking.launched_nodes import LaunchedNodes, launched_nodes_of
 from imgconv.cl.building.crashes import note_wrong, refused_kernels
@@ -84,10 +85,12 @@ def _unchecked_launches(session: Session) -> Sequence[int]:
 
 
 def _proved_key(session: Session) -> str:
-    """The key of what is proved: device, driver, kernels and their sizes."""
+    """The key of what is proved: device, driver, kernels and their sizes, and what they are built with."""
     sources = [launch.source for launch in session.plan.launches]
     launches = [(source.key, source.global_size, source.local_size) for source in sources]
-    return hash_of(json.dumps([VERSION, session.context.info.key, launches]).encode()).hex()
+    options = session.programs.build_options
+    extra = [] if options == DRIVERS_DEFAULTS else [vars(options)]
+    return hash_of(json.dumps([VERSION, session.context.info.key, launches, *extra]).encode()).hex()
 
 
 def check_once(running: SessionUnderTest, started: float) -> None:

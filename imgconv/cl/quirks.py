@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from imgconv.build_options import BuildOptions
+
 
 @dataclass(frozen=True)
 class Quirks:
@@ -24,6 +26,8 @@ class Quirks:
         crash as they read a binary, which would save no time.
     understates_groups: CL_KERNEL_WORK_GROUP_SIZE is below the work group that a kernel requires and works with ("work
         groups of kernels").
+    build_options: options of the driver's compiler whose effect differs from device to device: `imgconv tune` measures
+        them one after the other.
     """
 
     one_build_at_a_time: bool = False
@@ -35,6 +39,7 @@ class Quirks:
     images_in_buffers: bool = True
     caches_programs: bool = False
     understates_groups: bool = False
+    build_options: tuple[BuildOptions, ...] = ()
 
 
 QUIRKS = {
@@ -50,6 +55,14 @@ QUIRKS = {
     "Oclgrind": Quirks(one_build_at_a_time=True),  # version 21.10
     # Version 3.1. A second load of squeezenet took 12 to 14 s with binaries, 7 to 12 s without.
     "Portable Computing Language": Quirks(caches_programs=True),
+    # Never set without a measurement: users report that full waves double the speed of one device, and make a kernel
+    # 7.4 times slower on another.
+    "QUALCOMM Snapdragon(TM)": Quirks(
+        build_options=(
+            BuildOptions(wave_size="full"), BuildOptions(wave_size="half"), BuildOptions(accelerate_16_bit="on"),
+            BuildOptions(accelerate_16_bit="off"), BuildOptions(one_kernel_a_program=True),
+        ),
+    ),
     "rusticl": Quirks(images_in_buffers=False),  # Mesa 25.0: they start where the whole buffer starts
 }
 NONE = Quirks()

@@ -19,7 +19,8 @@ from imgconv.kernels.template_interface import Problem
 from imgconv.kernels.target import HALF_MAX, Target
 from imgconv.reports import terminal
 from imgconv.reports.table import Column, print_table
-from imgconv.loading.compiled import prepare_for
+from imgconv.loading.build_options_tuner import BuildOptionsTrial, tune_build_options
+from imgconv.loading.compiled import build_options_of, prepare_for
 from imgconv.loading.native_functions import native_functions_fit
 from imgconv.precision.choose import BOUND, PrecisionChoice, choose_precision
 from imgconv.precision.share import HalfShare, half_share_of
@@ -37,9 +38,11 @@ Measure a model on this device, and write the results to a file next to the mode
 
 Without --precision, choose the fastest kernels for the model's convolutions and matrix products. imgconv times the
 candidates that the cost model ranks first, starting with the layers that do the most work, until --budget seconds have
-passed; faster candidates are timed more often. All measurements are written to a file with the model's name and the
-suffix .tuning. If this file is next to the model, imgconv.load and every command use its measurements for the same
-device and driver. imgconv.load(..., tuning=FILE) uses another file. --merge FILE adds measurements from another file.
+passed; faster candidates are timed more often. On Qualcomm's platform it then compares options of the driver's
+compiler, once all layers are measured: the width of waves, 16-bit acceleration, and one kernel per program. An option
+is used if the whole model is at least 3 % faster with it. All results are written to a file with the model's name and
+the suffix .tuning. If this file is next to the model, imgconv.load and every command use them for the same device and
+driver. imgconv.load(..., tuning=FILE) uses another file. --merge FILE adds measurements of kernels from another file.
 
 With --precision, choose fp16 or fp32 storage for each layer: as much fp16 as possible while the outputs on the given
 pictures, or on synthetic ones, differ from the fp32 outputs by at most --tolerance. With FLOAT16=2, also choose how
@@ -100,6 +103,7 @@ def _tune_kernels(options: argparse.Namespace) -> None:
         context = open_device(device, profile=True)
         native = native_functions_fit(context, config)
         left: list[str] = []  # layers that are not measured
+        trials: list[BuildOptionsTrial] = []
 
         def rows_on(info: DeviceInfo) -> list[dict[str, Any]]:
             prepared = prepare_for(info, import_onnx(options.model, shapes), config, native_functions=native)
@@ -107,18 +111,46 @@ def _tune_kernels(options: argparse.Namespace) -> None:
             budget = BUDGET if options.budget is None else options.budget
             found = tune(prepared, context, database, budget, options.candidates or MOST, progress)
             left[:] = [name for problem, names in layers.items() if problem not in found for name in names]
+            if budget and not left:
+                tuned = prepare_for(info, import_onnx(options.model, shapes), config, database, native_functions=native)
+                trials[:] = tune_build_options(tuned, context, database, progress)
             return [_row(problem, measured, prepared.target, layers[problem]) for problem, measured in found.items()]
 
         rows = until_kernels_work(device, rows_on)
+    fastest = str(build_options_of(device, config, database))
     if options.json:
         content = {"model": options.model, "device": device.key, "file": str(database.path), "problems": rows}
-        terminal.print_json({**content, "left": left})
+        tried = [_trial_row(trial) for trial in trials]
+        terminal.print_json({**content, "left": left, "build_options": {"fastest": fastest, "tried": tried}})
         return
     console = terminal.console()
     print_table(console, PROBLEMS, [_cells(row) for row in rows], options.all, hint="--all")
     for line in summary(rows, left):
         console.print(line)
+    for trial in trials:
+        console.print(f"  {_trial_text(trial)}")
+    if trials:
+        console.print(f"build options: {fastest}")
     console.print(f"written to {database.path}")
+
+
+OUTCOMES = {
+    "refused": "the driver's compiler refuses it", "failed": "the model does not run",
+    "wrong": "the results are different",
+}
+
+
+def _trial_text(trial: BuildOptionsTrial) -> str:
+    if trial.seconds is None or trial.before is None:
+        return f"{trial.option}: {OUTCOMES[trial.outcome]}"
+    return f"{trial.option}: {trial.seconds * 1e3:.3f} ms a run, {trial.before * 1e3:.3f} without: {trial.outcome}"
+
+
+def _trial_row(trial: BuildOptionsTrial) -> dict[str, Any]:
+    return {
+        "option": str(trial.option), "outcome": trial.outcome, "seconds": trial.seconds,
+        "seconds_without": trial.before,
+    }
 
 
 def summary(rows: Sequence[Mapping[str, Any]], left: Sequence[str]) -> list[str]:

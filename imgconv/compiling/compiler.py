@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from imgconv.build_options import DRIVERS_DEFAULTS, BuildOptions
 from imgconv.compiling.choose import Chooser, CostModelChooser, ExcludingChooser
 from imgconv.compiling.lower import lower
 from imgconv.passes.sums_as_reductions import sums_as_reductions
@@ -36,6 +37,7 @@ class PreparedGraph:
     """The keys of kernels that the driver cannot build, which plans do without where they can: KernelSource.key."""
     miscompiled_patterns: tuple[str, ...] = ()
     """Further ones: see KernelSource.matches_any and cl/bad_compilers.py."""
+    build_options: BuildOptions = DRIVERS_DEFAULTS
 
     def plan(self, config: Config | None = None, states: Mapping[str, str] | None = None) -> Plan:
         """Returns the plan with the given settings, by default self.config. states: see `lower`. Raises what `lower`
@@ -54,7 +56,7 @@ class PreparedGraph:
             before = {problem for problem, _ in excluded}
             again = {n for each in launches if each.choice and each.choice.problem in before for n in each.values}
             if found <= excluded and again <= plain:
-                return plan
+                return replace(plan, build_options=self.build_options)
             excluded, plain = excluded | found, plain | again
 
     def _refuses(self, source: KernelSource) -> bool:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Literal
 
 from imgconv.arrays import Array, Arrays
+from imgconv.build_options import DRIVERS_DEFAULTS, BuildOptions
 from imgconv.config import ACCUMULATORS, Accumulation
 from imgconv.dtype import FLOAT16
 from imgconv.graph.nodes import Graph, Value
@@ -119,6 +120,7 @@ class Plan:
     regions: instead of a slot, the part of the workspace that is the texture's image, if the device allows this.
     most_alive: the most bytes of textures that are alive at once.
     moved: the graph of the integer outputs that the host moves from inputs. None if there are none.
+    build_options: those of all its programs, as measured on the device that it is for.
     """
 
     inputs: tuple[Value, ...]
@@ -134,6 +136,7 @@ class Plan:
     regions: Mapping[Texture, WorkspaceRegion] = field(default_factory=dict)
     most_alive: int = 0
     moved: Graph | None = None
+    build_options: BuildOptions = DRIVERS_DEFAULTS
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, values)) for values in (self.inputs, self.outputs))

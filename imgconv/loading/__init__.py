@@ -8,5 +8,5 @@ device_target.py   an opened device as the compiler sees it; device_descriptions
                    offline_compile.py: writes compiled files for such devices, without an OpenCL driver
 native_functions.py  measures once how accurate the device's native functions are
 device_subgraphs.py  runs parts of the host's work on the device
-tuner.py           measures which specialisation is fastest
+tuner.py           measures which specialisation is fastest; build_options_tuner.py: which build options are
 """

@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from imgconv.arrays import Arrays, Shapes, TensorSpecs
+from imgconv.build_options import DRIVERS_DEFAULTS, BuildOptions
 from imgconv.checking.frame_checks import check_frames_once
 from imgconv.checking.player_checks import with_checks
 from imgconv.checking.session_checks import SessionUnderTest, check_once, is_checked
@@ -79,12 +80,20 @@ def prepare_for(
     chooser = _chooser(info, tuning)
     chooser = chooser if packings is None else SharedPackingChooser(chooser, packings)
     prepared = prepare(graph, config, target_of(info, native_functions), chooser)
-    return replace(prepared, refused=refused_kernels(info), miscompiled_patterns=miscompiled_patterns(info))
+    return replace(
+        prepared, refused=refused_kernels(info), miscompiled_patterns=miscompiled_patterns(info),
+        build_options=build_options_of(info, config, tuning),
+    )
 
 
 def _chooser(info: DeviceInfo, tuning: TuningDatabase | None) -> Chooser:
     """Returns a chooser that prefers measurements on this device to the cost model."""
     return CostModelChooser() if tuning is None else TunedChooser(tuning, info.key, CostModelChooser())
+
+
+def build_options_of(info: DeviceInfo, config: Config, tuning: TuningDatabase | None) -> BuildOptions:
+    """Returns the build options that `imgconv tune` found to be the fastest on this device."""
+    return DRIVERS_DEFAULTS if tuning is None else tuning.build_options(info.key, config)
 
 
 @dataclass(frozen=True)
@@ -221,7 +230,10 @@ def plans_for(
     for info in devices:
         target = with_image_limit(target_of(replace(info, dot_product="")), config)
         chooser = SharedPackingChooser(_chooser(info, tuning), packings)
-        prepared = PreparedGraph(graph, config, target, chooser, miscompiled_patterns=miscompiled_patterns(info))
+        prepared = PreparedGraph(
+            graph, config, target, chooser, miscompiled_patterns=miscompiled_patterns(info),
+            build_options=build_options_of(info, config, tuning),
+        )
         plan = DevicePlan(prepared.plan(states=states), info.key, target)
         plans.append(with_checks(plan, graph, config, states))
     return plans

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from imgconv.build_options import DRIVERS_DEFAULTS, BuildOptions
 from imgconv.cl.building.crashes import WITHOUT_OPTIMISATION, DistrustedKernels, RefusedError, distrusted_kernels
 from imgconv.cl.building.program_source import BuiltKernel, ProgramSource
 from imgconv.compiling.plan import Launch, Plan
@@ -13,6 +15,7 @@ from imgconv.errors import BuildError
 from imgconv.kernels.kernel_source import COMMON, batched_into_programs, kernel_name, program_text
 from imgconv.runtime.device import Device, Program
 
+LOG = logging.getLogger("imgconv")
 ProgressCallback = Callable[[int, int, str], None]
 # Of a plan's kernels, the part from which on it takes those that other plans have: below, it builds the programs that
 # it builds in a later process too, which then finds all of them in the cache.
@@ -20,11 +23,16 @@ WORTH_SHARING = 0.25
 
 
 class PlanPrograms:
-    """The programs of a plan. kernels: program and name of each distinct kernel text; a program may have several."""
+    """The programs of a plan. kernels: program and name of each distinct kernel text; a program may have several.
+
+    build_options: those of the plan, or none if the driver fails to build its kernels with them.
+    """
 
     def __init__(self, plan: Plan, context: Device, share_with: Sequence[PlanPrograms] = ()) -> None:
         """Shares the kernels that others have, if they are many; `building` compiles the rest."""
-        offered = {text: kernel for each in share_with for text, kernel in each.kernels.items()}
+        self.build_options: BuildOptions = plan.build_options
+        lenders = [each for each in share_with if each.build_options == self.build_options]
+        offered = {text: kernel for each in lenders for text, kernel in each.kernels.items()}
         self._launches: dict[str, Launch] = {}  # the first of each kernel text
         for launch in plan.launches:
             self._launches.setdefault(launch.source.text, launch)
@@ -47,35 +55,47 @@ class PlanPrograms:
         progress = progress or (lambda done, total, what: None)
         waiting = [text for text in self._launches if text not in self.kernels]
         self._known = distrusted_kernels(self._context.info)
-        # Kernels at which a process ended are built alone.
-        alone = any(self._launches[text].source.key in self._known for text in waiting)
-        at_once = len(waiting) if alone else self._context.programs_at_once(len(waiting))
-        batches = batched_into_programs(waiting, len(binaries) or at_once)
-        again = False
+        batches = batched_into_programs(waiting, len(binaries) or self._programs_at_once(waiting))
         progress(0, len(waiting), "compiling kernels")
         with self._context.building(self._parts(batches, binaries)) as built:
             yield
-            try:
-                self._take(batches, built, progress)
-            except BuildError as error:
-                if isinstance(error, RefusedError) or len(batches) == len(waiting):
-                    raise
-                again = True
-        if again:
-            # A driver may refuse a program of several kernels though it builds each of them alone.
-            batches = batched_into_programs(waiting, len(waiting))
+            failed = self._take(batches, built, progress)
+        while failed is not None:
+            if self.build_options != DRIVERS_DEFAULTS:
+                LOG.info("%s fails with %s: %s", self._context.info.name, self.build_options, failed)
+                self.build_options = DRIVERS_DEFAULTS
+                batches = batched_into_programs(waiting, self._programs_at_once(waiting))
+            elif len(batches) < len(waiting):
+                # A driver may refuse a program of several kernels though it builds each of them alone.
+                batches = batched_into_programs(waiting, len(waiting))
+            else:
+                raise failed
             with self._context.building(self._parts(batches)) as built:
-                self._take(batches, built, progress)
+                failed = self._take(batches, built, progress)
         progress(len(waiting), len(waiting), "ready")
 
-    def _take(self, batches: Sequence[Sequence[str]], built: Iterator[Program], progress: ProgressCallback) -> None:
-        """Takes the kernels of each program, as soon as it is built."""
+    def _programs_at_once(self, texts: Sequence[str]) -> int:
+        # Kernels at which a process ended are built alone.
+        alone = any(self._launches[text].source.key in self._known for text in texts)
+        each_alone = alone or self.build_options.one_kernel_a_program
+        return max(len(texts), 1) if each_alone else self._context.programs_at_once(len(texts))
+
+    def _take(
+        self, batches: Sequence[Sequence[str]], built: Iterator[Program], progress: ProgressCallback
+    ) -> BuildError | None:
+        """Takes the kernels of each program, as soon as it is built. Returns the error of one that does not build."""
         programs = []
-        for batch, program in zip(batches, built):
-            programs.append(program)
-            self.kernels |= {text: (program, kernel_name(self._numbers[text])) for text in batch}
-            progress(len(self.kernels), len(self._launches), "compiling kernels")
+        try:
+            for batch, program in zip(batches, built):
+                programs.append(program)
+                self.kernels |= {text: (program, kernel_name(self._numbers[text])) for text in batch}
+                progress(len(self.kernels), len(self._launches), "compiling kernels")
+        except RefusedError:
+            raise
+        except BuildError as error:
+            return error
         self._programs = programs
+        return None
 
     def binaries(self) -> tuple[bytes, ...]:
         """The driver's programs, in the order of their builds. Warns and returns none if the driver has no binaries."""
@@ -92,10 +112,10 @@ class PlanPrograms:
         common, parts = COMMON.read_text(encoding="utf-8"), []
         for number, batch in enumerate(batches):
             kernels = tuple(self._described(text) for text in batch)
-            source = program_text(common, {text: self._numbers[text] for text in batch})
+            source = self.build_options.prelude + program_text(common, {text: self._numbers[text] for text in batch})
             paths = ", ".join(sorted({kernel.path for kernel in kernels}))
             refused = len(batch) == 1 and self._known.get(kernels[0].key, ("", ""))[1]
-            options = (WITHOUT_OPTIMISATION,) if refused else ()
+            options = (WITHOUT_OPTIMISATION,) if refused else self.build_options.flags
             content = binaries[number] if number < len(binaries) else None
             parts.append(ProgramSource(source, paths, content, kernels, options))
         return parts

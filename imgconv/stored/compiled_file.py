@@ -19,6 +19,7 @@ from typing import Any, TypeVar, get_args
 import numpy
 
 from imgconv.arrays import Array, Shapes
+from imgconv.build_options import DRIVERS_DEFAULTS
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.dtype import DOT_PRODUCTS
@@ -260,9 +261,9 @@ class SavedModel:
     def plan_for(self, device: str, target: Target) -> DevicePlan | None:
         """The plan that was made for this kind of device and these kernels, with its weights; None if there is none.
 
-        device: DeviceInfo.key. The plan has binaries only if they are of this device and driver. A plan that uses
-        native functions or products of bytes is for the device and driver on which they were measured, whatever
-        `target` says of them.
+        device: DeviceInfo.key. The plan has binaries and build options only if they are of this device and driver. A
+        plan that uses native functions or products of bytes is for the device and driver on which they were measured,
+        whatever `target` says of them.
         """
         return self._read(lambda: self._plan_for(device, target))
 
@@ -277,8 +278,10 @@ class SavedModel:
         table = next((plan for plan in fitting if plan.device == device), fitting[0] if fitting else None)
         if table is None:
             return None
-        binaries = self._binaries(table) if table.device == device else ()
-        return DevicePlan(read_plan(table, self._arrays()), device, target, binaries)
+        plan = read_plan(table, self._arrays())
+        if table.device != device:
+            return DevicePlan(replace(plan, build_options=DRIVERS_DEFAULTS), device, target)
+        return DevicePlan(plan, device, target, self._binaries(table))
 
     def _binaries(self, table: Any) -> tuple[bytes, ...]:
         return tuple(self._blob(program.binary) for program in table.programs if program.binary >= 0)

@@ -37,9 +37,9 @@ def plan_values(
     kernels = {launch.source.text: launch.source.path for launch in plan.launches}
     spare_kernels = {each.source.text: each.source.path for each in (*checks.replacements, *others)}
     numbers = {text: number for number, text in enumerate({**kernels, **spare_kernels})}
+    at_once = len(binaries) or (plan.build_options.one_kernel_a_program and len(kernels)) or 1
     programs: list[dict[str, Any]] = [
-        {"kernels": [numbers[text] for text in batch]}
-        for batch in batched_into_programs(list(kernels), max(1, len(binaries)))
+        {"kernels": [numbers[text] for text in batch]} for batch in batched_into_programs(list(kernels), at_once)
     ]
     for program, binary in zip(programs, binaries, strict=False):
         program["binary"] = blobs.add(binary)

@@ -17,6 +17,7 @@ from typing import Any, Union
 import numpy
 
 from imgconv.arrays import Array
+from imgconv.build_options import BuildOptions
 from imgconv.compiling.plan import Launch, Plan, Storage
 from imgconv.config import Config, Precision
 from imgconv.dtype import DTYPES, DType
@@ -93,6 +94,10 @@ def codec() -> Codec:
         ),
         tuple[Atom, int]: Coder(_term_values, _read_term),
         Attribute: Coder(_attribute_values, _read_attribute),
+        BuildOptions: Coder(
+            lambda writer, made: writer.values(BuildOptions, "BuildOptions", made) if made != BuildOptions() else None,
+            lambda reader, t: BuildOptions() if t is None else reader.value(BuildOptions, "BuildOptions", t),
+        ),
         Choice: Coder(_choice_values, _read_choice),
         HostNode: Coder(lambda writer, node: writer.values(HostNode, "HostNode", node), _read_host_node),
     }

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from imgconv.build_options import DRIVERS_DEFAULTS, BuildOptions
 from imgconv.compiling.choose import ChoiceRequest, Chooser, CostModelChooser
 from imgconv.config import Config
 from imgconv.errors import ConfigError
@@ -39,6 +40,13 @@ ON CONFLICT DO UPDATE SET seconds = min(seconds, excluded.seconds)
 """
 # The problem of a row. Older files say of a convolution whether products are in half, which they then are in runs.
 PROBLEM = "replace(replace(problem, 'half=False', 'sums=''float'''), 'half=True', 'sums=''runs''')"
+# They are measured with a whole model. They are not merged, because another model may be slower with them. Older files
+# lack this table.
+BUILD_OPTIONS = """
+CREATE TABLE IF NOT EXISTS build_options (
+  device TEXT, config TEXT, options TEXT, PRIMARY KEY (device, config)
+) WITHOUT ROWID
+"""
 MERGE = """
 INSERT INTO main.measured SELECT * FROM other.measured WHERE true
 ON CONFLICT DO UPDATE SET seconds = min(seconds, excluded.seconds)
@@ -110,6 +118,22 @@ class TuningDatabase:
                 found[problem] = made
         return found
 
+    def record_build_options(self, device: str, config: Config, options: BuildOptions) -> None:
+        """Stores the fastest build options of the model on a device, in place of those that were measured before."""
+        with self._open() as connection:
+            connection.execute(BUILD_OPTIONS)
+            row = (device, _settings(config), json.dumps(asdict(options)))
+            connection.execute("INSERT OR REPLACE INTO build_options VALUES (?, ?, ?)", row)
+
+    def build_options(self, device: str, config: Config) -> BuildOptions:
+        """The fastest build options of the model on a device; the driver's defaults if nobody measured them."""
+        with self._open() as connection:
+            if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'build_options'").fetchone():
+                return DRIVERS_DEFAULTS
+            query = "SELECT options FROM build_options WHERE device = ? AND config = ?"
+            row = connection.execute(query, (device, _settings(config))).fetchone()
+        return DRIVERS_DEFAULTS if row is None else _build_options(row[0])
+
     def merge(self, other: str | os.PathLike[str]) -> None:
         """Adds the rows of another file. Raises ConfigError if that is no such file."""
         TuningDatabase(other)
@@ -125,6 +149,20 @@ class TuningDatabase:
         except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter if its message quotes a damaged table
             problem = "is not a tuning file, is corrupt, or cannot be used"
             raise ConfigError(f"{str(self.path)!r} {problem}: {error}") from error
+
+
+def _settings(config: Config) -> str:
+    """The settings that change what the compiler of a driver gets."""
+    return f"FLOAT16={config.float16}"
+
+
+def _build_options(text: object) -> BuildOptions:
+    """Returns the content of a row; the driver's defaults if it is not what `record_build_options` writes."""
+    try:
+        made = BuildOptions(**json.loads(text)) if isinstance(text, str) else DRIVERS_DEFAULTS
+    except (RecursionError, TypeError, ValueError):
+        return DRIVERS_DEFAULTS
+    return made if made.is_known else DRIVERS_DEFAULTS
 
 
 def default_path(model: str | os.PathLike[str]) -> Path:

@@ -103,6 +103,9 @@ struct FrameLayoutBuilder;
 struct FrameComponent;
 struct FrameComponentBuilder;
 
+struct BuildOptions;
+struct BuildOptionsBuilder;
+
 struct Placement;
 struct PlacementBuilder;
 
@@ -311,6 +314,72 @@ inline const char *EnumNameOutputKind(OutputKind e) {
   if (flatbuffers::IsOutRange(e, OutputKind_storage, OutputKind_moved)) return "";
   const size_t index = static_cast<size_t>(e);
   return EnumNamesOutputKind()[index];
+}
+
+enum WaveSize : uint8_t {
+  WaveSize_unset = 0,
+  WaveSize_full = 1,
+  WaveSize_half = 2,
+  WaveSize_MIN = WaveSize_unset,
+  WaveSize_MAX = WaveSize_half
+};
+
+inline const WaveSize (&EnumValuesWaveSize())[3] {
+  static const WaveSize values[] = {
+    WaveSize_unset,
+    WaveSize_full,
+    WaveSize_half
+  };
+  return values;
+}
+
+inline const char * const *EnumNamesWaveSize() {
+  static const char * const names[4] = {
+    "unset",
+    "full",
+    "half",
+    nullptr
+  };
+  return names;
+}
+
+inline const char *EnumNameWaveSize(WaveSize e) {
+  if (flatbuffers::IsOutRange(e, WaveSize_unset, WaveSize_half)) return "";
+  const size_t index = static_cast<size_t>(e);
+  return EnumNamesWaveSize()[index];
+}
+
+enum Switch : uint8_t {
+  Switch_unset = 0,
+  Switch_on = 1,
+  Switch_off = 2,
+  Switch_MIN = Switch_unset,
+  Switch_MAX = Switch_off
+};
+
+inline const Switch (&EnumValuesSwitch())[3] {
+  static const Switch values[] = {
+    Switch_unset,
+    Switch_on,
+    Switch_off
+  };
+  return values;
+}
+
+inline const char * const *EnumNamesSwitch() {
+  static const char * const names[4] = {
+    "unset",
+    "on",
+    "off",
+    nullptr
+  };
+  return names;
+}
+
+inline const char *EnumNameSwitch(Switch e) {
+  if (flatbuffers::IsOutRange(e, Switch_unset, Switch_off)) return "";
+  const size_t index = static_cast<size_t>(e);
+  return EnumNamesSwitch()[index];
 }
 
 enum AttributeKind : uint8_t {
@@ -4022,6 +4091,67 @@ inline flatbuffers::Offset<FrameComponent> CreateFrameComponent(
   return builder_.Finish();
 }
 
+struct BuildOptions FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef BuildOptionsBuilder Builder;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_WAVE_SIZE = 4,
+    VT_ACCELERATE_16_BIT = 6,
+    VT_ONE_KERNEL_A_PROGRAM = 8
+  };
+  imgconv::stored::WaveSize wave_size() const {
+    return static_cast<imgconv::stored::WaveSize>(GetField<uint8_t>(VT_WAVE_SIZE, 0));
+  }
+  imgconv::stored::Switch accelerate_16_bit() const {
+    return static_cast<imgconv::stored::Switch>(GetField<uint8_t>(VT_ACCELERATE_16_BIT, 0));
+  }
+  bool one_kernel_a_program() const {
+    return GetField<uint8_t>(VT_ONE_KERNEL_A_PROGRAM, 0) != 0;
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyField<uint8_t>(verifier, VT_WAVE_SIZE, 1) &&
+           VerifyField<uint8_t>(verifier, VT_ACCELERATE_16_BIT, 1) &&
+           VerifyField<uint8_t>(verifier, VT_ONE_KERNEL_A_PROGRAM, 1) &&
+           verifier.EndTable();
+  }
+};
+
+struct BuildOptionsBuilder {
+  typedef BuildOptions Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_wave_size(imgconv::stored::WaveSize wave_size) {
+    fbb_.AddElement<uint8_t>(BuildOptions::VT_WAVE_SIZE, static_cast<uint8_t>(wave_size), 0);
+  }
+  void add_accelerate_16_bit(imgconv::stored::Switch accelerate_16_bit) {
+    fbb_.AddElement<uint8_t>(BuildOptions::VT_ACCELERATE_16_BIT, static_cast<uint8_t>(accelerate_16_bit), 0);
+  }
+  void add_one_kernel_a_program(bool one_kernel_a_program) {
+    fbb_.AddElement<uint8_t>(BuildOptions::VT_ONE_KERNEL_A_PROGRAM, static_cast<uint8_t>(one_kernel_a_program), 0);
+  }
+  explicit BuildOptionsBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<BuildOptions> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<BuildOptions>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<BuildOptions> CreateBuildOptions(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    imgconv::stored::WaveSize wave_size = imgconv::stored::WaveSize_unset,
+    imgconv::stored::Switch accelerate_16_bit = imgconv::stored::Switch_unset,
+    bool one_kernel_a_program = false) {
+  BuildOptionsBuilder builder_(_fbb);
+  builder_.add_one_kernel_a_program(one_kernel_a_program);
+  builder_.add_accelerate_16_bit(accelerate_16_bit);
+  builder_.add_wave_size(wave_size);
+  return builder_.Finish();
+}
+
 struct Placement FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   typedef PlacementBuilder Builder;
   enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
@@ -4131,7 +4261,8 @@ struct Plan FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_CHECKS = 32,
     VT_SPARE_STORAGES = 34,
     VT_SPARE_KERNELS = 36,
-    VT_FRAME = 38
+    VT_FRAME = 38,
+    VT_BUILD_OPTIONS = 40
   };
   const flatbuffers::String *device() const {
     return GetPointer<const flatbuffers::String *>(VT_DEVICE);
@@ -4187,6 +4318,9 @@ struct Plan FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const imgconv::stored::FrameInput *frame() const {
     return GetPointer<const imgconv::stored::FrameInput *>(VT_FRAME);
   }
+  const imgconv::stored::BuildOptions *build_options() const {
+    return GetPointer<const imgconv::stored::BuildOptions *>(VT_BUILD_OPTIONS);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyOffset(verifier, VT_DEVICE) &&
@@ -4234,6 +4368,8 @@ struct Plan FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            verifier.VerifyVectorOfTables(spare_kernels()) &&
            VerifyOffset(verifier, VT_FRAME) &&
            verifier.VerifyTable(frame()) &&
+           VerifyOffset(verifier, VT_BUILD_OPTIONS) &&
+           verifier.VerifyTable(build_options()) &&
            verifier.EndTable();
   }
 };
@@ -4296,6 +4432,9 @@ struct PlanBuilder {
   void add_frame(flatbuffers::Offset<imgconv::stored::FrameInput> frame) {
     fbb_.AddOffset(Plan::VT_FRAME, frame);
   }
+  void add_build_options(flatbuffers::Offset<imgconv::stored::BuildOptions> build_options) {
+    fbb_.AddOffset(Plan::VT_BUILD_OPTIONS, build_options);
+  }
   explicit PlanBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -4326,10 +4465,12 @@ inline flatbuffers::Offset<Plan> CreatePlan(
     flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Check>>> checks = 0,
     flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Storage>>> spare_storages = 0,
     flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Kernel>>> spare_kernels = 0,
-    flatbuffers::Offset<imgconv::stored::FrameInput> frame = 0) {
+    flatbuffers::Offset<imgconv::stored::FrameInput> frame = 0,
+    flatbuffers::Offset<imgconv::stored::BuildOptions> build_options = 0) {
   PlanBuilder builder_(_fbb);
   builder_.add_most_alive(most_alive);
   builder_.add_workspace_bytes(workspace_bytes);
+  builder_.add_build_options(build_options);
   builder_.add_frame(frame);
   builder_.add_spare_kernels(spare_kernels);
   builder_.add_spare_storages(spare_storages);
@@ -4368,7 +4509,8 @@ inline flatbuffers::Offset<Plan> CreatePlanDirect(
     const std::vector<flatbuffers::Offset<imgconv::stored::Check>> *checks = nullptr,
     const std::vector<flatbuffers::Offset<imgconv::stored::Storage>> *spare_storages = nullptr,
     const std::vector<flatbuffers::Offset<imgconv::stored::Kernel>> *spare_kernels = nullptr,
-    flatbuffers::Offset<imgconv::stored::FrameInput> frame = 0) {
+    flatbuffers::Offset<imgconv::stored::FrameInput> frame = 0,
+    flatbuffers::Offset<imgconv::stored::BuildOptions> build_options = 0) {
   auto device__ = device ? _fbb.CreateString(device) : 0;
   auto common__ = common ? _fbb.CreateString(common) : 0;
   auto inputs__ = inputs ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::Input>>(*inputs) : 0;
@@ -4401,7 +4543,8 @@ inline flatbuffers::Offset<Plan> CreatePlanDirect(
       checks__,
       spare_storages__,
       spare_kernels__,
-      frame);
+      frame,
+      build_options);
 }
 
 struct HostAttribute FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from problems import Instance, Problem
 from problems.chain import allowing
 
+from imgconv.build_options import DRIVERS_DEFAULTS
 from imgconv.cl.context import Context
 from imgconv.cl.building.program import Program
 from imgconv.compiling.choose import Chooser, CostModelChooser
@@ -85,6 +86,7 @@ class Lender:
     """Kernels of the sessions before, for those that follow: most plans of the tests read and write some alike."""
 
     KEPT = 500
+    build_options = DRIVERS_DEFAULTS
 
     def __init__(self) -> None:
         self.kernels: OrderedDict[str, tuple[Program, str]] = OrderedDict()

@@ -21,7 +21,8 @@ Nth call, `@N-` that one and all later ones, and without it every call is meant.
     late=N                      the Nth allocation of a buffer or an image succeeds, and what uses it fails: -4
     work_group_size=N[:PART]    CL_KERNEL_WORK_GROUP_SIZE is N at most, and launches of more work items fail: -54; with
                                 PART, of kernels in whose program's text it is. Programs of binaries have no text
-    build_fail=N[:PART[:STATUS]]  programs of more than N kernels fail to build, with an empty log; -11 without a status
+    build_fail=N[:PART[:STATUS]]  programs of more than N kernels with PART in their text or options fail to build, with
+                                an empty log; -11 without a status
     build_crash=PART            the process ends by SIGSEGV where such a text is built
     build_hang=PART[:SECONDS]   such a build blocks
     binary=refuse               clCreateProgramWithBinary fails: -42
@@ -32,7 +33,9 @@ Nth call, `@N-` that one and all later ones, and without it every call is meant.
     replay=N                    a recording or command buffer runs its first N launches only
     swap=FROM=>TO               replaces a piece of every program's text; in it OPTIMISED is 0 if a program is built
                                 with -cl-opt-disable, else 1
-    slow=SECONDS:PART           launches of kernels in whose program's text PART is take this long to enqueue
+    slow=SECONDS:[!]PART        launches of kernels in whose program's text or options PART is, or is not, take this
+                                long to enqueue; -qcom-accelerate-16-bit is -DQCOM_ACCELERATE_16BIT here
+    options=log                 the log has the options and the waves of each build
     native=coarse               native_exp, native_log and native_recip have 11 bits
 
 fail and stall know the functions that faulty_driver.c and recordings.c name, those of recordings among them, and by

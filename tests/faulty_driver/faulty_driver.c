@@ -407,13 +407,15 @@ static cl_int CL_API_CALL faulty_clEnqueueNDRangeKernel(
   return launch(queue, kernel, dimensions, offset, global, local, waits, events, event);
 }
 
-/* lose=N: every Nth launch is lost. slow=SECONDS:PART: launches of programs with such a text wait. Nothing runs after a launch that hangs or has failed. */
+/* lose=N: every Nth launch is lost. slow=SECONDS:PART: launches of programs with such a text, or without it after a !,
+ * wait. Nothing runs after a launch that hangs or has failed. */
 cl_int launch(cl_command_queue queue, cl_kernel kernel, cl_uint dimensions, const size_t *offset, const size_t *global,
               const size_t *local, WAITS) {
   static long launches;
   const long number = __atomic_add_fetch(&launches, 1, __ATOMIC_SEQ_CST);
   const char *slow = fault("slow"), *part = slow ? strchr(slow, ':') : NULL;
-  if (part && kernel_contains(kernel, part + 1)) block(strtod(slow, NULL));
+  const cl_bool without = part && part[1] == '!';
+  if (part && kernel_contains(kernel, part + 1 + without) != without) block(strtod(slow, NULL));
   const cl_bool lost = fault("lose") && number % fault_number("lose") == 0;
   if (!executed() && !lost) {
     const cl_int status =

@@ -118,11 +118,42 @@ static cl_int build_fault(const char *text) {
   return CL_SUCCESS;
 }
 
+/* The text of a program, and below it the options that it was built with. To be freed. */
+static char *text_and_options_of(cl_program program, const char *options) {
+  char *text = text_of(program);
+  text = realloc(text, strlen(text) + strlen(options) + 2);
+  return strcat(strcat(text, "\n"), options);
+}
+
+/* With "adreno" the driver has an option of Qualcomm's: the real one takes it as the definition of a macro. */
+static const char *options_for_real(const char *options, char given[512]) {
+  static const char NAME[] = "-qcom-accelerate-16-bit", MACRO[] = "-DQCOM_ACCELERATE_16BIT";
+  snprintf(given, 512, "%s", options);
+  char *at = strstr(given, NAME);
+  if (at && fault("adreno")) memcpy(at, MACRO, strlen(MACRO));
+  return given;
+}
+
+/* Notes the options of a build except pyopencl's folder, the waves that its kernels ask for, and the number of kernels
+ * of imgconv's plans. */
+static void note_options(const char *text, const char *options) {
+  static const char WAVES[] = "qcom_reqd_sub_group_size(\"";
+  const char *waves = strstr(text, WAVES);
+  long kernels = 0;
+  for (const char *at = text; (at = strstr(at, "#define NAME k")); ++at) ++kernels;
+  const char *folder = strstr(options, " -I ");
+  const int length = (int)(folder ? folder - options : (long)strlen(options));
+  const char *width = waves ? waves + strlen(WAVES) : "any";
+  note("build of %ld kernels, options %.*s, waves %.4s", kernels, length, options, width);
+}
+
 cl_int build(cl_program program, cl_uint count, const cl_device_id *devices, const char *options,
              void(CL_CALLBACK *notify)(cl_program, void *), void *data) {
   /* Intel's driver crashes if two threads build at once. Callers know that by its name, which "adreno" changes. */
   static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
-  char *text = text_of(program);
+  if (!options) options = "";
+  char *text = text_and_options_of(program, options);
+  if (fault("options")) note_options(text, options);
   cl_int status = build_fault(text);
   free(text);
   if (!status && knows(&binaries, program) && fault("binary") && !strcmp(fault("binary"), "unbuilt")) {
@@ -130,11 +161,11 @@ cl_int build(cl_program program, cl_uint count, const cl_device_id *devices, con
     status = CL_BUILD_PROGRAM_FAILURE;
   }
   if (status) return status;
-  const cl_bool optimised = !options || !strstr(options, "-cl-opt-disable");
-  char given[512];
-  snprintf(given, sizeof given, "%s -DOPTIMISED=%d", options ? options : "", optimised);
+  char given[512], with_macro[640];
+  options = options_for_real(options, given);
+  snprintf(with_macro, sizeof with_macro, "%s -DOPTIMISED=%d", options, !strstr(options, "-cl-opt-disable"));
   pthread_mutex_lock(&one_at_a_time);
-  status = real.clBuildProgram(program, count, devices, fault("swap") ? given : options, notify, data);
+  status = real.clBuildProgram(program, count, devices, fault("swap") ? with_macro : options, notify, data);
   pthread_mutex_unlock(&one_at_a_time);
   return status;
 }
@@ -168,7 +199,11 @@ cl_int program_info(cl_program program, cl_program_info parameter, size_t size, 
 cl_bool kernel_contains(cl_kernel kernel, const char *part) {
   cl_program program = NULL;
   real.clGetKernelInfo(kernel, CL_KERNEL_PROGRAM, sizeof program, &program, NULL);
-  char *text = text_of(program);
+  cl_device_id device = NULL;
+  char options[512] = "";
+  real.clGetProgramInfo(program, CL_PROGRAM_DEVICES, sizeof device, &device, NULL);
+  real.clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_OPTIONS, sizeof options, options, NULL);
+  char *text = text_and_options_of(program, options);
   const cl_bool found = strstr(text, part) != NULL;
   free(text);
   return found;

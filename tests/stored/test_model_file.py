@@ -17,6 +17,7 @@ from fuzz import files
 from fuzz.case import Draw
 from snapshots import DEVICES, Case, graph_of, plan_of
 
+from imgconv.build_options import BuildOptions
 from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Precision
@@ -192,6 +193,21 @@ def test_a_plan_that_sums_integers_is_for_the_device_on_which_their_instruction_
     assert [each.target.dot_product for each in both.read_plans()] == ["qcom", ""]
     assert one.plan_for("own", target) and not one.plan_for("other", target)
     assert both.plan_for("other", target)
+
+
+def test_build_options_are_for_the_device_on_which_they_were_measured(tmp_path: Path) -> None:
+    graph, target = graph_of("conv_gru", False), DEVICES["small gpu"]
+    options = [BuildOptions("half", "off"), BuildOptions("full", one_kernel_a_program=True), BuildOptions()]
+    plan = lower(graph, CONFIG, target)
+    for option in options:
+        save_model(tmp_path / "m", graph, CONFIG, [DevicePlan(replace(plan, build_options=option), "own", target)])
+        model = SavedModel.open(tmp_path / "m")
+        own, other = model.plan_for("own", target), model.plan_for("other", target)
+        assert own and own.plan.build_options == option
+        assert other and other.plan.build_options == BuildOptions()
+        (table,) = model.table.plans
+        programs, kernels = len(table.programs), len(table.kernels) - len(table.spare_kernels)
+        assert (programs == kernels > 1) if option.one_kernel_a_program else programs < kernels
 
 
 def test_plans_for_several_devices(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import pytest
 from graphs import const, target
 
 import imgconv
+from imgconv.build_options import BuildOptions
 from imgconv.cl.device import DeviceInfo
 from imgconv.compiling.choose import ChoiceRequest
 from imgconv.compiling.compiler import PreparedGraph
@@ -205,6 +206,27 @@ def test_merging_keeps_the_shorter(database: TuningDatabase, tmp_path: Path) -> 
     with pytest.raises(ConfigError, match="no tuning file .*none"):
         database.merge(tmp_path / "none")
     assert not (tmp_path / "none").exists()
+
+
+def test_build_options_of_a_device_and_settings(database: TuningDatabase, tmp_path: Path) -> None:
+    half, full = BuildOptions("half", "on", True), BuildOptions("full")
+    assert database.build_options(HERE, Config()) == BuildOptions(), "an older file lacks the table"
+    database.record_build_options(HERE, Config(), full)
+    database.record_build_options(HERE, Config(), half)
+    assert TuningDatabase(database.path).build_options(HERE, Config()) == half, "the last ones count"
+    for device, config in ((HERE, Config(float16=1)), ("elsewhere", Config())):
+        assert database.build_options(device, config) == BuildOptions()
+    other = TuningDatabase(tmp_path / "other", new=True)
+    other.merge(database.path)
+    assert other.build_options(HERE, Config()) == BuildOptions(), "another model may be slower with them"
+
+
+@pytest.mark.parametrize("row", ["", "[]", "[" * 9999, '{"wave_size": "no"}', '{"new": 1}', '{"wave_size": []}', 7])
+def test_build_options_that_nobody_writes_are_ignored(row: Any, database: TuningDatabase) -> None:
+    database.record_build_options(HERE, Config(), BuildOptions("half"))
+    with sqlite3.connect(database.path) as connection:
+        connection.execute("UPDATE build_options SET options = ?", (row,))
+    assert database.build_options(HERE, Config()) == BuildOptions()
 
 
 def test_damaged_and_foreign_files(database: TuningDatabase, tmp_path: Path) -> None:
