@@ -128,11 +128,14 @@ def find_picture(
     if not options.pictures:
         return None, description
     target = find_target(declared, shapes, arrays)
-    if is_container(options.model):
-        return target, description
+    return (target, description) if is_container(options.model) else with_hints(options.model, target, description)
+
+
+def with_hints(model: str, target: PictureInput, description: Description) -> tuple[PictureInput, Description]:
+    """The input that takes the pictures, and the description, with the hints of an ONNX file. Raises ModelError."""
     from imgconv.onnx_import.picture_hints import picture_hints
 
-    hints = picture_hints(options.model, target.name)
+    hints = picture_hints(model, target.name)
     batch, *sides = target.dimensions
     if hints.channels_last and sides[0] not in (1, 3) and isinstance(sides[2], str):
         target = replace(target, dimensions=(batch, *sides[:2], 3))

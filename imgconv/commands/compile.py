@@ -17,6 +17,7 @@ from imgconv.commands.shared_arguments import (
 )
 from imgconv.commands.shared_arguments import read_sizes
 from imgconv.commands.command_line_inputs import description_of, find_target, found_preparation, read_preparation
+from imgconv.commands.command_line_inputs import with_hints
 from imgconv.commands.run import describe
 from imgconv.commands.tune import chosen_precision
 from imgconv.errors import ConfigError, DeviceError, InputError
@@ -27,7 +28,7 @@ from imgconv.loading.offline_compile import save_for_devices
 from imgconv.model import Model, Settings, open_source, read_settings
 from imgconv.precision.choose import BOUND
 from imgconv.passes import run_passes
-from imgconv.preprocessing.preparation import COLORS, FORMATS, Preparation, Size, as_text
+from imgconv.preprocessing.preparation import COLORS, FORMATS, PictureInput, Preparation, Size, as_text
 from imgconv.preprocessing.stage import PICTURE, PictureStage, array_shape
 from imgconv.reports import terminal
 from imgconv.stored.compiled_file import SavedModel
@@ -53,8 +54,8 @@ The file also includes the plan of --target generic, which runs on any phone tha
 among the targets uses the first plan in the file whose limits it meets.
 
 With --picture, the file accepts camera frames: its input "picture" is an array of a frame's bytes, and the device
-resizes, converts and normalises the frame. The settings come from the command line, MODEL.task.json and the head, as in
-imgconv run.
+resizes, converts and normalises the frame. The settings are those of the command line, else those that imgconv run
+would use.
 
 With --task or --head, the file returns decoded answers: the device decodes the outputs and suppresses overlapping
 boxes. The answers have fixed shapes. Depending on the task they are boxes (in pixels of the frame) with scores, classes
@@ -202,7 +203,7 @@ def read_frames(
     format, size = options.picture[0], read_size(options.picture[1])
     if format not in FORMATS:
         raise InputError(f"--picture {format}: use {', '.join(FORMATS)}")
-    target, found = find_target(declared, shapes, {}), describe(options, description_of(options.model))
+    target, found = described_target(options, declared, shapes)
     network = target.picture_size(size)
     channels = target.channels or 3
     shown = {**shapes, target.name: target.shape(size, channels)}
@@ -215,6 +216,8 @@ def read_frames(
     text = json.loads(find_description(options.model) or "{}")
     if task:
         text.setdefault("head", task.head)
+    if found.labels:
+        text.setdefault("labels", found.labels)
     about = {"preparation": vars(how), "picture": {"size": size, "model": network}}
     shapes = {name: shape for name, shape in shapes.items() if name != target.name}
     return PictureStage(target, how), {**shapes, PICTURE: array_shape(format, size)}, json.dumps({**text, **about})
@@ -223,15 +226,31 @@ def read_frames(
 def read_answers(
     options: argparse.Namespace, declared: TensorSpecs, shapes: Shapes, stage: PictureStage | None, text: str
 ) -> tuple[AnswerStage, str]:
-    """The decoding of --task and --head, and the description that the file keeps. Raises InputError."""
+    """The decoding of --task and --head, and the description that the file keeps. Raises InputError.
+
+    stage: the preparation of frames, which the text describes; without it, the file keeps that of `imgconv run`.
+    """
     from imgconv.onnx_import import import_onnx
 
-    said = describe(options, read_description(text) if text else Description())
+    target, said = described_target(options, declared, shapes)
+    if stage:
+        said = describe(options, read_description(text))
     graph = import_onnx(options.model, stage.shapes_after(shapes) if stage else shapes, outputs=options.outputs)
     made: TensorSpecs = {name: (graph.values[name].dtype, graph.values[name].shape) for name in graph.outputs}
     inputs: TensorSpecs = {value.name: (value.dtype, value.shape) for value in graph.inputs}
-    found = answer_stage(inputs, shapes, made, said, stage, options.most or MOST)
-    return found, description_with_answers(found, json.loads(text or "{}"))
+    found, kept = answer_stage(inputs, shapes, made, said, stage, options.most or MOST), json.loads(text or "{}")
+    if stage is None:
+        _, settings = found_preparation(options, target, run_passes(graph), said)
+        kept["preparation"] = vars(read_preparation(options, target, settings))
+    return found, description_with_answers(found, kept)
+
+
+def described_target(
+    options: argparse.Namespace, declared: TensorSpecs, shapes: Shapes
+) -> tuple[PictureInput, Description]:
+    """The input that takes the picture, and the description, as `imgconv run` finds them. Raises InputError."""
+    target, stored = with_hints(options.model, find_target(declared, shapes, {}), description_of(options.model))
+    return target, describe(options, stored)
 
 
 def frames_text(saved: SavedModel, description: Description) -> str:

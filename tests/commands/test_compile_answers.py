@@ -90,6 +90,35 @@ def test_the_file_says_what_its_outputs_are(imgconv: Command, device: DeviceInfo
     }
 
 
+def test_the_file_keeps_the_preparation_that_run_finds(imgconv: Command, device: DeviceInfo) -> None:
+    """A guess, the options, and an exporter's metadata; without --picture the app prepares, and `run` of the file."""
+    x = Tensor.input("x", (1, 3, 64, 96))
+    onnx.save(export_onnx(build_graph({"y": x * 0.5 + 0.25}, [x])), "image.onnx")
+    write_detector()
+    model = onnx.load("a.onnx")
+    onnx.helper.set_model_props(model, {"names": str(dict(enumerate(LABELS))), "stride": "32"})
+    onnx.save(model, "named.onnx")
+    for file, options, wanted in (
+        ("image.onnx", ("--task", "image"), (1 / 255, (0.0,))),
+        ("image.onnx", ("--task", "image", "--scale", "0.5", "--mean", "3"), (0.5, (3.0,))),
+        ("named.onnx", ("--head", "yolox"), (1 / 255, (0.0,))),
+        ("named.onnx", ("--head", "yolox", "--picture", "rgb", "192x96"), (1 / 255, (0.0,))),
+    ):
+        status, _, err = imgconv("compile", file, *options, "--target", "generic", "-o", "out.imgconv")
+        assert status == 0, err
+        said = json.loads(SavedModel.open("out.imgconv").description)
+        preparation = said["preparation"]
+        assert (preparation["scale"], tuple(preparation["mean"])) == wanted
+        assert file != "named.onnx" or tuple(said["labels"]) == LABELS
+    assert imgconv("compile", "image.onnx", "--task", "image", "--device", device.index)[0] == 0
+    shown = []
+    for file in ("image.onnx", "image.imgconv"):
+        how = ("--resize", "stretch", "--output", f"{file}.png", "--device", device.index)
+        assert imgconv("run", file, "photo.png", *how)[0] == 0
+        shown.append(numpy.asarray(Image.open(f"{file}.png"), int))
+    assert numpy.abs(shown[0] - shown[1]).max() <= 1
+
+
 @pytest.mark.parametrize(
     ("options", "match"),
     [
