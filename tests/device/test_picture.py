@@ -62,11 +62,11 @@ COLORS = cycle(["bt601", "bt709", "bt601-full", "bt709-full", "bt601"])
 def drawn_cases() -> list[Any]:
     """RGB with each pair of a way to resize and a filter, every other format with each of both once or more."""
     cases = []
+    pairs = list(enumerate((resize, filter) for resize in RESIZES for filter in FILTERS))
     for offset, format in enumerate(FORMATS):
-        pairs = [(resize, filter) for resize in RESIZES for filter in FILTERS]
-        if format != "rgb":
-            pairs = [(RESIZES[(offset + n) % len(RESIZES)], filter) for n, filter in enumerate(FILTERS)]
-        for number, (resize, filter) in enumerate(pairs, offset):
+        # Five pairs further is the next way to resize and the next filter.
+        some = pairs if format == "rgb" else [pairs[(4 * offset + 5 * n) % len(pairs)] for n in range(4)]
+        for number, (resize, filter) in some:
             own, size = (EVEN if format in YUV else SIZES)[number % 5]
             order, numbers = next(ORDERS), dict(next(NUMBERS))
             if order == "y":
