@@ -21,9 +21,11 @@ from PIL import Image
 
 from imgconv.arrays import Array
 from imgconv.errors import InputError
+from imgconv.files.container import is_container
 from imgconv.graph.nodes import Value
 from imgconv.loading.compiled import DEPTH
 from imgconv.model import Model, load, prepares_pictures
+from imgconv.picture_settings import with_guessed_pixels, with_hints
 from imgconv.pictures.host import pixels_or_array, upright
 from imgconv.preprocessing.preparation import PictureInput, Preparation, picture_inputs
 from imgconv.reports.terminal import to_json
@@ -61,6 +63,7 @@ class Predictor:
     The column of pictures is replaced by `answers`, the JSON of `imgconv run --json` for each row; or, if the task is
     unknown or with raw=True, by a column for each output. An output whose size depends on data is an array of its own
     for each row. A picture that cannot be read keeps its row: `error` says why, its answers are "", its numbers 0.
+    Pictures are prepared as `imgconv run` prepares them without options.
     """
 
     def __init__(
@@ -111,10 +114,13 @@ class Predictor:
         target, text = targets[0], model._source.description
         size = target.picture_size((0, 0))
         description = self._description or (read_description(text, self._model) if text else Description())
+        if not is_container(self._model):
+            _, description = with_hints(self._model, target, description)
         outputs: Any = {value.name: (value.dtype, value.shape) for value in model.outputs.values()}
         task = find_task(outputs, size, description)
         described = (task.description if task else description).preparation
-        preparation = target.preparation(described)
+        settings = with_guessed_pixels(described, model.graph, model.inputs[target.name], task)
+        preparation = target.preparation(settings)
         on_device = prepares_pictures(model, target.name)
         return _OpenedModel(model, target, None if self._raw else task, preparation, on_device)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from command_line import write_classifier, write_model
 import numpy
+import onnx
 from onnx.helper import make_node
 from PIL import Image
 import pytest
@@ -74,12 +75,27 @@ def test_pictures_of_all_sizes_are_resized_as_pillow_does(folder: Path, device: 
     write_model("relu.onnx", [make_node("Relu", ["x"], ["y"])], {"x": [1, 3, 16, 16]})
     numbers, sizes = numpy.random.default_rng(3), [(37, 23), (9, 40), (16, 16), (2100, 1400)]
     pictures = [numbers.integers(0, 256, (height, width, 3), numpy.uint8) for width, height in sizes]
-    found = Predictor("relu.onnx", raw=True, device=device)({"bytes": pictures})["y"]
+    as_bytes = Description(preparation={"scale": 1.0})
+    found = Predictor("relu.onnx", raw=True, description=as_bytes, device=device)({"bytes": pictures})["y"]
     for each, picture in zip(found, pictures, strict=True):
         for channel in range(3):
             plane = Image.fromarray(picture[..., channel].astype(numpy.float32))
             expected = numpy.asarray(plane.resize((16, 16), Image.Resampling.BILINEAR))
             numpy.testing.assert_allclose(each[0, channel], expected, atol=2e-3)  # float sums of up to 100,000 numbers
+
+
+def test_pixels_are_in_the_range_that_run_finds(folder: Path, device: DeviceInfo) -> None:
+    """A network that may make images is for 0 to 1; metadata of Windows ML say more; a Description says all."""
+    write_model("plain.onnx", [make_node("Relu", ["x"], ["y"])], {"x": [1, 3, 16, 16]})
+    model = onnx.load("plain.onnx")
+    onnx.helper.set_model_props(model, {"Image.NominalPixelRange": "Normalized_1_1"})
+    onnx.save(model, "told.onnx")
+    for file, about, red in (
+        ("plain.onnx", None, 200 / 255), ("told.onnx", None, 200 / 127.5 - 1),
+        ("told.onnx", Description(preparation={"scale": 0.5}), 100.0),
+    ):
+        rows = Predictor(file, raw=True, description=about, device=device)({"bytes": [encoded((200, 0, 255))]})
+        numpy.testing.assert_allclose(rows["y"][0, 0, 0], red, atol=1e-4)
 
 
 def test_outputs_whose_size_depends_on_data(folder: Path, device: DeviceInfo) -> None:

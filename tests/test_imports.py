@@ -32,7 +32,7 @@ ENGINE = (
 APPLICATION = (
     "pictures",
     "preprocess tasks",
-    "answers",
+    "answers picture_settings",
     "reports",
     "batch commands",
     "cli",

@@ -18,7 +18,7 @@ from imgconv.files.container import is_container
 from imgconv.graph.nodes import Graph, Value
 from imgconv.model import Model, load
 from imgconv.passes import run_passes
-from imgconv.precision.calibration_inputs import BYTES, picture_range
+from imgconv.picture_settings import with_guessed_pixels, with_hints
 from imgconv.preprocessing.preparation import RANGE, PictureInput, Preparation, Size, merged_settings, picture_inputs
 from imgconv.preprocess import input_array, read_picture
 from imgconv.preprocessing.stage import PICTURE
@@ -27,8 +27,7 @@ from imgconv.runtime.programs import ProgressCallback
 from imgconv.stored.compiled_file import SavedModel
 from imgconv.stored.description_file import description_path, find_description
 from imgconv.tasks import Description, Task, find_task, read_description
-from imgconv.tasks.heads import IMAGENET
-from imgconv.tasks.maps import are_images
+
 
 ASKED = ("resize", "crop", "filter", "order", "scale", "mean", "std", "pad")  # options that are fields of a Preparation
 
@@ -131,20 +130,6 @@ def find_picture(
     return (target, description) if is_container(options.model) else with_hints(options.model, target, description)
 
 
-def with_hints(model: str, target: PictureInput, description: Description) -> tuple[PictureInput, Description]:
-    """The input that takes the pictures, and the description, with the hints of an ONNX file. Raises ModelError."""
-    from imgconv.onnx_import.picture_hints import picture_hints
-
-    hints = picture_hints(model, target.name)
-    batch, *sides = target.dimensions
-    if hints.channels_last and sides[0] not in (1, 3) and isinstance(sides[2], str):
-        target = replace(target, dimensions=(batch, *sides[:2], 3))
-    return target, replace(
-        description, preparation=merged_settings(description.preparation, hints.preparation),
-        labels=description.labels or hints.labels, head=description.head or ("" if description.task else hints.head),
-    )
-
-
 def read_cases(options: argparse.Namespace, case: str | None = None) -> tuple[list[dict[str, Array]], Shapes]:
     """The arrays of all inputs for each picture, or for the file `case`; none if synthetic inputs are needed.
 
@@ -201,7 +186,7 @@ def found_preparation(
     shape = value.shape[1:3] if target.channels_last else value.shape[2:4]
     task = find_task(made, (shape[1], shape[0]), description)
     described = task.description if task else description
-    return task, with_guessed_pixels(options, described.preparation, graph, value, task)
+    return task, guessed_settings(options, described.preparation, graph, value, task)
 
 
 def check_complete(options: argparse.Namespace, given: CommandLineInputs) -> None:
@@ -263,25 +248,12 @@ def read_preparation(
     return target.preparation(settings) if target else Preparation(**settings)
 
 
-def with_guessed_pixels(
+def guessed_settings(
     options: argparse.Namespace, settings: Mapping[str, Any], graph: Graph, value: Value, task: Task | None
 ) -> Mapping[str, Any]:
-    """The settings of a Preparation, with the range of pixels that the graph suggests, unless it is said.
-
-    The user says it, or the head. graph: after the passes. A classifier of ImageNet's 1000 classes for small pixels is
-    taken to want its mean and spread, a network whose outputs may be images and that does not tell the range 0 to 1,
-    and any other 0 to 255.
-    """
-    said = any(name in settings or getattr(options, name) is not None for name in RANGE)
-    if said or not value.dtype.startswith("float"):
-        return settings
-    found = picture_range(graph, value)
-    makes_images = are_images({name: (graph.values[name].dtype, graph.values[name].shape) for name in graph.outputs})
-    if found == BYTES or found is None and not makes_images:
-        return settings
-    classes = {graph.values[name].size // max(1, value.shape[0]) for name in graph.outputs}
-    is_imagenet = task is not None and task.name == "classify" and classes == {1000} and 3 in value.shape
-    return {**settings, "scale": 1 / 255, **(IMAGENET if is_imagenet else {})}
+    """The settings of `with_guessed_pixels`; as they are if --scale, --mean or --std is given."""
+    asked = any(getattr(options, name) is not None for name in RANGE)
+    return settings if asked else with_guessed_pixels(settings, graph, value, task)
 
 
 def is_fixed(dimensions: Sequence[int | str] | None) -> bool:

@@ -17,7 +17,6 @@ from imgconv.commands.shared_arguments import (
 )
 from imgconv.commands.shared_arguments import read_sizes
 from imgconv.commands.command_line_inputs import description_of, find_target, found_preparation, read_preparation
-from imgconv.commands.command_line_inputs import with_hints
 from imgconv.commands.run import describe
 from imgconv.commands.tune import chosen_precision
 from imgconv.errors import ConfigError, DeviceError, InputError
@@ -26,6 +25,7 @@ from imgconv.loading.compiled import ModelSource
 from imgconv.loading.device_descriptions import read_device_description as read_device
 from imgconv.loading.offline_compile import save_for_devices
 from imgconv.model import Model, Settings, open_source, read_settings
+from imgconv.picture_settings import with_hints
 from imgconv.precision.choose import BOUND
 from imgconv.passes import run_passes
 from imgconv.preprocessing.preparation import COLORS, FORMATS, PictureInput, Preparation, Size, as_text

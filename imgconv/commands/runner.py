@@ -14,7 +14,7 @@ from typing import Any, Union
 from PIL import Image
 
 from imgconv.arrays import Array, Arrays
-from imgconv.commands.command_line_inputs import CommandLineInputs, load_model, read_preparation, with_guessed_pixels
+from imgconv.commands.command_line_inputs import CommandLineInputs, load_model, read_preparation, guessed_settings
 from imgconv.commands.picture_result import PictureResult, draw_answer, is_folder, path_for, save_arrays, save_images
 from imgconv.commands.recognizer import Recognizer
 from imgconv.errors import InputError, ModelError
@@ -308,7 +308,7 @@ class PictureRunner(PictureProcessor):
         if line.given.target and line.given.target.is_open and (task is None or task.name != "image"):
             described = {"resize": "letterbox", **described}
         if target and not line.given.frame:
-            guessed = with_guessed_pixels(options, described, model.graph, model.inputs[target.name], task)
+            guessed = guessed_settings(options, described, model.graph, model.inputs[target.name], task)
         else:
             guessed = described
         preparation = read_preparation(options, target, guessed)
