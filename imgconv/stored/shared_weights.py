@@ -69,7 +69,7 @@ def origin_of(packing: WeightPacking, packed: Array, constants: Mapping[str, Arr
     """Returns the origin of packed numbers.
 
     None if they are no numbers of one constant: sums, as those of Winograd's filtering in one dimension, or of an array
-    that was changed before; and for taps of floats, which depend on the order of sums.
+    that was changed before.
     """
     found = (each for each in constants.values() if each.nbytes > SMALL and _reads(packing.source, each))
     constant = next(found, None)
@@ -78,7 +78,7 @@ def origin_of(packing: WeightPacking, packed: Array, constants: Mapping[str, Arr
     numbers, source = packing.numbers, packing.source
     if numbers.shape == source.shape:
         numbers = constant
-    elif source.shape != constant.shape or not source.flags.c_contiguous or packed.dtype != numpy.float16:
+    elif source.shape != constant.shape or not source.flags.c_contiguous:
         return None
     base = 64 if packed.dtype.itemsize == 1 else 1024  # exact in a half
     counted = numpy.arange(1, numbers.size + 1)

@@ -81,14 +81,15 @@ def test_sums_in_half(device: DeviceInfo, play: Play, tmp_path: Path, monkeypatc
     check(model, device, play, tmp_path / "m")
 
 
+@pytest.mark.parametrize("kept", [frozenset(), frozenset({"y"})], ids=["half", "float"])
 def test_winograd_on_a_phone(
-    device: DeviceInfo, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    device: DeviceInfo, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: frozenset[str]
 ) -> None:
-    """The file has windows of halves, of which the player makes the taps."""
+    """The file has windows, of which the player makes the taps."""
     if not device.half_images:
         pytest.skip("the device has no textures of halves")
     taking = Taking(winograd2d=lambda *_: Specialisation((8, 4, 1)))
-    monkeypatch.setattr(compiled, "read_choice", lambda key, graph: Precision())
+    monkeypatch.setattr(compiled, "read_choice", lambda key, graph: Precision(kept))
     monkeypatch.setattr(compiled, "_chooser", lambda *_: taking)
     scale = numpy.float32(10) ** -(numpy.arange(30) % 9).astype(numpy.float32)  # some weights are no normal halves
     weights = const(30, 32, 3, 3).numpy() * scale.reshape(30, 1, 1, 1)

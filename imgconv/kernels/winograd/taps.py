@@ -12,8 +12,7 @@ WINDOW, TAPS = 9, 16  # numbers of a window, and its taps
 def taps_of(windows: Array) -> Array:
     """Returns the taps G g G' of each 3x3 window g, (..., 3, 3), as float32: (..., 16).
 
-    If the windows are fp16, each sum is exact in float64, so every reader computes the same taps. A compiled file
-    contains only the windows.
+    A compiled file contains only the windows. Every reader computes the sums in float64 in this order.
     """
     taps: Array = windows.astype(numpy.float64)
     for axis in (-2, -1):
