@@ -10,7 +10,7 @@ from functools import cached_property
 from math import ceil
 
 from imgconv.kernels.codegen.access import KernelArgument
-from imgconv.kernels.specialise import COMMON_FILE, FOLDER
+from imgconv.kernels.specialise import COMMON_FILE, FOLDER, without_comments
 
 COMMON = FOLDER / COMMON_FILE
 KERNELS_IN_A_PROGRAM = 16  # at most
@@ -67,6 +67,11 @@ def batched_into_programs(texts: Sequence[str], builds: int = 1) -> list[Sequenc
     fewest = ceil(len(texts) / KERNELS_IN_A_PROGRAM)
     count = min(round_up(fewest, builds), len(texts))
     return [texts[len(texts) * n // count : len(texts) * (n + 1) // count] for n in range(count)]
+
+
+def common_text() -> str:
+    """The text of COMMON, which programs begin with."""
+    return without_comments(COMMON.read_text(encoding="utf-8"))
 
 
 def program_text(common: str, texts: Mapping[str, int]) -> str:

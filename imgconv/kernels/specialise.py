@@ -5,6 +5,8 @@ inserted once, at its first include. ``cl/common.cl`` is left out, because a pro
 
 A program contains several templates, whose definitions must not collide. So each function gets a unique name, and all
 macros are undefined at the end of the template.
+
+The specialised source has neither the defaults nor comments: compiled files contain it.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from pathlib import Path
 _DEFAULT = re.compile(r"^#ifndef (\w+)\n#define \1\b", re.MULTILINE)
 _DEFINITION = re.compile(r"^#define (\w+)", re.MULTILINE)
 _FUNCTION = re.compile(r"^inline [\w ]*?(\w+)\(", re.MULTILINE)
+_COMMENT = re.compile(r"[ \t]*//[^\n]*|[ \t]*/\*.*?\*/", re.DOTALL)
 _INCLUDE = re.compile(r'^#include "([^"\n]*)"\n', re.MULTILINE)
 FOLDER = Path(__file__).parents[1]
 COMMON_FILE = "cl/common.cl"
@@ -45,6 +48,21 @@ def _expanded(file: str, done: set[str]) -> str:
     return _INCLUDE.sub(included, text)
 
 
+def without_comments(text: str) -> str:
+    """OpenCL source without its comments and empty lines."""
+    return re.sub(r"\n{2,}", "\n", _COMMENT.sub("", text)).lstrip("\n")
+
+
+@lru_cache
+def template_body(file: str) -> str:
+    """The text of a template without comments, and without the defaults of the constants that `specialise` defines."""
+    wanted = template_names(file)
+    default = r"^#ifndef (\w+)\n#define \1\b(?:[^\n]*\\\n)*[^\n]*\n#endif\n"
+    return re.sub(
+        default, lambda found: "" if found[1] in wanted else found[0], without_comments(template_text(file)), flags=re.M
+    )
+
+
 @lru_cache
 def template_files() -> frozenset[str]:
     """The paths of the package's .cl files, relative to the package."""
@@ -60,7 +78,7 @@ def template_names(file: str) -> frozenset[str]:
 @lru_cache
 def _own_names(file: str) -> tuple[list[str], list[str]]:
     """The names of a template's functions, and the macros that it defines."""
-    text = template_text(file)
+    text = template_body(file)
     return _FUNCTION.findall(text), _DEFINITION.findall(text)
 
 
@@ -73,7 +91,7 @@ def specialise(file: str, constants: Mapping[str, str | int], functions: str = "
     ValueError for a name that the template does not have, and for a name that is missing.
     """
     given = {re.match(r"\w+", name)[0]: f"{name} {value}" for name, value in constants.items()}  # type: ignore[index]
-    wanted, text = template_names(file), template_text(file)
+    wanted, text = template_names(file), template_body(file)
     if unknown := sorted(given.keys() - wanted):
         raise ValueError(f"{file} has no constant {', '.join(unknown)}")
     if missing := sorted(wanted - given.keys()):

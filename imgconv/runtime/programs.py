@@ -12,7 +12,7 @@ from imgconv.cl.building.crashes import WITHOUT_OPTIMISATION, DistrustedKernels,
 from imgconv.cl.building.program_source import BuiltKernel, ProgramSource
 from imgconv.compiling.plan import Launch, Plan
 from imgconv.errors import BuildError
-from imgconv.kernels.kernel_source import COMMON, batched_into_programs, kernel_name, program_text
+from imgconv.kernels.kernel_source import batched_into_programs, common_text, kernel_name, program_text
 from imgconv.runtime.device import Device, Program
 
 LOG = logging.getLogger("imgconv")
@@ -109,7 +109,7 @@ class PlanPrograms:
 
     def _parts(self, batches: Sequence[Sequence[str]], binaries: Sequence[bytes] = ()) -> list[ProgramSource]:
         """The sources of programs that have these kernels, by their numbers."""
-        common, parts = COMMON.read_text(encoding="utf-8"), []
+        common, parts = common_text(), []
         for number, batch in enumerate(batches):
             kernels = tuple(self._described(text) for text in batch)
             source = self.build_options.prelude + program_text(common, {text: self._numbers[text] for text in batch})

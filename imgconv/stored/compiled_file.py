@@ -29,7 +29,7 @@ from imgconv.files.flat import Table
 from imgconv.graph.pass_through import pass_through_sources
 from imgconv.graph.nodes import Graph, HostPartition
 from imgconv.kernels.layout import ImageAlignment, ImageLimits
-from imgconv.kernels.kernel_source import COMMON
+from imgconv.kernels.kernel_source import common_text
 from imgconv.kernels.target import Target, TargetKind
 from imgconv.preprocessing.preparation import FORMATS, Format
 from imgconv.stored.blobs import BlobWriter, ReadArray, array_reader
@@ -94,7 +94,7 @@ def save_sizes(
 ) -> None:
     """Writes a model for several sizes of its inputs; see save_model. The first size is that of readers of one.
 
-    player_only: leave out the graph. Raises InputError if the player does not run the plans either.
+    player_only: leave out the graph and the reports. Raises InputError if the player does not run the plans either.
     """
     refused = next(filter(None, (refused_by_player(s.graph, [p.plan for p in s.plans]) for s in sizes)), "")
     if player_only and refused:
@@ -137,7 +137,7 @@ def _constants(graph: Graph) -> dict[str, Array]:
 
 def _sized_values(sized: SizedModel, blobs: BlobWriter, format: Format | None, player_only: bool) -> dict[str, Any]:
     made = [
-        plan_values(each.plan, blobs, each.binaries, each.checks)
+        plan_values(each.plan, blobs, each.binaries, each.checks, player_only)
         | {"device": each.device, "target": _target_values(each.target), "frame": frame_values(each.plan, format)}
         for each in sized.plans
     ]
@@ -268,7 +268,7 @@ class SavedModel:
         return self._read(lambda: self._plan_for(device, target))
 
     def _plan_for(self, device: str, target: Target) -> DevicePlan | None:
-        wanted, common = dict(_target_values(target)), COMMON.read_text(encoding="utf-8")
+        wanted, common = dict(_target_values(target)), common_text()
         del wanted["native_functions"], wanted["dot_product"]
         fitting = [
             plan for plan in self.table.plans

@@ -8,6 +8,7 @@ from typing import Any
 from imgconv.compiling.plan import Plan, Storage
 from imgconv.dtype import FLOAT32
 from imgconv.kernels.layout import Texture
+from imgconv.kernels.specialise import without_comments
 from imgconv.preprocessing.preparation import Format
 from imgconv.preprocessing.stage import PICTURE, shared_pixels, size_of_array
 from imgconv.preprocessing.video_frame import FILE, HEADER, LAYOUTS, FrameKernel, sample_bytes
@@ -36,5 +37,5 @@ def frame_values(plan: Plan, format: Format | None) -> dict[str, Any] | None:
         "input": number, "format": format, "width": width, "height": height, "sample_bytes": sample_bytes(format),
         "shared_width": shared[0], "shared_height": shared[1], "header_bytes": HEADER,
         "layouts": [asdict(layout) for layout in LAYOUTS[format]],
-        "kernel": {"text": kernel.text, "path": FILE.name}, "global_size": kernel.items,
+        "kernel": {"text": without_comments(kernel.text), "path": FILE.name}, "global_size": kernel.items,
     }

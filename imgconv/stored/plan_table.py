@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os.path import commonprefix
 from typing import Any
@@ -14,21 +14,27 @@ from imgconv.compiling.plan import Launch, Plan, Storage, WorkspaceRegion
 from imgconv.graph.nodes import Graph, Value
 from imgconv.graph.pass_through import pass_through_sources
 from imgconv.kernels.codegen.access import KernelArgument
-from imgconv.kernels.kernel_source import COMMON, KernelSource, batched_into_programs
+from imgconv.kernels.kernel_source import KernelSource, batched_into_programs, common_text
 from imgconv.kernels.layout import HostBuffer, ImageDescriptor, Texture
 from imgconv.stored.blobs import BlobWriter, ReadArray
 from imgconv.stored.codec import TableReader, TableWriter
 from imgconv.stored.plan_checks import NO_CHECKS, LaunchCheck, PlanChecks
 from imgconv.stored.tables import codec
 
+# The values of the Launch table of a launch.
+LaunchValues = Callable[[Launch, TableWriter, Mapping[str, int]], dict[str, Any]]
+
 
 def plan_values(
-    plan: Plan, blobs: BlobWriter, binaries: Sequence[bytes] = (), checks: PlanChecks = NO_CHECKS
+    plan: Plan, blobs: BlobWriter, binaries: Sequence[bytes] = (), checks: PlanChecks = NO_CHECKS,
+    player_only: bool = False,
 ) -> dict[str, Any]:
     """The values of a Plan table, without its device and target.
 
-    binaries: the driver's programs, in the order of batched_into_programs.
+    binaries: the driver's programs, in the order of batched_into_programs. player_only: without the reports that only
+    Python reads.
     """
+    launch_values = _named_work if player_only else _launch
     used = storages_of(plan)
     spare = dict.fromkeys(a.storage for launch in checks.replacements for a in launch.source.arguments)
     others, bases = [launch for _, launch in checks.alternatives], _bases(plan, checks)
@@ -48,16 +54,16 @@ def plan_values(
         {"storage": storages[plan.input_buffers[v.name]], "exact": v.name in plan.exact_inputs} for v in plan.inputs
     ]
     outputs = [_output(plan, v.name, writer) | moved.get(v.name, {}) for v in plan.outputs]
-    return writer.values(Plan, "Plan", plan) | {
-        "common": COMMON.read_text(encoding="utf-8"),
+    return writer.values(Plan, "Plan", replace(plan, placements={}) if player_only else plan) | {
+        "common": common_text(),
         "inputs": [{"value": _value(writer, v)} | row for v, row in zip(plan.inputs, inputs, strict=True)],
         "outputs": [{"value": _value(writer, v)} | row for v, row in zip(plan.outputs, outputs, strict=True)],
         "storages": [_storage(plan, each, writer, plan.content) | {"whole": each in checks.whole} for each in used],
         "slots": [writer.values(ImageDescriptor, "Slot", form) for _, form in sorted(plan.images.items())],
         "workspace_bytes": plan.workspace_bytes,
         "kernels": [{"text": text, "path": path} for text, path in kernels.items()], "programs": programs,
-        "launches": [_launch(launch, writer, numbers) for launch in plan.launches],
-        "checks": [_check(each, writer, numbers) for each in checks.launches],
+        "launches": [launch_values(launch, writer, numbers) for launch in plan.launches],
+        "checks": [_check(each, writer, numbers, launch_values) for each in checks.launches],
         "spare_storages": [_storage(plan, each, writer, checks.content) for each in spare if each not in used],
         "spare_kernels": [
             _kernel(text, path, bases.get(text), numbers) for text, path in spare_kernels.items() if text not in kernels
@@ -82,9 +88,11 @@ def _kernel(text: str, path: str, base: str | None, kernels: Mapping[str, int]) 
     return {"text": "".join(middle), "path": path, "base": kernels[base], "prefix": prefix, "suffix": suffix}
 
 
-def _check(check: LaunchCheck, writer: TableWriter, kernels: Mapping[str, int]) -> dict[str, Any]:
+def _check(
+    check: LaunchCheck, writer: TableWriter, kernels: Mapping[str, int], launch_values: LaunchValues
+) -> dict[str, Any]:
     plain = [
-        {"launch": each.launch, "launches": [_launch(launch, writer, kernels) for launch in each.launches]}
+        {"launch": each.launch, "launches": [launch_values(launch, writer, kernels) for launch in each.launches]}
         for each in check.plain
     ]
     alternatives = [_work(each, writer, kernels) for each in check.alternatives]
@@ -139,6 +147,11 @@ def _launch(launch: Launch, writer: TableWriter, kernels: Mapping[str, int]) -> 
     return writer.values(Launch, "Launch", launch) | _work(launch, writer, kernels) | {
         "argument_names": [a.name for a in arguments], "written": [a.written for a in arguments],
     }
+
+
+def _named_work(launch: Launch, writer: TableWriter, kernels: Mapping[str, int]) -> dict[str, Any]:
+    """The Launch table of a launch, with the reports that error messages of the player have."""
+    return {"name": launch.name, "origin": launch.origin} | _work(launch, writer, kernels)
 
 
 def _work(launch: Launch, writer: TableWriter, kernels: Mapping[str, int]) -> dict[str, Any]:

@@ -191,6 +191,9 @@ def test_a_file_for_the_player_only(imgconv: Command) -> None:
     assert Path("only").stat().st_size < Path("whole").stat().st_size
     whole, only = SavedModel.open("whole"), SavedModel.open("only")
     assert only.inputs == whole.inputs and only.shapes == whole.shapes and not only.refused_by_player
+    for saved, has_reports in ((whole, True), (only, False)):
+        for launch in saved.table.plans[0].launches:
+            assert launch.name and bool(launch.description) == bool(launch.argument_names) == has_reports
     numpy.save("x.npy", numpy.zeros((1, 3, 12, 10), "float32"))
     for command in (("run", "only", "--input", "x=x.npy"), ("inspect", "only")):
         status, _, err = imgconv(*command)

@@ -27,6 +27,7 @@ from imgconv.cl.device import DeviceInfo
 from imgconv.files.container import PLAIN, START, VERSION
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
+from imgconv.kernels import kernel_source
 from imgconv.loading.device_descriptions import read_device_description
 from imgconv.loading.device_target import target_of
 from imgconv.stored import compiled_file
@@ -159,8 +160,8 @@ def test_other_helper_functions(
 ) -> None:
     """A file of an imgconv whose common.cl differs: its kernels may call what is not there, so they are made anew."""
     other = tmp_path / "common.cl"
-    other.write_text(compiled_file.COMMON.read_text() + "// changed\n")
-    monkeypatch.setattr(compiled_file, "COMMON", other)
+    other.write_text(kernel_source.COMMON.read_text() + "#define CHANGED\n")
+    monkeypatch.setattr(kernel_source, "COMMON", other)
     assert compiled_file.SavedModel.open(path).plan_for(device.key, target_of(device)) is None
     assert same(outputs(imgconv.load(path, device=device)), evaluate_graph(network(), {"x": X}), 1e-4)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from imgconv.kernels import specialise as template
-from imgconv.kernels.specialise import specialise, template_files, template_names, template_text
+from imgconv.kernels.specialise import specialise, template_body, template_files, template_names, template_text
 from imgconv.kernels.templates import TEMPLATES
 
 # Templates have a kernel, whose name is given to it; the other files are included by them. The kernel for frames is not
@@ -58,8 +58,9 @@ def test_a_name_with_parameters_counts_as_its_name(file: str) -> None:
 def test_the_text_defines_each_name_before_the_template_and_undefines_it_after(file: str) -> None:
     given: dict[str, str | int] = {name: number for number, name in enumerate(sorted(template_names(file)))}
     text = specialise(file, given, "inline float helper(void) { return 1.0f; }\n")
-    head, middle, tail = text.partition(template_text(file))
-    assert middle
+    head, middle, tail = text.partition(template_body(file))
+    assert middle and "//" not in text and "/*" not in text
+    assert set(re.findall(r"^#ifndef (\w+)", text, re.MULTILINE)) == {"NAME"}
     assert head.startswith("inline float helper")
     for name, value in given.items():
         assert f"#define {name} {value}\n" in head

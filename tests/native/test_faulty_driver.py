@@ -29,7 +29,7 @@ from support import HANG_TIMEOUT
 import imgconv
 from imgconv.cl.device import DeviceInfo, list_devices
 from imgconv.graph.evaluate import evaluate_graph
-from imgconv.kernels.kernel_source import COMMON
+from imgconv.kernels.kernel_source import common_text
 from imgconv.loading.device_descriptions import read_device_description
 from imgconv.tensor import Tensor, build_graph
 
@@ -471,7 +471,7 @@ def test_a_kernel_that_crashes_the_compiler(run: Run, tmp_path: Path) -> None:
 def test_a_kernel_that_crashes_the_compiler_alone(run: Run, tmp_path: Path) -> None:
     """One of a program that is not built together."""
     (tmp_path / "programs").mkdir()
-    before = COMMON.read_text(encoding="utf-8").splitlines()[-1]
+    before = common_text().splitlines()[-1]
     crash = f"adreno;build_fail=1;build_crash={before}\n#define NAME k1\n"  # others come before it if it is not alone
     for _ in range(2):
         assert run(crash, "--cache", "programs").returncode == -11
