@@ -96,6 +96,19 @@ def _quantized_with_bounds(quantization: Quantization, value: Array, bounds: Arr
     return quantization.encode(value), bounds, high - low <= 2 * bounds + 1
 
 
+def _rounded_to_bounds(value: Array, bounds: Array) -> tuple[Array, Array]:
+    """Values rounded to a part of their bounds, and the bounds plus this rounding.
+
+    Both are stored as floats: compressed, they take half the space.
+    """
+    _, exponent = numpy.frexp(bounds)
+    step = numpy.ldexp(1.0, exponent - 5)
+    rounded = numpy.where(bounds > 0, step * numpy.round(value / step), value)
+    bounds = bounds + numpy.abs(rounded - value) + UNIT * numpy.abs(value)
+    digits, exponent = numpy.frexp(bounds)
+    return rounded, numpy.ldexp(numpy.ceil(32 * digits) / 32, exponent)
+
+
 def _integer_or_index_storages(plan: Plan, graph: Graph) -> frozenset[Storage]:
     """The storages of integers, and of numbers that choose elements: what a driver does with 0.5 is not known."""
     indices = {o.value for node in graph.nodes if isinstance(node.operation, Gather) for o in indices_of(node)}
@@ -148,10 +161,8 @@ class _CheckMaker:
             known = known & is_byte
         reason = "" if known.all() else "its result depends on rounding"
         where = numpy.broadcast_to(addresses_at(place, at, shape), known.shape)
-        # Rounded up: the values are stored as floats, and bounds of few digits take a third of the space.
-        digits, exponent = numpy.frexp(bounds + UNIT * numpy.abs(value))
-        wider = numpy.ldexp(numpy.ceil(32 * digits) / 32, exponent)
-        return LaunchCheck(number, subject.parts, positive, where[known], value[known], wider[known], reason)
+        value, bounds = _rounded_to_bounds(value[known], bounds[known])
+        return LaunchCheck(number, subject.parts, positive, where[known], value, bounds, reason)
 
 
 @dataclass(frozen=True)
