@@ -106,7 +106,7 @@ def row_of(network: Network, prepared: PreparedGraph, context: OpenCLDevice) -> 
     """The errors of the network's plans."""
     chosen = choose_precision(prepared, context).precision
     what, inputs = unmeasured(network, prepared.graph)
-    storage = Precision(chosen.storage)
+    storage = replace(chosen, arithmetic=frozenset(), runs=frozenset())
     in_runs = replace(storage, runs=frozenset(prepared.graph.values))
     degrees: tuple[tuple[Float16, Precision], ...] = (
         (0, Precision()), (1, storage), (2, in_runs), (2, storage), (2, chosen),

@@ -26,6 +26,7 @@ class Precision:
     storage: values in float textures; their nodes keep float weights and compute in float. arithmetic: values in half
     textures whose nodes compute in float; under float16=1 all nodes do. runs: values whose nodes sum short runs of
     products in half, and the runs in float; all other nodes sum in half. reasons: why values are in `storage`.
+    small_weights: whether constants of few numbers are half too; see compiling/textures.py.
 
     Precision(storage=frozenset({"conv1"}))
     """
@@ -34,6 +35,7 @@ class Precision:
     arithmetic: frozenset[str] = frozenset()
     runs: frozenset[str] = frozenset()
     reasons: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    small_weights: bool = False
 
     def with_float_values(self, names: frozenset[str], reason: str) -> Precision:
         """The Precision that keeps these values in float too."""

@@ -15,7 +15,7 @@ from imgconv.checking.launched_nodes import LaunchedNodes
 from imgconv.checking.positions import elements_at, positions_of_each_operand, sampled_positions
 from imgconv.checking.sampled import NotCoveredError, Positions, SampledEvaluator
 from imgconv.compiling.plan import Launch, Storage
-from imgconv.compiling.textures import SMALL_WEIGHTS
+from imgconv.compiling.textures import small_weights
 from imgconv.config import Config
 from imgconv.dtype import FLOAT32
 from imgconv.graph.nodes import Convolution, Graph, Reduction
@@ -88,7 +88,7 @@ class StorageContents:
             found = array[tuple(position)] if array.ndim else array
             if array.dtype.kind != "f":
                 return BoundedValues.exact(found.astype(numpy.int64))
-            half = self.half_constants and array.size > SMALL_WEIGHTS
+            half = self.half_constants and array.size > small_weights(self.config)
             value = found.astype(numpy.float64)
             return BoundedValues(value, numpy.abs(value) * (HALF_UNIT if half else UNIT) + (HALF_TINY if half else 0))
 

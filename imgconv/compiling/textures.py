@@ -26,9 +26,10 @@ LONG_SUM = 64  # terms from which on the result of a sum is stored in float
 # On most devices, rows of an image begin at multiples of ROW_TEXELS texels: an image of short rows is mostly padding.
 ROW_TEXELS = 64
 NARROW = ROW_TEXELS // 4  # texels: textures up to this width are widened
-# Elements up to which weights stay float. Half would save little memory, and searches then keep more activations float:
-# of YOLOX-nano 85 % of the numbers are half with this, 70 with 1 << 10.
-SMALL_WEIGHTS = 1 << 12
+# Elements up to which weights stay float; and up to which they do with Precision.small_weights, as biases do. In models
+# that are sensitive to rounding, half for small weights would save little memory and keep more activations float: of
+# YOLOX-nano 85 % of the numbers are half with SMALL_WEIGHTS, 70 with 1 << 10.
+SMALL_WEIGHTS, BIASES = 1 << 12, 1 << 8
 # Of the states of a Recurrence: the directions of a step lie side by side, as the next layer's product reads them.
 RECURRENT_LAYOUT = Layout((0, 1, 2), (3,), 4)
 LEAST_ALONG = 8  # elements of a last axis that are worth a layout of their own
@@ -301,12 +302,12 @@ class Textures:
     # Constants
 
     def weights_dtype(self, array: Array, readers: Sequence[Node]) -> DType:
-        """Returns the element type of weights: fp16 only for large float arrays.
+        """Returns the element type of weights: fp16 only for float arrays that are not small.
 
         Rounding errors of weights are the same at every position, so they add up. Weights stay fp32 if the result of a
         node that reads them does.
         """
-        if self.config.storage == FLOAT32 or array.dtype.kind != "f" or array.size <= SMALL_WEIGHTS:
+        if self.config.storage == FLOAT32 or array.dtype.kind != "f" or array.size <= small_weights(self.config):
             return FLOAT32
         kept = any(self.keeps_float(node.output.name, self.config.precision) for node in readers)
         return FLOAT32 if kept or numpy.any(numpy.abs(array) > HALF_MAX) else self.config.storage
@@ -347,6 +348,11 @@ class Textures:
             layout = Layout(tuple(a for a in range(rank) if a != axis), (), axis if rank else None)
             places[operand.value] = self.place_constant(operand.value, layout)
         return places
+
+
+def small_weights(config: Config) -> int:
+    """The number of elements up to which weights stay fp32 whatever reads them."""
+    return BIASES if config.precision.small_weights else SMALL_WEIGHTS
 
 
 def known_float(graph: Graph) -> dict[str, str]:

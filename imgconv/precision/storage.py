@@ -48,8 +48,9 @@ WORST = 2
 # Of the time of a float load, what the choice may take at load: at most, and without the search, where building leaves
 # less.
 PART_WITH_SHARED_KERNELS, PART_OF_LOAD, LEAST_PART_OF_LOAD = 0.5, 1.0, 0.2
-# Runs on each input, and on each overflow probe, without the search: in float, rounded, and by the chosen plan.
-RUNS_ON_INPUT, RUNS_ON_PROBE = 3, 2
+# Runs on each input, and on each overflow probe, without the search: in float, rounded with and without small weights,
+# and by the chosen plan.
+RUNS_ON_INPUT, RUNS_ON_PROBE = 4, 2
 # If more of the values pass 65504 in overflow probes, the model is not made for these.
 OUTLIERS = 0.25
 
@@ -85,7 +86,8 @@ class StorageSearch:
             self.reference = Session(self.plan(1, every), context, progress)
             self.ready = perf_counter()
             inputs, self.probes = drawn.result()
-        self.build, self.half, self.run_seconds = self.ready - begin, self.plan(1, Precision()), float("inf")
+        self.build, self.run_seconds, self.near = self.ready - begin, float("inf"), Precision(small_weights=True)
+        self.half = self.plan(1, self.near)
         for each in inputs[:2]:  # a driver may compile in the first run
             begin = perf_counter()
             self.report_run()
@@ -98,7 +100,7 @@ class StorageSearch:
         self.scales = scales_of(self.exact, least_scales(graph))
         # Probes that are far out of the model's range say nothing of it.
         out_of_range = sum(not value <= HALF_MAX for value in self.of_probes.values())
-        self._simulate(out_of_range <= OUTLIERS * len(self.of_probes))
+        self._simulate(out_of_range <= OUTLIERS * len(self.of_probes), small_weights=True)
         self.precision, self.session, self.errors = every, self.reference, [0.0] * len(self.inputs)
         self.half_error, self.budget, self.order = float("nan"), TrialBudget(), list(range(len(self.inputs)))
 
@@ -111,7 +113,7 @@ class StorageSearch:
     def plan(self, float16: Float16, precision: Precision) -> Plan:
         return self.prepared.plan(replace(self.prepared.config, float16=float16, precision=precision))
 
-    def _simulate(self, with_probes: bool) -> None:
+    def _simulate(self, with_probes: bool, small_weights: bool) -> None:
         """Prepares the simulation of the plan with all values in half that are not near 65504."""
         graph = self.prepared.graph
         # Probes need no margin: most models are not made for such inputs.
@@ -121,16 +123,19 @@ class StorageSearch:
         }
         over = {name: value for name, value in self.largest.items() if not value * MARGIN <= HALF_MAX}
         reasons = {n: NEAR.format(value) if numpy.isfinite(value) else NOT_FINITE for n, value in over.items()}
-        self.near = Precision(frozenset(over), reasons=reasons)
-        if over:
-            self.half = self.plan(1, self.near)
-        self.items = storage_groups(self.half, self.reference.plan, graph)
+        self._set_near(Precision(frozenset(over), reasons=reasons, small_weights=small_weights))
+
+    def _set_near(self, near: Precision) -> None:
+        """Prepares the simulation of the plan of this Precision."""
+        if near != self.near:
+            self.half = self.plan(1, near)
+        self.near, self.items = near, storage_groups(self.half, self.reference.plan, self.prepared.graph)
         self.simulation = HalfSimulation(self.reference, self.items)
 
     def loses_outputs(self) -> bool:
         """Returns whether half loses an output of an overflow probe that float has.
 
-        If it does, the largest values in the probes count; then again.
+        If it does, the largest values in the probes count, and small weights stay float; then again.
         """
         for again in (True, False):
             made = [self.simulation.outputs(self.items, inputs) for inputs in self.probes]
@@ -138,7 +143,7 @@ class StorageSearch:
             if not any(map(is_lost, made, self.probe_outputs)):
                 return False
             if again:
-                self._simulate(True)
+                self._simulate(True, small_weights=False)
         return True
 
     def inputs_within(self, started: float) -> int:
@@ -162,10 +167,18 @@ class StorageSearch:
         return part * (self.ready - started) - (perf_counter() - self.ready) - build
 
     def search(self, runs: int | None) -> None:
-        """Chooses as many values to be half as the bound allows. It always tries all of them, whatever `runs` is."""
+        """Chooses as many values to be half as the bound allows. It always tries all of them, whatever `runs` is.
+
+        Small weights are half only if all values are.
+        """
         self.budget = TrialBudget(runs)
-        sizes = {name: item.size for name, item in self.items.items()}
         try:
+            if self._is_allowed(frozenset(self.items)):
+                self.precision = self.near
+                return
+            self.simulation.restore()
+            self._set_near(replace(self.near, small_weights=False))
+            sizes = {name: item.size for name, item in self.items.items()}
             found = search(sizes, self._cost, self._is_allowed, [part * self.accepted[1] for part in MOST], self.budget)
         finally:
             self.simulation.restore()

@@ -1,9 +1,11 @@
 """The file that `imgconv tune --precision` writes and `load` reads: the values that stay wider than FLOAT16.
 
     {"format": "imgconv precision", "version": 2, "model": "9f86d0...", "float16": 1, "tolerance": 0.01,
-     "error": 0.0031, "float_storage": ["conv1", "relu7"], "float_arithmetic": [], "short_runs": []}
+     "error": 0.0031, "float_storage": ["conv1", "relu7"], "float_arithmetic": [], "short_runs": [],
+     "small_weights": true}
 
 Files of version 1 have no `short_runs`, because they were measured with every sum in fp16 chunks; so all values are.
+Files without `small_weights` were measured with small weights in fp32.
 
 The names are ONNX tensors. `model` is a hash of the graph's nodes, names and weights, but not of its sizes: one file is
 valid for every size of the model at which the same values are computed.
@@ -51,6 +53,7 @@ class PrecisionFile:
             "format": FORMAT, "version": VERSION, "model": self.model, "float16": self.float16,
             "tolerance": self.tolerance, "error": self.error, "float_storage": sorted(self.precision.storage),
             "float_arithmetic": sorted(self.precision.arithmetic), "short_runs": sorted(self.precision.runs),
+            "small_weights": self.precision.small_weights,
         }
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
@@ -89,7 +92,12 @@ def read_precision_file(path: str | os.PathLike[str]) -> PrecisionFile:
     if type(version) is not int or version not in (1, VERSION):
         raise ConfigError(f"{name!r} has version {version!r}; this imgconv reads versions 1 and {VERSION}")
     runs = _names(content, "short_runs", name) if version > 1 else frozenset()
-    precision = Precision(_names(content, "float_storage", name), _names(content, "float_arithmetic", name), runs)
+    small = content.get("small_weights", False)
+    if not isinstance(small, bool):
+        raise ConfigError(f"{name!r} is corrupt: small_weights is {small!r}")
+    precision = Precision(
+        _names(content, "float_storage", name), _names(content, "float_arithmetic", name), runs, small_weights=small
+    )
     model, float16, tolerance, error_ = (content.get(key) for key in ("model", "float16", "tolerance", "error"))
     if not isinstance(model, str) or not is_float16(float16) or not float16:
         raise ConfigError(f"{name!r} is corrupt: model is {model!r}, float16 is {float16!r}")
@@ -122,7 +130,7 @@ def fingerprint(graph: Graph) -> str:
 # Choices that a load measured, kept for the next one
 
 CHOICES = DiskCache("precision", 16 * 2**20)
-CHOICE = 16  # a number for the way of choosing: raise it if other values would be chosen
+CHOICE = 17  # a number for the way of choosing: raise it if other values would be chosen
 
 
 def choice_key(graph: Graph, device: str, config: Config) -> str:
@@ -140,7 +148,7 @@ def read_choice(key: str, graph: Graph) -> Precision | None:
     storage, arithmetic, runs = (frozenset(found[part]) for part in ("float_storage", "float_arithmetic", "short_runs"))
     if not storage | arithmetic | runs <= graph.values.keys():
         return None
-    return Precision(storage, arithmetic, runs, found["reasons"])
+    return Precision(storage, arithmetic, runs, found["reasons"], found["small_weights"])
 
 
 def write_choice(key: str, precision: Precision) -> None:
@@ -148,5 +156,6 @@ def write_choice(key: str, precision: Precision) -> None:
     content = {
         "float_storage": sorted(precision.storage), "float_arithmetic": sorted(precision.arithmetic),
         "short_runs": sorted(precision.runs), "reasons": dict(precision.reasons),
+        "small_weights": precision.small_weights,
     }
     CHOICES.write(key, json.dumps(content).encode())

@@ -42,6 +42,7 @@ COLUMNS: dict[tuple[type, str], str] = {
     (Modulo, "value"): "index", (Modulo, "divisor"): "size",
     (Config, "precision"): MERGED, (Precision, "storage"): "float_storage", (Precision, "reasons"): APART,
     (Precision, "arithmetic"): "float_arithmetic", (Precision, "runs"): "half_runs",
+    (Precision, "small_weights"): "half_small_weights",
     (Texture, "layout"): MERGED, (HostBuffer, "layout"): MERGED, (Tiling, "stacked_along"): "along_y",
     (Tiling, "linear"): APART, (Launch, "source"): APART, (Choice, "problem"): APART,
     (Choice, "specialisation"): APART, (Choice, "predicted"): APART, (Choice, "baseline"): APART,

@@ -853,7 +853,8 @@ struct Config FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_DEVICE = 10,
     VT_FLOAT_STORAGE = 12,
     VT_FLOAT_ARITHMETIC = 14,
-    VT_HALF_RUNS = 16
+    VT_HALF_RUNS = 16,
+    VT_HALF_SMALL_WEIGHTS = 18
   };
   uint8_t float16() const {
     return GetField<uint8_t>(VT_FLOAT16, 0);
@@ -876,6 +877,9 @@ struct Config FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>> *half_runs() const {
     return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>> *>(VT_HALF_RUNS);
   }
+  bool half_small_weights() const {
+    return GetField<uint8_t>(VT_HALF_SMALL_WEIGHTS, 0) != 0;
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint8_t>(verifier, VT_FLOAT16, 1) &&
@@ -892,6 +896,7 @@ struct Config FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyOffset(verifier, VT_HALF_RUNS) &&
            verifier.VerifyVector(half_runs()) &&
            verifier.VerifyVectorOfStrings(half_runs()) &&
+           VerifyField<uint8_t>(verifier, VT_HALF_SMALL_WEIGHTS, 1) &&
            verifier.EndTable();
   }
 };
@@ -921,6 +926,9 @@ struct ConfigBuilder {
   void add_half_runs(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> half_runs) {
     fbb_.AddOffset(Config::VT_HALF_RUNS, half_runs);
   }
+  void add_half_small_weights(bool half_small_weights) {
+    fbb_.AddElement<uint8_t>(Config::VT_HALF_SMALL_WEIGHTS, static_cast<uint8_t>(half_small_weights), 0);
+  }
   explicit ConfigBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -940,13 +948,15 @@ inline flatbuffers::Offset<Config> CreateConfig(
     flatbuffers::Offset<flatbuffers::String> device = 0,
     flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> float_storage = 0,
     flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> float_arithmetic = 0,
-    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> half_runs = 0) {
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> half_runs = 0,
+    bool half_small_weights = false) {
   ConfigBuilder builder_(_fbb);
   builder_.add_half_runs(half_runs);
   builder_.add_float_arithmetic(float_arithmetic);
   builder_.add_float_storage(float_storage);
   builder_.add_device(device);
   builder_.add_max_image(max_image);
+  builder_.add_half_small_weights(half_small_weights);
   builder_.add_native_explog(native_explog);
   builder_.add_float16(float16);
   return builder_.Finish();
@@ -960,7 +970,8 @@ inline flatbuffers::Offset<Config> CreateConfigDirect(
     const char *device = nullptr,
     const std::vector<flatbuffers::Offset<flatbuffers::String>> *float_storage = nullptr,
     const std::vector<flatbuffers::Offset<flatbuffers::String>> *float_arithmetic = nullptr,
-    const std::vector<flatbuffers::Offset<flatbuffers::String>> *half_runs = nullptr) {
+    const std::vector<flatbuffers::Offset<flatbuffers::String>> *half_runs = nullptr,
+    bool half_small_weights = false) {
   auto device__ = device ? _fbb.CreateString(device) : 0;
   auto float_storage__ = float_storage ? _fbb.CreateVector<flatbuffers::Offset<flatbuffers::String>>(*float_storage) : 0;
   auto float_arithmetic__ = float_arithmetic ? _fbb.CreateVector<flatbuffers::Offset<flatbuffers::String>>(*float_arithmetic) : 0;
@@ -973,7 +984,8 @@ inline flatbuffers::Offset<Config> CreateConfigDirect(
       device__,
       float_storage__,
       float_arithmetic__,
-      half_runs__);
+      half_runs__,
+      half_small_weights);
 }
 
 struct Index FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {

@@ -18,7 +18,7 @@ from imgconv.cl.device import DeviceInfo
 from imgconv.compiling.compiler import PreparedGraph
 from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
-from imgconv.compiling.textures import SMALL_WEIGHTS
+from imgconv.compiling.textures import BIASES, SMALL_WEIGHTS
 from imgconv.config import Config, Precision
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
@@ -235,6 +235,19 @@ def test_the_session_has_its_own_weights_again(device: DeviceInfo, context: Cont
     assert set(stored(choice.session.plan).values()) == {"float32"}
     # float32 sums of n products; rounding the weights costs ten times as much.
     assert relative_error(choice.session.run(x), evaluate_graph(graph, x)) < 1e-7 * n
+
+
+@pytest.mark.parametrize("cancel", [False, True])
+def test_small_weights_are_half_if_the_outputs_tolerate_it(device: DeviceInfo, context: Context, cancel: bool) -> None:
+    """Weights of 1.0008 and -1 in turn, of equal channels: with 1.0008 rounded, outputs are a fifth off."""
+    n = int(BIASES**0.5) + 8
+    copies = Tensor.input("x", (1, 1, 16, 16)).conv2d(Tensor.constant(numpy.ones((n, 1, 1, 1), numpy.float32)))
+    weights = numpy.tile(numpy.float32([1.0008, -1 if cancel else 1]), (n, n // 2)).reshape(n, n, 1, 1)
+    graph = run_passes(build_graph({"y": copies.relu().conv2d(Tensor.constant(weights))}))
+    choice = choose_precision(PreparedGraph(graph, Config(float16=1), target_of(device)), context)
+    assert choice.precision == Precision(small_weights=not cancel)
+    (dtype,) = {s.dtype for s in choice.session.plan.content if s.bytes >= 2 * n * n}
+    assert dtype == ("float32" if cancel else "float16")
 
 
 # Plans that follow a choice

@@ -34,7 +34,8 @@ def graph_of(model: onnx.ModelProto) -> Graph:
 
 def write(path: Path, **changes: Any) -> Path:
     """A file for the planted model, with changed entries; None leaves one out."""
-    file = PrecisionFile(fingerprint(graph_of(overflow_model())), 1, 1e-2, 1e-3, Precision(frozenset({"big"})))
+    precision = Precision(frozenset({"big"}), small_weights=True)
+    file = PrecisionFile(fingerprint(graph_of(overflow_model())), 1, 1e-2, 1e-3, precision)
     content = json.loads(file.to_json()) | changes
     path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
     return path
@@ -43,7 +44,8 @@ def write(path: Path, **changes: Any) -> Path:
 def test_file_keeps_the_choice(tmp_path: Path, device: DeviceInfo) -> None:
     path = write(tmp_path / "model.precision.json")
     file = read_precision_file(path)
-    assert file.precision == Precision(frozenset({"big"})) and (file.float16, file.tolerance) == (1, 1e-2)
+    assert file.precision == Precision(frozenset({"big"}), small_weights=True)
+    assert (file.float16, file.tolerance) == (1, 1e-2)
     x = picture()
     model = imgconv.load(overflow_model(), device, precision=path)
     assert model.config.float16 == 1 and model.config.precision == file.precision
@@ -60,7 +62,7 @@ def test_old_files_are_read(tmp_path: Path) -> None:
     plan = lower(graph, Config(float16=2, precision=precision), WIDE)
     in_half = {launch.name for launch in plan.launches if "HALF_SUMS 1" in launch.source.text}
     assert not in_half and any(re.search("HALF_QUADS [1-9]", launch.source.text) for launch in plan.launches)
-    one = write(tmp_path / "one.json", version=1, short_runs=None)
+    one = write(tmp_path / "one.json", version=1, short_runs=None, small_weights=None)
     assert read_precision_file(one).precision_of(graph) == Precision(frozenset({"big"}))
 
 
@@ -76,6 +78,7 @@ def test_old_files_are_read(tmp_path: Path) -> None:
         ({"float_storage": "big"}, "float_storage is not a list"),
         ({"float_arithmetic": [1]}, "float_arithmetic is not a list"),
         ({"short_runs": None}, "short_runs is not a list"),
+        ({"small_weights": 1}, "small_weights is 1"),
         ({"short_runs": ["nobody"]}, "'nobody'"),
         ({"float_storage": ["nobody"]}, "'nobody'"),
     ],
