@@ -56,7 +56,7 @@ QUIRKS = {
     # Version 3.1. A second load of squeezenet took 12 to 14 s with binaries, 7 to 12 s without.
     "Portable Computing Language": Quirks(caches_programs=True),
     # Never set without a measurement: users report that full waves double the speed of one device, and make a kernel
-    # 7.4 times slower on another.
+    # 7.4 times slower on another. native/src/tuning.cpp has the same list.
     "QUALCOMM Snapdragon(TM)": Quirks(
         build_options=(
             BuildOptions(wave_size="full"), BuildOptions(wave_size="half"), BuildOptions(accelerate_16_bit="on"),

@@ -190,10 +190,11 @@ typedef struct imgconv_options {
                                blanks between several inputs. If the file does not have this size, the message of
                                IMGCONV_ERROR_ARGUMENT lists its sizes. NULL: the first size */
   uint32_t tune_ms;         /* time in milliseconds that opening may spend on timing alternative kernels in the file,
-                               starting with the slowest launches. The fastest correct kernels are recorded in
-                               cache_folder for this file, device and driver, and used by later openings with check or
-                               tuning on; without a folder each opening tunes again. After this time no further kernel
-                               is tried, but the last one may take longer. 0: no tuning */
+                               starting with the slowest launches, and then options of Qualcomm's compiler. The fastest
+                               correct kernels and options are recorded in cache_folder for this file, device and
+                               driver, and used by later openings with check or tuning on; without a folder each
+                               opening tunes again. After this time no further one is tried, but the last one may take
+                               longer. 0: no tuning */
   imgconv_priority priority;
   imgconv_progress progress; /* NULL: none */
   void *progress_data;

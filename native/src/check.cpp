@@ -198,7 +198,8 @@ std::string report(
     const Verdict verdict = frames.empty() ? Verdict::right : Verdict::wrong;
     add(frame_launch_name(*plan.frame), "", plan.frame->kernel.path, verdict, "own", frames);
   }
-  return join("{\"device\": ", quoted(context.info.key()), ", \"launches\": [\n  ", made, "]}\n");
+  return join("{\"device\": ", quoted(context.info.key()), ", \"build_options\": ", quoted(plan.build_options.text()),
+              ", \"launches\": [\n  ", made, "]}\n");
 }
 
 bool is_tested(const DeviceInfo &info) {

@@ -83,14 +83,16 @@ void Model::choose_plan(const File &file, const Settings &settings) {
 }
 
 // Builds a plan. On a driver that nobody has proved, launches that are wrong are replaced; then, if it is wanted, by
-// faster ones. The outcome is kept.
-void Model::prove(const File &file, const Settings &settings, const Plan &plan, bool is_last) {
+// faster ones, and by other build options. The outcome is kept.
+void Model::prove(const File &file, const Settings &settings, Plan plan, bool is_last) {
   const bool is_wanted = (!plan.checks.empty() || plan.frame) && (settings.check || settings.tune_ms);
   Outcome known;
   if (is_wanted) known = read_outcome(settings.cache_folder, context_.info, file.checksum(), plan);
   const Outcome before = known;
   bool check = is_wanted && settings.check && !known.checked && !is_tested(context_.info);
-  bool is_tuned = !is_wanted || !settings.tune_ms || known.tuned;
+  bool is_tuned = !is_wanted || !settings.tune_ms || known.tuned, try_options = !is_tuned;
+  if (known.options) plan.take(*known.options);
+  std::chrono::steady_clock::time_point end;  // of the tuning
   std::vector<BuiltProgram> built;
   std::vector<uint32_t> replaced;
   while (true) {
@@ -99,7 +101,14 @@ void Model::prove(const File &file, const Settings &settings, const Plan &plan, 
     try {
       build(file, settings, is_last, built);
     } catch (const Error &) {
-      if (activity_.is_cancelled() || !take_next(plan, replaced, known.forms)) throw;
+      if (activity_.is_cancelled()) throw;
+      if (plan.build_options != BuildOptions()) {  // the driver may refuse them
+        known.options = BuildOptions();
+        plan.take(*known.options);
+        built.clear();
+      } else if (!take_next(plan, replaced, known.forms)) {
+        throw;
+      }
       continue;
     }
     built = programs_->all();
@@ -111,15 +120,27 @@ void Model::prove(const File &file, const Settings &settings, const Plan &plan, 
       known.checked = true;
       check = false;
     }
-    if (is_tuned) break;
-    const std::chrono::milliseconds budget(settings.tune_ms);
-    Tuned found = tune(*shared_, *first_, file, settings.cache_folder, budget, activity_);
-    is_tuned = known.tuned = true;
-    if (found.forms == known.forms) break;
-    known.forms = std::move(found.forms);
-    built.insert(built.end(), found.programs.begin(), found.programs.end());
+    if (!is_tuned) {
+      const std::chrono::milliseconds budget(settings.tune_ms);
+      end = std::chrono::steady_clock::now() + budget;
+      Tuned found = tune(*shared_, *first_, file, settings.cache_folder, budget, activity_);
+      is_tuned = known.tuned = true;
+      if (found.forms != known.forms) {
+        known.forms = std::move(found.forms);
+        built.insert(built.end(), found.programs.begin(), found.programs.end());
+        continue;
+      }
+    }
+    if (!try_options) break;
+    try_options = false;
+    TunedOptions found = tune_options(*shared_, *first_, file, settings.cache_folder, end, activity_);
+    if (found.programs.empty()) break;
+    known.options = found.options;
+    plan.take(found.options);
+    built = std::move(found.programs);
   }
-  if (known.checked != before.checked || known.tuned != before.tuned) {
+  const bool is_new = known.checked != before.checked || known.tuned != before.tuned || known.options != before.options;
+  if (is_wanted && is_new) {
     write_outcome(settings.cache_folder, context_.info, file.checksum(), plan, known);
   }
 }

@@ -67,7 +67,7 @@ class Model {
   };
 
   void choose_plan(const File &file, const Settings &settings);
-  void prove(const File &file, const Settings &settings, const Plan &plan, bool is_last);
+  void prove(const File &file, const Settings &settings, Plan plan, bool is_last);
   void build(const File &file, const Settings &settings, bool is_last, const std::vector<BuiltProgram> &known);
   std::vector<uint32_t> wrong_launches();
   void check_frame_kernel() const;

@@ -1,6 +1,7 @@
 // What a folder keeps of the check and the tuning of a plan, so that both are done once for each file and driver.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "device.h"
@@ -8,10 +9,11 @@
 
 namespace imgconv {
 
-// forms: right ones, and the fastest that were found if it is tuned.
+// forms: right ones, and the fastest that were found if it is tuned. options: the fastest in place of the plan's.
 struct Outcome {
   bool checked = false, tuned = false;
   Forms forms;
+  std::optional<BuildOptions> options;
 };
 
 // checksum: of the plan's file. An outcome of nothing if none is kept.

@@ -26,6 +26,7 @@ class Reader {
   Plan read() {
     plan_.device = text(table_.device());
     plan_.common = text(table_.common());
+    if (const stored::BuildOptions *options = table_.build_options()) plan_.build_options = read_options(*options);
     plan_.native_functions = table_.target() && table_.target()->native_functions();
     plan_.dot_product = table_.target() && table_.target()->dot_product() && table_.target()->dot_product()->size();
     plan_.local_memory_bytes = table_.target() ? table_.target()->local_memory_bytes() : 0;
@@ -309,6 +310,12 @@ class Reader {
       kernel.suffix = number(table.suffix(), 0, base.text.size(), "the end of a kernel");
     }
     plan_.kernels.push_back(std::move(kernel));
+  }
+
+  BuildOptions read_options(const stored::BuildOptions &table) const {
+    index(table.wave_size(), stored::WaveSize_MAX + 1, "size of waves");
+    index(table.accelerate_16_bit(), stored::Switch_MAX + 1, "switch");
+    return {table.wave_size(), table.accelerate_16_bit(), table.one_kernel_a_program()};
   }
 
   void read_programs() {
@@ -602,6 +609,18 @@ void Plan::take(const Forms &taken) {
   if (!forms.empty()) choose_programs();
 }
 
+void Plan::take(const BuildOptions &options) {
+  build_options = options;
+  std::vector<ProgramParts> others;
+  for (const ProgramParts &each : programs) {
+    if (!options.one_kernel_a_program) others.push_back({each.kernels, -1});
+    for (const uint32_t kernel : each.kernels) {
+      if (options.one_kernel_a_program) others.push_back({{kernel}, -1});
+    }
+  }
+  programs = std::move(others);
+}
+
 // Puts launches before the one that they are for, or in its place.
 void Plan::put(const Replacement &given, bool in_its_place) {
   const auto is_replaced = [&](const Launch &each) { return each.number == given.launch; };
@@ -648,7 +667,8 @@ bool Plan::is_covered() const {
 }
 
 std::string Plan::source(const std::vector<uint32_t> &numbers) const {
-  std::string made = kernels[numbers.front()].unoptimised ? "// -cl-opt-disable\n" + common : common;
+  const bool unoptimised = kernels[numbers.front()].unoptimised;
+  std::string made = (unoptimised ? "// -cl-opt-disable\n" : build_options.prelude()) + common;
   for (const uint32_t number : numbers) {
     made += join("#define NAME k", number, "\n", text_of(number), "#undef NAME\n");
   }
@@ -666,6 +686,40 @@ std::string Plan::origin(uint32_t kernel) const {
   const auto is_its = [&](const Launch &each) { return each.kernel == kernel; };
   const auto first = std::find_if(launches.begin(), launches.end(), is_its);
   return join(kernels[kernel].path, ", launch '", first == launches.end() ? "" : first->name, "'");
+}
+
+bool BuildOptions::operator==(const BuildOptions &other) const {
+  return wave_size == other.wave_size && accelerate_16_bit == other.accelerate_16_bit &&
+         one_kernel_a_program == other.one_kernel_a_program;
+}
+
+BuildOptions BuildOptions::with_those_of(const BuildOptions &other) const {
+  return {other.wave_size ? other.wave_size : wave_size,
+          other.accelerate_16_bit ? other.accelerate_16_bit : accelerate_16_bit,
+          other.one_kernel_a_program || one_kernel_a_program};
+}
+
+std::string BuildOptions::text() const {
+  std::string made;
+  const auto add = [&](const std::string &part) { made += (made.empty() ? "" : ", ") + part; };
+  if (wave_size) add(join(stored::EnumNameWaveSize(stored::WaveSize(wave_size)), " waves"));
+  if (accelerate_16_bit) add(flag());
+  if (one_kernel_a_program) add("one kernel per program");
+  return made.empty() ? "the driver's defaults" : made;
+}
+
+std::string BuildOptions::flag() const {
+  if (accelerate_16_bit == stored::Switch_unset) return "";
+  return join("-qcom-accelerate-16-bit=", accelerate_16_bit == stored::Switch_on ? "true" : "false");
+}
+
+std::string BuildOptions::prelude() const {
+  const std::string comment = flag().empty() ? "" : join("// ", flag(), "\n");
+  if (wave_size == stored::WaveSize_unset) return comment;
+  return join(comment, "#ifdef cl_qcom_reqd_sub_group_size\n",
+              "#pragma OPENCL EXTENSION cl_qcom_reqd_sub_group_size : enable\n#endif\n",
+              "#define __kernel __attribute__((qcom_reqd_sub_group_size(\"",
+              stored::EnumNameWaveSize(stored::WaveSize(wave_size)), "\"))) __kernel\n");
 }
 
 PlanChoice::PlanChoice(const File &file, const DeviceInfo &info, const std::string &shapes)
@@ -687,6 +741,7 @@ Plan PlanChoice::next() {
   while (!waiting_.empty()) {
     Plan plan = Reader(file_, *sized_.plans()->Get(waiting_.front()), room_).read();
     plan.number = waiting_.front();
+    if (plan.device != info_.key()) plan.build_options = {};
     waiting_.erase(waiting_.begin());
     plan.computes_in_half = config && config->float16() == 2;
     device_ = plan.device;

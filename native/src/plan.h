@@ -151,6 +151,24 @@ struct ProgramParts {
   int64_t binary = -1;  // the number of a blob; -1: none
 };
 
+// Options for all programs of a plan: see imgconv/build_options.py. wave_size, accelerate_16_bit: numbers of the enums
+// WaveSize and Switch in imgconv/stored/model.fbs; 0: unset.
+struct BuildOptions {
+  uint8_t wave_size = 0, accelerate_16_bit = 0;
+  bool one_kernel_a_program = false;
+
+  bool operator==(const BuildOptions &other) const;
+  bool operator!=(const BuildOptions &other) const { return !(*this == other); }
+  // These options, replaced by those that are set in `other`.
+  BuildOptions with_those_of(const BuildOptions &other) const;
+  // "half waves, one kernel per program", or "the driver's defaults".
+  std::string text() const;
+  // The option of the compiler; "" for none.
+  std::string flag() const;
+  // The text before that of a program. It names all that changes what the compiler makes of the text.
+  std::string prelude() const;
+};
+
 struct Plan {
   uint32_t number = 0;  // in the file
   std::string device;
@@ -165,6 +183,7 @@ struct Plan {
   std::vector<Check> checks;
   std::optional<FrameInput> frame;
   Forms forms;  // that it takes
+  BuildOptions build_options;  // those of the file are for `device` only
   bool computes_in_half = false;
   bool native_functions = false;  // they were measured on `device` only
   bool dot_product = false;       // its instruction was tried there only
@@ -173,6 +192,8 @@ struct Plan {
 
   // Takes these forms of launches in place of their own.
   void take(const Forms &forms);
+  // Builds with other options, without the binaries of the file.
+  void take(const BuildOptions &options);
   // Whether a check runs each launch.
   bool is_covered() const;
   // Returns the source of a program with these kernels, like imgconv/kernels/kernel_source.py. Either all or none of

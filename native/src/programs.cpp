@@ -116,7 +116,7 @@ class Builder {
         context_.handle.get(), 1, &id, &binary.bytes, &binary.data, nullptr, &status);
     if (status != CL_SUCCESS) return nullptr;
     const Program program(made, cl.clReleaseProgram);
-    if (cl.clBuildProgram(made, 1, &id, options_of(kernels), nullptr, nullptr) != CL_SUCCESS) return nullptr;
+    if (cl.clBuildProgram(made, 1, &id, options_of(kernels).c_str(), nullptr, nullptr) != CL_SUCCESS) return nullptr;
     try {
       for (const uint32_t kernel : kernels) make_kernel(context_, program, kernel);
     } catch (const Error &) {
@@ -137,7 +137,7 @@ class Builder {
     const Program program = own(
         "a program", cl.clReleaseProgram, cl.clCreateProgramWithSource, context_.handle.get(), 1u, &text, nullptr);
     const cl_device_id id = context_.info.device_id;
-    const cl_int status = cl.clBuildProgram(program.get(), 1, &id, options_of(kernels), nullptr, nullptr);
+    const cl_int status = cl.clBuildProgram(program.get(), 1, &id, options_of(kernels).c_str(), nullptr, nullptr);
     if (status != CL_SUCCESS) {
       const std::string log = build_log(context_, program);
       throw Error(IMGCONV_ERROR_BUILD, origins, ": the driver cannot build this kernel source, status ",
@@ -146,8 +146,10 @@ class Builder {
     return program;
   }
 
-  const char *options_of(const std::vector<uint32_t> &kernels) const {
-    return plan_.kernels[kernels.front()].unoptimised ? UNOPTIMISED : NO_WARNINGS;
+  std::string options_of(const std::vector<uint32_t> &kernels) const {
+    const std::string flag = plan_.build_options.flag();
+    if (plan_.kernels[kernels.front()].unoptimised) return UNOPTIMISED;
+    return join(NO_WARNINGS, flag.empty() ? "" : " ", flag);
   }
 
   std::string mark_path(const std::string &source) const {

@@ -21,7 +21,39 @@ constexpr double FASTER = 0.95;
 // An alternative that takes this many times as long in the first round is not timed again.
 constexpr double HOPELESS = 1.5;
 
+// Options of Qualcomm's compiler, whose effect differs from device to device: full or half waves,
+// -qcom-accelerate-16-bit=true or =false, and one kernel per program.
+constexpr const char *QUALCOMM = "QUALCOMM Snapdragon(TM)";
+constexpr BuildOptions OPTIONS[] = {{1, 0, false}, {2, 0, false}, {0, 1, false}, {0, 2, false}, {0, 0, true}};
+
 using Launches = std::vector<BoundLaunch>;
+
+double seconds_of(const Context &context, const Launches &launches, int times) {
+  const Clock::time_point start = Clock::now();
+  for (int i = 0; i < times; ++i) {
+    for (const BoundLaunch &each : launches) each.enqueue(context, nullptr);
+  }
+  context.finish("the tuning of launches");
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Of as many in a row as a round holds.
+double mean_of(const Context &context, const Launches &launches) {
+  const double times = SECONDS_OF_A_ROUND / std::max(seconds_of(context, launches, 1), 1e-9);
+  const int count = static_cast<int>(std::min(std::max(times, 1.0), MOST_LAUNCHES));
+  return seconds_of(context, launches, count) / count;
+}
+
+bool is_faster(const Context &context, const Launches &one, const Launches &other) {
+  double least = 0, least_of_other = 0;
+  for (int round = 0; round < ROUNDS; ++round) {
+    const double seconds = mean_of(context, one), seconds_of_other = mean_of(context, other);
+    if (!round && seconds > HOPELESS * seconds_of_other) return false;
+    least = round ? std::min(least, seconds) : seconds;
+    least_of_other = round ? std::min(least_of_other, seconds_of_other) : seconds_of_other;
+  }
+  return least < FASTER * least_of_other;
+}
 
 class Tuning {
  public:
@@ -49,8 +81,8 @@ class Tuning {
       const Check &check = shared_.plan.checks[number];
       if (check.elements.empty() || check.alternatives.empty()) continue;
       const Launches own = present(check);
-      seconds_of(own, 1);
-      timed.emplace_back(seconds_of(own, 1), number);
+      seconds_of(shared_.context, own, 1);
+      timed.emplace_back(seconds_of(shared_.context, own, 1), number);
     }
     std::sort(timed.rbegin(), timed.rend());
     std::vector<uint32_t> numbers;
@@ -79,7 +111,8 @@ class Tuning {
       try {
         const Programs &programs = programs_of(check.alternatives[next - 1]);
         const BoundLaunch bound = frame_.bind(check.alternatives[next - 1], programs);
-        if (checking_.check(number, &bound).verdict != Verdict::right || !is_faster({bound}, best)) continue;
+        if (checking_.check(number, &bound).verdict != Verdict::right) continue;
+        if (!is_faster(shared_.context, {bound}, best)) continue;
         best = {bound};
         found_.forms[number] = next;
         found_.programs.insert(found_.programs.end(), programs.all().begin(), programs.all().end());
@@ -101,33 +134,6 @@ class Tuning {
     return *made;
   }
 
-  bool is_faster(const Launches &one, const Launches &other) const {
-    double least = 0, least_of_other = 0;
-    for (int round = 0; round < ROUNDS; ++round) {
-      const double seconds = mean_of(one), seconds_of_other = mean_of(other);
-      if (!round && seconds > HOPELESS * seconds_of_other) return false;
-      least = round ? std::min(least, seconds) : seconds;
-      least_of_other = round ? std::min(least_of_other, seconds_of_other) : seconds_of_other;
-    }
-    return least < FASTER * least_of_other;
-  }
-
-  // Of as many in a row as a round holds.
-  double mean_of(const Launches &launches) const {
-    const double times = SECONDS_OF_A_ROUND / std::max(seconds_of(launches, 1), 1e-9);
-    const int count = static_cast<int>(std::min(std::max(times, 1.0), MOST_LAUNCHES));
-    return seconds_of(launches, count) / count;
-  }
-
-  double seconds_of(const Launches &launches, int times) const {
-    const Clock::time_point start = Clock::now();
-    for (int i = 0; i < times; ++i) {
-      for (const BoundLaunch &each : launches) each.enqueue(shared_.context, nullptr);
-    }
-    shared_.context.finish("the tuning of launches");
-    return std::chrono::duration<double>(Clock::now() - start).count();
-  }
-
   const Shared &shared_;
   Frame &frame_;
   const File &file_;
@@ -140,7 +146,56 @@ class Tuning {
   Tuned found_;
 };
 
+// A plan with other build options, in the memory of the plan itself.
+struct OptionsTrial {
+  OptionsTrial(const Shared &base, const BuildOptions &options, const File &file, const std::string &cache_folder,
+               const Activity &activity)
+      : plan(base.plan), programs(base.context, &file, with(plan, options), false, cache_folder, activity, {}),
+        shared{base.context, plan, base.memory, programs, base.frame_program, base.external}, frame(shared) {}
+
+  static const Plan &with(Plan &plan, const BuildOptions &options) {
+    plan.take(options);
+    return plan;
+  }
+
+  bool is_right(const Activity &activity) {
+    const std::vector<Finding> found = check_launches(shared, frame, activity);
+    const auto is_wrong = [](const Finding &each) { return each.verdict == Verdict::wrong; };
+    return std::none_of(found.begin(), found.end(), is_wrong);
+  }
+
+  Plan plan;
+  Programs programs;
+  Shared shared;
+  Frame frame;
+};
+
 }  // namespace
+
+TunedOptions tune_options(const Shared &shared, Frame &frame, const File &file, const std::string &cache_folder,
+                          Clock::time_point end, const Activity &activity) {
+  std::unique_ptr<OptionsTrial> best;
+  BuildOptions options = shared.plan.build_options;
+  if (shared.context.info.platform != QUALCOMM) return {options, {}};
+  for (const BuildOptions &option : OPTIONS) {
+    const BuildOptions wanted = options.with_those_of(option);
+    if (Clock::now() >= end || wanted == options) continue;
+    const auto doing = activity.begin("tuning build options");
+    try {
+      auto trial = std::make_unique<OptionsTrial>(shared, wanted, file, cache_folder, activity);
+      const Launches &others = (best ? best->frame : frame).launches();
+      if (!trial->is_right(activity) || !is_faster(shared.context, trial->frame.launches(), others)) continue;
+      best = std::move(trial);
+      options = wanted;
+    } catch (const Error &) {
+      if (activity.is_cancelled()) throw;
+      // The driver does not build the plan with the option, or refuses a launch.
+    }
+  }
+  frame.overwrite(0);
+  shared.context.finish("the tuning of build options");
+  return {options, best ? best->programs.all() : std::vector<BuiltProgram>()};
+}
 
 Tuned tune(const Shared &shared, Frame &frame, const File &file, const std::string &cache_folder,
            std::chrono::milliseconds budget, const Activity &activity) {

@@ -22,4 +22,15 @@ struct Tuned {
 Tuned tune(const Shared &shared, Frame &frame, const File &file, const std::string &cache_folder,
            std::chrono::milliseconds budget, const Activity &activity);
 
+// options: the fastest. programs: those of the plan with them; none if these are the options that the plan has.
+struct TunedOptions {
+  BuildOptions options;
+  std::vector<BuiltProgram> programs;
+};
+
+// Builds the plan with each option of the vendor's compiler, together with those that were faster, until `end`. An
+// option is taken if all launches are right and the model is clearly faster. Overwrites the memory of the frame.
+TunedOptions tune_options(const Shared &shared, Frame &frame, const File &file, const std::string &cache_folder,
+                          std::chrono::steady_clock::time_point end, const Activity &activity);
+
 }  // namespace imgconv

@@ -16,6 +16,7 @@ import pytest
 from faulty_driver.matrix import CHANGED, NAMES, REAL_CASES, real_model, small_models
 from faulty_driver.outcomes import Case, Outcome, outcomes_of
 from faulty_driver.test_check import AT_LOAD, LOST, REAL_SWAPS, SWAPS, under_swaps
+from graphs import assert_near, const, numbers
 from operators import Case as OperatorCase
 from operators import model_of
 from played import Play, assert_same_bits, drawn
@@ -25,12 +26,14 @@ from test_operators_on_device import FAMILIES, first_cases
 
 import imgconv
 from imgconv import cli
+from imgconv.build_options import BuildOptions
 from imgconv.checking.alternatives import ALTERNATIVES
 from imgconv.checking.player_checks import random_content, with_checks
 from imgconv.cl.device import DeviceInfo
 from imgconv.config import Config
 from imgconv.dtype import FLOAT16, FLOAT32
 from imgconv.errors import Error
+from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import HostBuffer, ImageLimits, Texture, choose_tiling, image_layout
 from imgconv.loading.compiled import prepare_for
@@ -38,6 +41,8 @@ from imgconv.loading.device_descriptions import read_device_description
 from imgconv.loading.device_target import target_of
 from imgconv.onnx_import import import_onnx
 from imgconv.stored.compiled_file import DevicePlan, SavedModel, save_model
+from imgconv.stored.tuning import TuningDatabase
+from imgconv.tensor import Tensor, build_graph
 
 ADRENO = faulty_driver.ROOT / "imgconv" / "loading" / "devices" / "adreno_640.json"
 # Of SWAPS, those that are in texts of templates only, so that generated kernels replace them.
@@ -303,6 +308,54 @@ def test_tuning_is_kept(models: dict[str, Case], play: Play, tmp_path: Path) -> 
     for name in ("y", "map"):  # sums of Adreno's specialisations may be shared by different numbers of work items
         assert numpy.abs(tuned[name] - own[name]).max() <= 1e-5 * numpy.abs(own[name]).max()
         assert_same_bits({name: kept[name]}, {name: tuned[name]})
+
+
+def builds(cache: Path) -> list[str]:
+    """The options and the waves of each build of a plan's program."""
+    lines = [line.partition(", ") for line in faulty_driver.met(cache) if line.startswith("build of")]
+    return [options for kernels, _, options in lines if kernels != "build of 0 kernels"]
+
+
+def file_with(options: BuildOptions | None, folder: Path) -> tuple[Path, dict[str, Any], Any]:
+    """A small model for the Adreno with measured build options, its inputs and its output."""
+    adreno, x = read_device_description(ADRENO), Tensor.input("x", (1, 4, 8, 8))
+    database = TuningDatabase(folder / "tuning", new=True)
+    if options:
+        database.record_build_options(adreno.key, Config(), options)
+    graph = build_graph({"map": x.conv2d(const(4, 4, 1, 1)).softmax(1)}, [x])
+    imgconv.load(graph, tuning=database.path).save(folder / "m.imgconv", targets=[adreno])
+    given = {"x": numbers(1, 4, 8, 8)}
+    return folder / "m.imgconv", given, evaluate_graph(graph, given)["map"]
+
+
+def test_build_options_are_tuned_and_kept(play: Play, tmp_path: Path) -> None:
+    """Kernels without half waves are slow, those with full waves wrong, and the driver refuses a flag."""
+    path, given, expected = file_with(None, tmp_path)
+    full, half = (f'qcom_reqd_sub_group_size("{size}")' for size in ("full", "half"))
+    swap = f"swap={full})) __kernel=>{full})) __kernel\n#define write_imagef(image, at, texel) ((void)0)"
+    faults = f"adreno;slow=0.002:!{half};build_fail=0:-qcom-accelerate-16-bit=true;{swap}"
+    lines = f"""
+model = Player({str(path)!r}, cache={str(tmp_path)!r}, tune=600_000)
+results["options"] = numpy.array(model.check()["build_options"])
+"""
+    tuned = opened(lines, faults, tmp_path, play, given)
+    kept = opened(lines, "adreno;fail=clCreateProgramWithSource:-6", tmp_path, play, given)
+    assert str(tuned["options"]).startswith("half waves") and kept["options"] == tuned["options"]
+    assert_near(kept["map"], expected)
+
+
+@pytest.mark.parametrize("fault", ["", "build_fail=0:-qcom-accelerate-16-bit"])
+def test_build_options_of_the_file(fault: str, play: Play, tmp_path: Path) -> None:
+    """They are used on the device on which they were measured, unless its driver refuses them."""
+    path, given, expected = file_with(BuildOptions("half", "off", True), tmp_path)
+    lines = f"model = Player({str(path)!r}, cache={str(tmp_path)!r})"
+    found = opened(lines, f"adreno;options=log;{fault}", tmp_path, play, given)
+    assert_near(found["map"], expected)
+    made = builds(tmp_path)
+    if fault:
+        assert made[-1] == "options -w, waves any"
+    else:
+        assert made and set(made) == {"options -w -qcom-accelerate-16-bit=false, waves half"}
 
 
 def test_another_plan_in_place_of_a_wrong_one(
