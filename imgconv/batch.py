@@ -63,7 +63,7 @@ class Predictor:
     The column of pictures is replaced by `answers`, the JSON of `imgconv run --json` for each row; or, if the task is
     unknown or with raw=True, by a column for each output. An output whose size depends on data is an array of its own
     for each row. A picture that cannot be read keeps its row: `error` says why, its answers are "", its numbers 0.
-    Pictures are prepared as `imgconv run` prepares them without options.
+    Pictures are prepared as `imgconv run` prepares them without options, but never in tiles.
     """
 
     def __init__(
