@@ -241,4 +241,6 @@ class Plan:
             f"{self.activation_places} (at least {self.most_alive / 1e6:.2f} MB are alive at once), host buffers "
             f"{self.buffer_bytes / 1e6:.2f} MB"
         )
+        if self.build_options != DRIVERS_DEFAULTS:
+            lines.append(f"  built with {self.build_options}")
         return "\n".join(lines)

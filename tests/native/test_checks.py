@@ -316,9 +316,10 @@ def builds(cache: Path) -> list[str]:
     return [options for kernels, _, options in lines if kernels != "build of 0 kernels"]
 
 
-def file_with(options: BuildOptions | None, folder: Path) -> tuple[Path, dict[str, Any], Any]:
-    """A small model for the Adreno with measured build options, its inputs and its output."""
+def file_with(options: BuildOptions | None, folder: Path, driver: str = "") -> tuple[Path, dict[str, Any], Any]:
+    """A small model for the Adreno, or for another driver of it, with measured options; its inputs and its output."""
     adreno, x = read_device_description(ADRENO), Tensor.input("x", (1, 4, 8, 8))
+    adreno = replace(adreno, driver_version=driver or adreno.driver_version)
     database = TuningDatabase(folder / "tuning", new=True)
     if options:
         database.record_build_options(adreno.key, Config(), options)
@@ -344,16 +345,18 @@ results["options"] = numpy.array(model.check()["build_options"])
     assert_near(kept["map"], expected)
 
 
-@pytest.mark.parametrize("fault", ["", "build_fail=0:-qcom-accelerate-16-bit"])
-def test_build_options_of_the_file(fault: str, play: Play, tmp_path: Path) -> None:
-    """They are used on the device on which they were measured, unless its driver refuses them."""
-    path, given, expected = file_with(BuildOptions("half", "off", True), tmp_path)
+@pytest.mark.parametrize(("fault", "driver"), [("", ""), ("build_fail=0:-qcom-accelerate-16-bit", ""), ("", "other")])
+def test_build_options_of_the_file(fault: str, driver: str, play: Play, tmp_path: Path) -> None:
+    """They are used with the driver with which they were measured, unless it refuses them."""
+    path, given, expected = file_with(BuildOptions("half", "off", True), tmp_path, driver)
     lines = f"model = Player({str(path)!r}, cache={str(tmp_path)!r})"
     found = opened(lines, f"adreno;options=log;{fault}", tmp_path, play, given)
     assert_near(found["map"], expected)
     made = builds(tmp_path)
     if fault:
         assert made[-1] == "options -w, waves any"
+    elif driver:
+        assert set(made) == {"options -w, waves any"}
     else:
         assert made and set(made) == {"options -w -qcom-accelerate-16-bit=false, waves half"}
 
