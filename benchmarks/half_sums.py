@@ -39,7 +39,7 @@ from imgconv.commands.shared_arguments import positive
 from imgconv.compiling.compiler import PreparedGraph
 from imgconv.config import Float16, Precision, read_config
 from imgconv.graph.nodes import Graph
-from imgconv.loading.compiled import prepare_for
+from imgconv.loading.plans import prepare_for
 from imgconv.precision.calibration_inputs import CHANNELS, UNIT, picture_range
 from imgconv.precision.choose import choose_precision
 from imgconv.precision.loss import relative_error

@@ -14,9 +14,6 @@ from typing import TYPE_CHECKING, Any, Union, overload
 import numpy
 
 from imgconv.arrays import Array, Arrays, Shapes
-from imgconv.checking.comparing import LaunchVerdict
-from imgconv.checking.frame_checks import check_frames, frame_launch
-from imgconv.checking.session_checks import SessionUnderTest, check_session
 from imgconv.cl.device import DeviceInfo, open_device, select_device
 from imgconv.cl.shutdown import shutdown_guard
 from imgconv.compiling.plan import Launch, Plan
@@ -25,16 +22,15 @@ from imgconv.errors import ConfigError, ContentError, Error, InputError, ShapeEr
 from imgconv.files.container import is_container
 from imgconv.graph.nodes import Graph, Value
 from imgconv.limits import Limits
-from imgconv.loading.compiled import DEPTH, CompiledFileSource, CompiledModel, ModelSource, save_sized
+from imgconv.loading.compiled import DEPTH, CompiledFileSource, CompiledModel, ModelSource
 from imgconv.loading.progress import progress_callback
 from imgconv.loading.states import check_host, check_states
 from imgconv.runtime.host_fallback import strict_error
-from imgconv.stored.compiled_file import SavedModel
-from imgconv.stored.frame_table import takes_frames
 from imgconv.stored.precision_file import PrecisionFile, read_precision_file
 from imgconv.stored.tuning import TuningDatabase, open_tuning_database
 
 if TYPE_CHECKING:
+    from imgconv.checking.comparing import LaunchVerdict
     from imgconv.cl.context import Memory, Queue
     from imgconv.cl.priority import Priority
     from imgconv.onnx_import import OnnxModel
@@ -44,6 +40,7 @@ if TYPE_CHECKING:
     from imgconv.runtime.pipeline import Frame
     from imgconv.runtime.programs import ProgressCallback
     from imgconv.runtime.session import Session
+    from imgconv.stored.compiled_file import SavedModel
 
 # The name and shape of an input, and dtype and bytes if its content matters: a plan is made for those of all inputs.
 PlanKey = tuple[str, tuple[int, ...], Union[tuple[str, bytes], tuple[()]]]
@@ -295,6 +292,8 @@ class Model:
 
         Raises InputError for a wrong description or a file that cannot be written, and what `run` raises.
         """
+        from imgconv.loading.save import save_sized
+
         save_sized(path, self._last, self._source, targets, sizes, generic, player_only)
 
     def __call__(self, array: Input) -> Array:
@@ -371,12 +370,17 @@ class Model:
 
 def checked(model: Model) -> dict[int, LaunchVerdict]:
     """Checks each launch of the last run's plan: verdicts by number, see docs/check.md. Raises DeviceError."""
+    from imgconv.checking.session_checks import SessionUnderTest, check_session
+
     last = model._last
     return check_session(SessionUnderTest(last.session, last.graph, last.config))
 
 
 def checked_frames(model: Model) -> tuple[Launch, LaunchVerdict] | None:
     """The launch that reads frames, which is in no plan, and the verdict on it; None if the model takes none."""
+    from imgconv.checking.frame_checks import check_frames, frame_launch
+    from imgconv.stored.frame_table import takes_frames
+
     session, format = model._last.session, model._source.format
     if format is None or not takes_frames(session.plan, format):
         return None
@@ -502,6 +506,8 @@ def open_source(model: Graph | OnnxModel, settings: Settings) -> ModelSource | C
     """
     device = settings.device
     if isinstance(model, (str, os.PathLike)) and is_container(model):
+        from imgconv.stored.compiled_file import SavedModel
+
         return _open_saved(SavedModel.open(model), os.fspath(model), settings)
     config, file = read_settings(settings)
     info = device if isinstance(device, DeviceInfo) else select_device(config.device)

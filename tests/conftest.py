@@ -24,6 +24,7 @@ from imgconv.cl.device import DeviceInfo, list_devices, no_driver_message, open_
 from imgconv.config import Config
 from imgconv.files.disk_cache import DiskCache
 from imgconv.kernels import kernel_source
+from imgconv.loading import plan_cache
 from imgconv.precision import storage
 from imgconv.reports import peaks
 from imgconv.stored import precision_file
@@ -116,9 +117,13 @@ def random_numbers_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytes
 
 @pytest.fixture(autouse=True)
 def choices(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test sees what another one, or the user, has chosen under FLOAT16, or which kernels ended processes there."""
+    """No test sees what another one, or the user, has chosen under FLOAT16, or which kernels ended processes there.
+
+    Plans are not cached.
+    """
     folder = tmp_path_factory.getbasetemp() / f"kept-{uuid.uuid4().hex}"
     monkeypatch.setattr(precision_file, "CHOICES", DiskCache(str(folder / "precision"), 2**20))
+    monkeypatch.setattr(plan_cache, "PLANS", DiskCache(str(folder / "plans"), 0))
     monkeypatch.setattr(crashes, "CRASHES", DiskCache(str(folder / "crashes"), 2**20))
     monkeypatch.setattr(crashes, "_seen", {})
 

@@ -7,14 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from time import perf_counter
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy
 
 from imgconv.arrays import Array
 from imgconv.build_options import DRIVERS_DEFAULTS
-from imgconv.checking.comparing import LaunchVerdict, StorageContents, compare
-from imgconv.checking.launched_nodes import LaunchedNodes, launched_nodes_of
 from imgconv.cl.building.crashes import note_wrong, refused_kernels
 from imgconv.cl.building.program_source import BuiltKernel
 from imgconv.cl.device_info import DeviceInfo
@@ -28,6 +26,10 @@ from imgconv.runtime.device import Device
 from imgconv.runtime.device_memory import DeviceMemory
 from imgconv.runtime.programs import launch_text
 from imgconv.runtime.session import Session
+
+if TYPE_CHECKING:
+    from imgconv.checking.comparing import LaunchVerdict
+    from imgconv.checking.launched_nodes import LaunchedNodes
 
 VERSION = 2  # of the check: raise it if it finds more
 PROVED = DiskCache("proved", 2**20)
@@ -125,6 +127,8 @@ def check_once(running: SessionUnderTest, started: float) -> None:
 
 def _refuse_wrong_kernels(running: SessionUnderTest, wrong: Sequence[tuple[int, LaunchVerdict]]) -> NoReturn:
     """Notes the kernels of wrong launches: other plans do without them. Raises WrongResultError, DeviceError."""
+    from imgconv.checking.launched_nodes import launched_nodes_of
+
     info, subjects = running.context.info, launched_nodes_of(running.plan, running.graph, running.states)
     about, refused = f"{info.name}, driver {info.driver_version}", refused_kernels(info)
     noted: set[str] = set()  # several launches may have one kernel
@@ -163,6 +167,8 @@ def check_launches(
     wanted: the numbers of those to check, by default all. A wrong launch is launched again: if it is right then, its
     verdict has `again`. Raises DeviceError.
     """
+    from imgconv.checking.launched_nodes import launched_nodes_of
+
     plan, subjects = running.plan, launched_nodes_of(running.plan, running.graph, running.states)
     checked = subjects.keys() if wanted is None else subjects.keys() & set(wanted)
     arrays: dict[Storage, Array] = {}
@@ -192,6 +198,8 @@ def _check_launch(
     running: SessionUnderTest, number: int, subject: LaunchedNodes, arrays: dict[Storage, Array]
 ) -> LaunchVerdict:
     """The verdict on the launch that has just run."""
+    from imgconv.checking.comparing import StorageContents, compare
+
     launch = running.plan.launches[number]
     reads = {s for n in (number, *subject.parts) for s in running.plan.launches[n].reads}
     half = any(s in running.plan.content and s.dtype == "float16" for s in reads)

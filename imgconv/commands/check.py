@@ -28,7 +28,7 @@ from imgconv.config import Config, Precision, read_config
 from imgconv.errors import ConfigError, DeviceError, Error
 from imgconv.graph.nodes import Graph
 from imgconv.files.disk import check_folder, written_whole
-from imgconv.loading.compiled import plans_for, prepare_for, with_generic
+from imgconv.loading.plans import plans_for, prepare_for, with_generic
 from imgconv.loading.device_descriptions import read_device_description
 from imgconv.loading.native_functions import native_functions_fit
 from imgconv.model import checked, checked_frames, load

@@ -181,7 +181,8 @@ def _write(
     try:
         source = open_source(options.model, settings)
         assert isinstance(source, ModelSource)
-        model = Model(replace(source, shapes=shapes, picture=stage, description=description, answers=answers))
+        source = replace(source, picture=stage, description=description, answers=answers, cached=False)
+        model = Model(replace(source, shapes=shapes))
     except DeviceError as error:
         if not devices:
             raise

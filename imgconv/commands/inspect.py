@@ -25,7 +25,7 @@ from imgconv.kernels.layout import Texture
 from imgconv.passes.elementwise import LAUNCH
 from imgconv.reports import terminal
 from imgconv.reports.table import Column, print_table
-from imgconv.loading.compiled import prepare_for
+from imgconv.loading.plans import prepare_for
 from imgconv.loading.device_target import target_of
 from imgconv.runtime.host_fallback import boundary_bytes, strict_error
 from imgconv.stored.tuning import open_tuning_database

@@ -18,7 +18,7 @@ from imgconv.dtype import FLOAT32
 from imgconv.errors import ConfigError
 from imgconv.graph.nodes import Graph, Value
 from imgconv.kernels.device_model.time_range import TimeRange
-from imgconv.loading.compiled import prepare_for
+from imgconv.loading.plans import prepare_for
 from imgconv.loading.device_descriptions import read_device_description
 from imgconv.precision.share import HalfShare, half_share_of
 from imgconv.reports import terminal

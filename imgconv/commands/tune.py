@@ -20,7 +20,7 @@ from imgconv.kernels.target import HALF_MAX, Target
 from imgconv.reports import terminal
 from imgconv.reports.table import Column, print_table
 from imgconv.loading.build_options_tuner import BuildOptionsTrial, tune_build_options
-from imgconv.loading.compiled import build_options_of, prepare_for
+from imgconv.loading.plans import build_options_of, prepare_for
 from imgconv.loading.native_functions import native_functions_fit
 from imgconv.precision.choose import BOUND, PrecisionChoice, choose_precision
 from imgconv.precision.share import HalfShare, half_share_of

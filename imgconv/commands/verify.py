@@ -19,7 +19,7 @@ from imgconv.reports.table import Column, print_table
 from imgconv.reports.verify import (
     FLOAT_BOUND, HALF_BOUND, SUM_TYPES, LayerErrors, as_json, check_oracle, first_problem, verify, wrong_outputs,
 )
-from imgconv.loading.compiled import prepare_for
+from imgconv.loading.plans import prepare_for
 from imgconv.precision.calibration_inputs import synthetic_inputs
 from imgconv.loading.native_functions import native_functions_fit
 from imgconv.precision.choose import choose_precision

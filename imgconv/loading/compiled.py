@@ -6,41 +6,34 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from imgconv.arrays import Arrays, Shapes, TensorSpecs
-from imgconv.build_options import DRIVERS_DEFAULTS, BuildOptions
-from imgconv.checking.frame_checks import check_frames_once
-from imgconv.checking.player_checks import with_checks
 from imgconv.checking.session_checks import SessionUnderTest, check_once, is_checked
 from imgconv.cl.bad_compilers import miscompiled_patterns
 from imgconv.cl.building.crashes import refused_kernels
 from imgconv.cl.device_info import DeviceInfo
 from imgconv.cl.shutdown import shutdown_guard
-from imgconv.compiling.choose import Chooser, CostModelChooser
-from imgconv.compiling.compiler import PreparedGraph, prepare, with_image_limit
 from imgconv.dtype import FLOAT32
-from imgconv.precision.share import UNDECIDED, half_share_of
-from imgconv.compiling.shared_packings import Packings, SharedPackingChooser
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Precision
-from imgconv.errors import DeviceError, ResourceError
 from imgconv.graph.nodes import Graph, Value
 from imgconv.limits import Limits, load_budget
-from imgconv.loading.device_descriptions import read_device_description
 from imgconv.runtime.host_fallback import HostFallback, strict_error
 from imgconv.loading.native_functions import native_functions_fit
 from imgconv.loading.device_target import target_of
+from imgconv.loading.plan_cache import CachedPlan, plan_key, read_graph, read_plan, write_plan
 from imgconv.loading.replanning import until_kernels_work
-from imgconv.stored.compiled_file import DevicePlan, SavedModel, SizedModel, save_sizes
 from imgconv.stored.precision_file import PrecisionFile, choice_key, read_choice, write_choice
-from imgconv.stored.tuning import TunedChooser, TuningDatabase
+from imgconv.stored.tuning import TuningDatabase
 
 if TYPE_CHECKING:
     from imgconv.cl.opencl_device import OpenCLDevice
+    from imgconv.compiling.compiler import PreparedGraph
+    from imgconv.compiling.shared_packings import Packings
     from imgconv.graph.onnx_nodes import HostGraph
     from imgconv.host.host_program import OnDevice
     from imgconv.host.registry import HostFunction
@@ -52,6 +45,7 @@ if TYPE_CHECKING:
     from imgconv.runtime.pipeline import Pipeline
     from imgconv.runtime.programs import ProgressCallback
     from imgconv.runtime.session import Session
+    from imgconv.stored.compiled_file import SavedModel
 
 LOG = logging.getLogger("imgconv")
 DEPTH = 3  # frames in flight, unless the caller says otherwise
@@ -66,34 +60,6 @@ class OutputStage(Protocol):
 
     def with_float_answers(self, precision: Precision, graph: Graph) -> Precision:
         """The precision that keeps the answers in float."""
-
-
-def prepare_for(
-    info: DeviceInfo, graph: Graph, config: Config, tuning: TuningDatabase | None = None,
-    packings: Packings | None = None, native_functions: bool = False,
-) -> PreparedGraph:
-    """Prepares a graph for a device, whose kernels are chosen by measurements there or else by the cost model.
-
-    packings: those of other plans of the model, preferred if that costs little. native_functions: see Target.
-    Raises DeviceError.
-    """
-    chooser = _chooser(info, tuning)
-    chooser = chooser if packings is None else SharedPackingChooser(chooser, packings)
-    prepared = prepare(graph, config, target_of(info, native_functions), chooser)
-    return replace(
-        prepared, refused=refused_kernels(info), miscompiled_patterns=miscompiled_patterns(info),
-        build_options=build_options_of(info, config, tuning),
-    )
-
-
-def _chooser(info: DeviceInfo, tuning: TuningDatabase | None) -> Chooser:
-    """Returns a chooser that prefers measurements on this device to the cost model."""
-    return CostModelChooser() if tuning is None else TunedChooser(tuning, info.key, CostModelChooser())
-
-
-def build_options_of(info: DeviceInfo, config: Config, tuning: TuningDatabase | None) -> BuildOptions:
-    """Returns the build options that `imgconv tune` found to be the fastest on this device."""
-    return DRIVERS_DEFAULTS if tuning is None else tuning.build_options(info.key, config)
 
 
 @dataclass(frozen=True)
@@ -152,6 +118,7 @@ def subgraphs_on(
     plain = replace(config, float16=0, precision=Precision())
 
     def compile(graph: Graph, share_with: Sequence[Session]) -> Session:
+        from imgconv.loading.plans import prepare_for
         from imgconv.runtime.session import Session
 
         def made(info: DeviceInfo) -> Session:
@@ -172,90 +139,6 @@ def subgraphs_on(
     return subgraph
 
 
-def plans_to_save(
-    compiled: CompiledModel, own: DeviceInfo, targets: Sequence[str | os.PathLike[str] | DeviceInfo],
-    tuning: TuningDatabase | None, packings: Packings,
-) -> list[DevicePlan]:
-    """The plans of a compiled file: the model's own with its binaries, or those for devices that need not be there.
-
-    If the own one uses the device's native functions, or its instruction for products of bytes, another one is for
-    devices where these were not measured.
-    targets: see Model.save; empty for the model's own. packings: see plans_for. Raises what `load` raises, and
-    InputError.
-    """
-    config = compiled.config
-    if not targets:
-        native_functions = native_functions_fit(compiled.session.context, config)
-        target = with_image_limit(target_of(own, native_functions), config)
-        found = DevicePlan(compiled.plan, own.key, target, compiled.session.binaries())
-        found = with_checks(found, compiled.graph, config, compiled.states)
-        others = [own] if target.native_functions or target.dot_product else []
-    else:
-        found = None
-        others = [each if isinstance(each, DeviceInfo) else read_device_description(each) for each in targets]
-    plans = plans_for(compiled.graph, config, others, tuning, compiled.states, packings)
-    return plans if found is None else [found, *plans]
-
-
-def save_sized(
-    path: str | os.PathLike[str], compiled: CompiledModel, source: ModelSource | CompiledFileSource,
-    targets: Sequence[str | os.PathLike[str] | DeviceInfo], sizes: Sequence[Shapes], generic: bool, player_only: bool,
-) -> None:
-    """Writes the file of a model that `source` compiled, and of the same for other sizes; see Model.save.
-
-    Raises what `plans_to_save` and `save_sizes` raise.
-    """
-    states, packings = compiled.states, Packings()
-    others = [source.compile({**source.shapes, **each}, {}, [compiled.session]) for each in sizes]
-    made = []
-    for each in (compiled, *others):
-        plans = plans_to_save(each, source.info, targets, source.tuning, packings)
-        if generic:
-            plans = with_generic(plans, each.graph, each.config, states, packings)
-        made.append(SizedModel(each.graph, each.config, plans, states))
-    save_sizes(path, made, source.description, source.format, player_only)
-
-
-def plans_for(
-    graph: Graph, config: Config, devices: Sequence[DeviceInfo], tuning: TuningDatabase | None,
-    states: Mapping[str, str], packings: Packings,
-) -> list[DevicePlan]:
-    """Makes a plan for each device, without its native functions and products of bytes.
-
-    graph: after the passes. states: see `lower`.
-    packings: of earlier plans of the model; later ones read their weights where that takes little longer. Raises
-    what `with_image_limit` and `lower` raise.
-    """
-    plans: list[DevicePlan] = []
-    for info in devices:
-        target = with_image_limit(target_of(replace(info, dot_product="")), config)
-        chooser = SharedPackingChooser(_chooser(info, tuning), packings)
-        prepared = PreparedGraph(
-            graph, config, target, chooser, miscompiled_patterns=miscompiled_patterns(info),
-            build_options=build_options_of(info, config, tuning),
-        )
-        plan = DevicePlan(prepared.plan(states=states), info.key, target)
-        plans.append(with_checks(plan, graph, config, states))
-    return plans
-
-
-def with_generic(
-    plans: Sequence[DevicePlan], graph: Graph, config: Config, states: Mapping[str, str], packings: Packings
-) -> list[DevicePlan]:
-    """Appends a plan for the least capable device, unless there is one.
-
-    There can be none if the settings ask for arithmetic in half, or if a kernel exceeds that device's limits.
-    """
-    least = read_device_description("generic")
-    if any(each.device == least.key for each in plans):
-        return [*plans]
-    try:
-        return [*plans, *plans_for(graph, config, [least], None, states, packings)]
-    except (DeviceError, ResourceError) as error:
-        LOG.warning("the file has no plan for any device: %s", error)
-        return [*plans]
-
-
 @dataclass(frozen=True)
 class ModelSource:
     """The model and the arguments of `load`.
@@ -265,7 +148,7 @@ class ModelSource:
     what the outputs mean, for the compiled file; strict: whether a model that needs the host is refused; limits: of
     each plan; choices: what keeps float, by the `choice_key` of the graphs so far; check: whether plans are proved;
     outputs: the tensors at which an ONNX model ends; empty for its own; answers: the decoding after the model; states:
-    see `lower`.
+    see `lower`; cached: whether plans are read from the cache, and added to it.
     """
 
     model: Union[Graph, OnnxModel]
@@ -286,6 +169,7 @@ class ModelSource:
     outputs: tuple[str, ...] = ()
     answers: OutputStage | None = None
     states: Mapping[str, str] = field(default_factory=dict)
+    cached: bool = True
 
     @property
     def format(self) -> Format | None:
@@ -330,9 +214,55 @@ class ModelSource:
         """Compiles the model for these shapes and known contents, sharing weights that equal those of `share_with`."""
         def compiled(info: DeviceInfo) -> CompiledModel:
             with load_budget(self.limits):
-                return replace(self, info=info)._compiled(shapes, contents, share_with)
+                return replace(self, info=info)._cached(shapes, contents, share_with)
 
         return until_kernels_work(self.info, compiled)
+
+    def _cached(self, shapes: Shapes, contents: Arrays, share_with: Sequence[Session]) -> CompiledModel:
+        """The model by the plan in the cache; compiled, and added to the cache, if there is none."""
+        started, known = perf_counter(), {problem: {*each} for problem, each in self.packings.items()}
+        key = self._key(shapes, known) if self.cached and not contents else None
+        found = None if key is None else read_plan(key)
+        if key is not None and found is not None:
+            self.packings.update(found.packings)
+            return self._restored(key, found, shapes, share_with, started)
+        made = self._compiled(shapes, contents, share_with)
+        # The file may have changed meanwhile.
+        if key is not None and made.fallback is None and key == self._key(shapes, known):
+            write_plan(key, self.model, CachedPlan(made.plan, made.config, self.packings), made.graph)
+        return made
+
+    def _key(self, shapes: Shapes, packings: Packings) -> str | None:
+        """The key of a plan in the cache, see `plan_key`. packings: those known before it is made."""
+        if self.answers:
+            return None
+        precision = self.precision and (self.precision.to_json(), self.precision.version)
+        return plan_key(self.model, self.tuning, [
+            sorted(shapes.items()), self.config, self.info, precision, self.outputs, self.picture, self.limits,
+            sorted(self.states.items()), sorted((astuple(each), sorted(known)) for each, known in packings.items()),
+            native_functions_fit(self.context, self.config), sorted(refused_kernels(self.info)),
+            miscompiled_patterns(self.info),
+        ])
+
+    def _restored(
+        self, key: str, found: CachedPlan, shapes: Shapes, share_with: Sequence[Session], started: float
+    ) -> CompiledModel:
+        """The model by a plan of an earlier load."""
+        from imgconv.runtime.session import Session
+
+        def graph() -> Graph:
+            return read_graph(key) or replace(self, cached=False).compile(shapes, {}, [session]).graph
+
+        session = Session(found.plan, self.context, self.progress, share_with)
+        made = CompiledModel(graph, found.plan, found.config, session, None, self.states)
+        if self.check and not is_checked(session):
+            check_once(SessionUnderTest(session, made.graph, made.config, self.states), started)
+        if self.check:
+            _check_frames(session, self.format)
+        if made.config.float16:
+            log_half_share(made.plan, made.graph, made.config)
+        made.reset()
+        return made
 
     def _compiled(self, shapes: Shapes, contents: Arrays, share_with: Sequence[Session]) -> CompiledModel:
         stage, graph, started = self.picture, self.model, perf_counter()
@@ -361,6 +291,7 @@ class ModelSource:
 
         started: the perf_counter() at which the load began.
         """
+        from imgconv.loading.plans import prepare_for
         from imgconv.runtime.session import Session
 
         stage, native = self.picture, native_functions_fit(self.context, self.config)
@@ -378,7 +309,7 @@ class ModelSource:
             session = Session(prepared.plan(config, self.states), self.context, self.progress, share_with)
         if self.check:
             check_once(SessionUnderTest(session, prepared.graph, config, self.states), started)
-            check_frames_once(session, self.format)
+            _check_frames(session, self.format)
         self._keep(precision, measured)  # not before the kernels are proved by which it was measured
         return prepared, config, session
 
@@ -408,10 +339,20 @@ class ModelSource:
             write_choice(key, precision)
 
 
+def _check_frames(session: Session, format: Format | None) -> None:
+    """Checks the kernel that reads frames, if the model takes any. Raises DeviceError."""
+    if format is not None:
+        from imgconv.checking.frame_checks import check_frames_once
+
+        check_frames_once(session, format)
+
+
 def log_half_share(plan: Plan, graph: Graph, config: Config) -> None:
     """One line for the log; a warning if less than half of the numbers are half, or if some were not measured."""
     if config.storage == FLOAT32:
         return
+    from imgconv.precision.share import UNDECIDED, half_share_of
+
     half_share = half_share_of(plan, graph, config)
     LOG.info("%s", half_share)
     if UNDECIDED in config.precision.reasons.values():
@@ -469,6 +410,7 @@ class CompiledFileSource:
         return until_kernels_work(self.info, lambda info: replace(self, info=info)._compiled(saved, share_with))
 
     def _compiled(self, saved: SavedModel, share_with: Sequence[Session]) -> CompiledModel:
+        from imgconv.compiling.compiler import PreparedGraph, with_image_limit
         from imgconv.runtime.session import Session
 
         started = perf_counter()
@@ -493,7 +435,7 @@ class CompiledFileSource:
             if self.check and not is_checked(session):
                 check_once(SessionUnderTest(session, saved.read_graph(), saved.config, kept), started)
             if self.check:
-                check_frames_once(session, saved.format)
+                _check_frames(session, saved.format)
             on_device = subgraphs_on(self.info, self.context, saved.config, self.tuning, self.limits, self.check)
             fallback = HostFallback.prepare(
                 saved.host_partition, plan.inputs, [v.name for v in plan.outputs], on_device

@@ -237,6 +237,12 @@ def find(op_type: str, domain: str = "") -> RegisteredOperator | None:
     return _OPERATORS.get((domain, op_type))
 
 
+def has_foreign_operators() -> bool:
+    """Returns whether `operator` registered functions of other packages."""
+    modules = (str(getattr(entry.function, "__module__", "")) for entry in _OPERATORS.values())
+    return not all(module.startswith("imgconv.ops.") for module in modules)
+
+
 def qualified(domain: str, op_type: str) -> str:
     """An operator's name in messages: com.microsoft.FusedConv; without the domain if it is ONNX's own."""
     return f"{domain}.{op_type}" if domain else op_type

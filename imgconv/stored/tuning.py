@@ -21,7 +21,6 @@ from imgconv.config import Config
 from imgconv.errors import ConfigError
 from imgconv.kernels.target import LARGE_GPU, Target
 from imgconv.kernels.template_interface import Choice, Problem, Specialisation
-from imgconv.kernels.templates import TEMPLATES, template_of
 
 VERSION = 1
 SUFFIX = ".tuning"
@@ -180,6 +179,8 @@ def open_tuning_database(model: object) -> TuningDatabase | None:
 
 def measurement_key(problem: Problem, config: Config, target: Target) -> str:
     """The text by which a measurement is found: the template's problem, and the storage of its textures."""
+    from imgconv.kernels.templates import template_of
+
     stored = f"{config.storage.scalar}{' in linear textures' if target.linear else ''}"
     return f"{template_of(problem).name} {problem} stored as {stored}"
 
@@ -214,6 +215,8 @@ def _candidate(request: ChoiceRequest, chosen: Specialisation) -> Specialisation
 
 
 def _text(specialisation: Specialisation) -> str:
+    from imgconv.kernels.templates import TEMPLATES
+
     kernel = next(t.name for t in TEMPLATES if type(specialisation) is t.specialisation)
     return json.dumps({"kernel": kernel, **asdict(specialisation)}, sort_keys=True)
 
@@ -229,6 +232,8 @@ def _measured(text: object, seconds: object) -> Measurement | None:
 
 def _specialisation(row: Any) -> Specialisation | None:
     """The specialisation of a row; None for a template or a constant that this imgconv does not have."""
+    from imgconv.kernels.templates import TEMPLATES
+
     content = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
     # Older files say whether the input is in local memory too; today's kernels with local weights always have it there.
     if content.pop("staged_input", None) is False and content.get("weights") == "local":

@@ -17,7 +17,7 @@ from imgconv.cl.device import DeviceInfo, open_device
 from imgconv.config import Config
 from imgconv.errors import DeviceError
 from imgconv.files.disk_cache import DiskCache
-from imgconv.loading.compiled import prepare_for
+from imgconv.loading.plans import prepare_for
 from imgconv.preprocessing import video_frame
 from imgconv.preprocessing.preparation import FORMATS, Format
 from imgconv.runtime.session import Session

@@ -17,7 +17,7 @@ from imgconv.files.container import write_container
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
 from imgconv.limits import Limits
-from imgconv.loading.compiled import prepare_for
+from imgconv.loading.plans import prepare_for
 from imgconv.stored.compiled_file import DevicePlan, SizedModel, model_values, schema
 from imgconv.tensor import Tensor, build_graph
 

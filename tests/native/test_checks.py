@@ -36,7 +36,7 @@ from imgconv.errors import Error
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import HostBuffer, ImageLimits, Texture, choose_tiling, image_layout
-from imgconv.loading.compiled import prepare_for
+from imgconv.loading.plans import prepare_for
 from imgconv.loading.device_descriptions import read_device_description
 from imgconv.loading.device_target import target_of
 from imgconv.onnx_import import import_onnx

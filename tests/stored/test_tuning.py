@@ -31,7 +31,7 @@ from imgconv.kernels.template_interface import Choice
 from imgconv.kernels.target import LARGE_GPU
 from imgconv.kernels.templates import template_of
 from imgconv.onnx_import import import_onnx
-from imgconv.loading.compiled import prepare_for
+from imgconv.loading.plans import prepare_for
 from imgconv.loading.tuner import ranked_candidates
 from imgconv.stored import tuning
 from imgconv.stored.tuning import (

@@ -26,7 +26,7 @@ import numpy
 from examples.player import loader_variables
 from imgconv.checking.player_checks import with_checks
 from imgconv.config import Config
-from imgconv.loading.compiled import prepare_for
+from imgconv.loading.plans import prepare_for
 from imgconv.loading.device_descriptions import read_device_description
 from imgconv.onnx_import import import_onnx
 from imgconv.stored.compiled_file import DevicePlan, save_model
