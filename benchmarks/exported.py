@@ -33,7 +33,7 @@ from imgconv.arrays import Arrays
 from imgconv.cl.device import DeviceInfo, open_device, select_device
 from imgconv.commands.shared_arguments import add_device_argument, positive
 from imgconv.runtime.session import Session
-from imgconv.reports.timing import Timing, after_warm_up, seconds_of_call, time_repeatedly
+from imgconv.reports.timing import Timing, run_after_warm_up, seconds_of_call, time_repeatedly
 
 NETWORKS = (
     "alexnet", "convnext_tiny", "densenet121", "efficientnet_b0", "efficientnet_v2_s", "googlenet", "inception_v3",
@@ -139,7 +139,7 @@ def measure(name: str, folder: Path, device: DeviceInfo, repeat: int) -> Row:
     error = relative_error(model.run(inputs), graph(inputs))
     if error > FLOAT_TOLERANCE:
         return Row(name, size, "wrong", error, launches)
-    pairs = after_warm_up(
+    pairs = run_after_warm_up(
         lambda: (seconds_of_call(lambda: model.run(inputs)), seconds_of_call(lambda: graph(inputs))), repeat
     )
     ours, theirs = zip(*pairs, strict=True)

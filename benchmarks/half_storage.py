@@ -38,12 +38,12 @@ from imgconv.arrays import Array, Arrays
 from imgconv.cl.device import select_device
 from imgconv.commands.shared_arguments import add_device_argument
 from imgconv.precision.share import half_share_of
-from imgconv.compiling.textures import SMALL_WEIGHTS, known_float, why_float
+from imgconv.compiling.textures import SMALL_WEIGHTS, always_float, why_float
 from imgconv.config import Precision
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import Texture
 from imgconv.onnx_export import export_onnx
-from imgconv.precision.search import ItemBlock, without_room
+from imgconv.precision.search import ItemBlock, blocks_over_budget
 from imgconv.precision.loss import least_scales, relative_error, scales_of
 
 HARDEST = 4  # pictures on which each value's cost is measured: those with the largest errors with all values as fp16
@@ -117,7 +117,7 @@ class Stored:
             ItemBlock((name,), max(self.errors([name], hardest)), self.graph.values[name].size) for name in self.names
         ]
         for part in PARTS:
-            kept = {name for block in without_room(blocks, part * bound) for name in block.names}
+            kept = {name for block in blocks_over_budget(blocks, part * bound) for name in block.names}
             half = [name for name in self.names if name not in kept]
             if max(self.errors(half, pictures)) <= bound:
                 return half
@@ -157,7 +157,7 @@ def row_of(file: Path, options: argparse.Namespace) -> Row:
     if expected is None:
         raise imgconv.InputError(f"onnxruntime does not take {file}: {found.why}")
     model = imgconv.load(file, options.device, float16=1, shapes={name: a.shape for name, a in given.items()})
-    graph, plan, known = model.graph, model.plan, known_float(model.graph)
+    graph, plan, known = model.graph, model.plan, always_float(model.graph)
     stored = {
         name: graph.values[name].size for name, place in plan.placements.items() if name in graph.values
         and isinstance(place.storage, Texture) and graph.values[name].dtype.startswith("float")

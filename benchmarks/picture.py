@@ -35,7 +35,7 @@ from imgconv.model import Model
 from imgconv.preprocessing.stage import PICTURE, array_shape, prepare_picture
 from imgconv.preprocessing.preparation import FILTERS, FORMATS, Format, Preparation, resize_geometry
 from imgconv.runtime.session import Session
-from imgconv.reports.timing import Timing, after_warm_up, seconds_of_call, time_repeatedly
+from imgconv.reports.timing import Timing, run_after_warm_up, seconds_of_call, time_repeatedly
 from imgconv.tensor import Tensor, build_graph
 
 # Pillow rounds Y, U and V to 8 bits after each direction, by up to 1 together; 1 of U is 2.02 of blue.
@@ -123,7 +123,7 @@ def measure(name: str, model: Model, inputs: dict[str, Any], device: DeviceInfo,
         return Row(name, launches)
     wall = time_repeatedly(lambda: seconds_of_call(lambda: model.run(inputs)), repeat)
     profiled = Session(model.plan, open_device(device, profile=True))
-    seen = after_warm_up(lambda: profiled.timeline(inputs), repeat)
+    seen = run_after_warm_up(lambda: profiled.timeline(inputs), repeat)
     stage = [n for n, launch in enumerate(model.plan.launches) if PICTURE in launch.origin]
     return Row(
         name, launches, Timing.from_seconds([_sum(t.launches) for t in seen]),

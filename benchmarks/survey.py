@@ -53,7 +53,7 @@ from imgconv.passes import run_passes
 from imgconv.precision.calibration_inputs import UNIT, picture_range
 from imgconv.precision.loss import least_scales, scales_of
 from imgconv.precision.loss import relative_error as beside_scales
-from imgconv.reports.timing import after_warm_up, seconds_of_call
+from imgconv.reports.timing import run_after_warm_up, seconds_of_call
 
 RIGHT, REFUSED, WRONG, FOREIGN, ENDED = "right", "refused", "wrong", "not onnxruntime's", "ended"
 REPEAT = 5
@@ -168,7 +168,7 @@ def known(file: Path, options: argparse.Namespace) -> Iterator[Row]:
         row = judged_by_float64(row, graph, inputs, made, expected)
         yield row
     session = onnxruntime_session(file)
-    pairs = after_warm_up(
+    pairs = run_after_warm_up(
         lambda: (seconds_of_call(lambda: models[0].run(inputs)), seconds_of_call(lambda: session.run(None, inputs))),
         options.repeat
     )

@@ -43,11 +43,11 @@ from imgconv.preprocessing.preparation import Size, picture_inputs, taps
 from imgconv.preprocessing.stage import PICTURE, PictureStage, size_of_array
 from imgconv.tasks import classification, text
 from imgconv.tasks.description import Description, read_description
-from imgconv.tasks.detection import BoxDecoder, Candidates, count_classes, inside, single_output
+from imgconv.tasks.detection import BoxDecoder, Candidates, count_classes, pixels_inside, single_output
 from imgconv.tasks.graph_array import GraphArray, take_or_fill, tensor_of
 from imgconv.tasks.heads import HEADS, Task, find_task
-from imgconv.tasks.maps import KeypointDecoder, SegmentationDecoder, depth_plane, is_image, least_of
-from imgconv.tasks.values import PicturePlacement, on_picture
+from imgconv.tasks.maps import KeypointDecoder, SegmentationDecoder, depth_plane, is_image, threshold_of
+from imgconv.tasks.values import PicturePlacement, map_on_picture
 from imgconv.tensor import Tensor, build_graph, order, origin, suppression
 
 MOST = 100  # boxes, unless the caller says otherwise
@@ -258,7 +258,7 @@ def _instance_masks(coefficients: Any, prototypes: Any, boxes: Any, placement: P
     count, *size = prototypes.shape
     sums = (coefficients @ prototypes.reshape(count, -1)).reshape(-1, *size)
     whole = _resized_to_picture(sums, placement, -1.0) > 0
-    return GraphArray((whole & inside(boxes, placement.picture)).tensor.cast("uint8"))
+    return GraphArray((whole & pixels_inside(boxes, placement.picture)).tensor.cast("uint8"))
 
 
 def _dtype(answer: Tensor) -> str:
@@ -273,21 +273,21 @@ def _class_mask(
     made = decode.formula(given, placement.model)
     plane: Any = made.plane
     if made.is_probability:
-        return GraphArray((_resized_to_picture(plane, placement, 0.0) > least_of(description)).tensor.cast("int64"))
+        return GraphArray((_resized_to_picture(plane, placement, 0.0) > threshold_of(description)).tensor.cast("int64"))
     rows, columns = plane.shape
     left, top, right, bottom = (round(edge) for edge in placement.box)
     # Pillow says which row and column of the map a pixel of the picture is of.
     grid = numpy.indices((rows, columns))
     whole = replace(placement, picture=(right - left, bottom - top), box=(0, 0, right - left, bottom - top))
     across, down = (
-        on_picture(grid[axis], whole, Image.Resampling.NEAREST, -1).astype(int) for axis in (1, 0)
+        map_on_picture(grid[axis], whole, Image.Resampling.NEAREST, -1).astype(int) for axis in (1, 0)
     )
     nearest = tensor_of(plane).take(0, down[:, 0].tolist()).take(1, across[0].tolist())
     return GraphArray(nearest.pad(*_letterbox_margins(placement), -1))
 
 
 def _resized_to_picture(plane: Any, placement: PicturePlacement, outside: float) -> GraphArray:
-    """Maps (..., height, width) by `on_picture` with Pillow's BILINEAR, as operations of a graph."""
+    """Maps (..., height, width) by `map_on_picture` with Pillow's BILINEAR, as operations of a graph."""
     left, top, right, bottom = (round(edge) for edge in placement.box)
     others, size = [0] * (plane.ndim - 2), plane.shape[-2:]
     weights = {

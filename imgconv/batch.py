@@ -26,7 +26,7 @@ from imgconv.graph.nodes import Value
 from imgconv.loading.compiled import DEPTH
 from imgconv.model import Model, load, prepares_pictures
 from imgconv.picture_settings import with_guessed_pixels, with_hints
-from imgconv.pictures.host import pixels_or_array, upright
+from imgconv.pictures.host import open_upright, pixels_or_array
 from imgconv.preprocessing.preparation import PictureInput, Preparation, picture_inputs
 from imgconv.reports.terminal import to_json
 from imgconv.tasks import Description, PicturePlacement, Task, find_task, read_description
@@ -175,7 +175,7 @@ def _finish_row(opened: _OpenedModel, frame: Frame | str, placement: PicturePlac
 def _decode_picture(picture: Any) -> Image.Image:
     """A picture from the bytes of its file, or from an array. Raises InputError."""
     if isinstance(picture, (bytes, bytearray, memoryview)):
-        return upright("the row's picture", io.BytesIO(picture))
+        return open_upright("the row's picture", io.BytesIO(picture))
     array = numpy.asarray(picture)
     if array.dtype != numpy.uint8 or array.ndim != 3 or array.shape[2] != 3 or not array.size:
         given = f"{array.dtype} {list(array.shape)}"

@@ -318,9 +318,9 @@ class Model:
     ) -> tuple[CompiledModel, dict[str, FrameInput | Memory]]:
         """The plan for the inputs, and the inputs that it takes."""
         from imgconv.cl.context import is_memory
-        from imgconv.runtime.io_binding import as_given, check_wanted
+        from imgconv.runtime.io_binding import convert_inputs, check_wanted
 
-        given = as_given(inputs, self._source.format)
+        given = convert_inputs(inputs, self._source.format)
         if outputs is not None:
             check_wanted(outputs)
         shutdown_guard.check()

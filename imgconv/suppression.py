@@ -31,8 +31,8 @@ def suppress(
     order = order_by_score(values, group)
     limit, wanted = corners.dtype.type(most_overlap), len(values) if most is None else most
     if group[order[0]] == group[order[-1]] and len(values) > MANY:
-        return _of_one_group(corners, order, limit, wanted)
-    return order[_GroupedSuppression(corners[order], _starts(group[order]), limit, wanted).kept()]
+        return _suppress_group(corners, order, limit, wanted)
+    return order[_GroupedSuppression(corners[order], _run_starts(group[order]), limit, wanted).kept()]
 
 
 def suppress_by_class(
@@ -68,7 +68,7 @@ def _corners(boxes: Array, centred: bool) -> Array:
     return made
 
 
-def _of_one_group(corners: Array, order: Array, limit: numpy.floating, most: int) -> Array:
+def _suppress_group(corners: Array, order: Array, limit: numpy.floating, most: int) -> Array:
     """`suppress` for boxes of one group, in this order: those that lie apart are compared in groups of their own.
 
     Detectors shift the boxes of each class by more than a picture, so that classes do not touch each other. Worse boxes
@@ -77,15 +77,15 @@ def _of_one_group(corners: Array, order: Array, limit: numpy.floating, most: int
     count = FIRST * most
     while True:
         best = order[:count]
-        part = _separate_parts(corners[best])
+        part = _disjoint_parts(corners[best])
         by_part = numpy.argsort(part, kind="stable")
-        kept = by_part[_GroupedSuppression(corners[best[by_part]], _starts(part[by_part]), limit, most).kept()]
+        kept = by_part[_GroupedSuppression(corners[best[by_part]], _run_starts(part[by_part]), limit, most).kept()]
         if len(kept) >= most or count >= len(order):
             return best[numpy.sort(kept)[:most]]
         count *= MORE
 
 
-def _separate_parts(corners: Array) -> Array:
+def _disjoint_parts(corners: Array) -> Array:
     """The number of each box's part: no box of a part reaches a box of another from left to right."""
     along = numpy.argsort(corners[:, 0], kind="stable")
     reach = numpy.maximum.accumulate(corners[along, 2])  # of the boxes to the left; NaN splits nothing
@@ -94,7 +94,7 @@ def _separate_parts(corners: Array) -> Array:
     return number
 
 
-def _starts(group: Array) -> Array:
+def _run_starts(group: Array) -> Array:
     """The first element of each run of equal numbers."""
     return numpy.flatnonzero(numpy.diff(group, prepend=group[0] - 1))
 
@@ -148,8 +148,8 @@ class _GroupedSuppression:
         before = int(counts.max())
         if before:
             is_chosen = numpy.arange(before) < counts[:, None]
-            alive &= ~(self.covered(tile, self.chosen[active, :before]) & is_chosen[:, None, :]).any(2)
-        pairs = self.covered(tile, tile)
+            alive &= ~(self.overlaps(tile, self.chosen[active, :before]) & is_chosen[:, None, :]).any(2)
+        pairs = self.overlaps(tile, tile)
         better = pairs & numpy.tri(length, k=-1, dtype=bool)
         kept = numpy.zeros(alive.shape, bool)
         while alive.any():
@@ -170,7 +170,7 @@ class _GroupedSuppression:
         self.chosen[active[row], number] = tile[row, column]
         self.counts[active] += kept.sum(1)
 
-    def covered(self, these: Array, others: Array) -> Array:
+    def overlaps(self, these: Array, others: Array) -> Array:
         """Returns which pairs of boxes in each group overlap by more than the limit; a box without area does not."""
         own, other = self.corners[these][:, :, None], self.corners[others][:, None]
         width, height = (

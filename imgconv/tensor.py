@@ -136,9 +136,9 @@ class Tensor(Lazy):
                 made = made.take(axis, where_[:, 0].tolist())
             else:
                 summed[axis] = where_, factors
-        return made._weighted(summed) if summed else made
+        return made._weighted_sum(summed) if summed else made
 
-    def _weighted(self, taps: Mapping[int, tuple[Array, Array]]) -> Tensor:
+    def _weighted_sum(self, taps: Mapping[int, tuple[Array, Array]]) -> Tensor:
         """`resample` in one sum over the taps of all axes."""
         seen = view.samples(self.shape, {axis: where_.tolist() for axis, (where_, _) in taps.items()})
         axes = view.axis_variables(seen.shape)

@@ -45,7 +45,7 @@ def run_model(model: Any, inputs: Mapping[str, Any], engine: str | DeviceInfo = 
     made, fallback = evaluate_graph(
         graph, inputs), HostFallback.prepare(graph.host_partition, graph.inputs, graph.outputs
     )
-    return made if fallback is None else fallback.finish(made, fallback.inputs_of(inputs))
+    return made if fallback is None else fallback.finish(made, fallback.arrays_of_inputs(inputs))
 
 
 def one_thread() -> onnxruntime.SessionOptions:

@@ -19,7 +19,7 @@ from imgconv.checking.sampled import NotCoveredError, Positions, SampledEvaluato
 from imgconv.compiling.compiler import PreparedGraph
 from imgconv.compiling.plan import Launch, Plan
 from imgconv.graph.evaluate import evaluate_node
-from imgconv.graph.expression import operations
+from imgconv.graph.expression import function_names
 from imgconv.graph.nodes import Graph
 
 Array = Any
@@ -140,7 +140,7 @@ def _rounded_either_way(
 
     Returns `wanted` itself if the launch rounds to no quantised values, or if there are no error bounds for its nodes.
     """
-    rounds = any(ROUNDING.intersection(operations(node.epilogue)) for node in subject.nodes)
+    rounds = any(ROUNDING.intersection(function_names(node.epilogue)) for node in subject.nodes)
     differing = numpy.argwhere(found != wanted)
     if not rounds or not differing.size:
         return wanted

@@ -51,10 +51,10 @@ def _is_alternative(launch: Launch, known: tuple[Launch, ...]) -> bool:
     def arguments(each: Launch) -> list[object]:
         return [argument.storage for argument in each.source.arguments]
 
-    def work(each: Launch) -> object:
+    def what_it_computes(each: Launch) -> object:
         return each.source.text, each.source.global_size, each.source.local_size
 
-    return arguments(launch) == arguments(known[0]) and work(launch) not in map(work, known)
+    return arguments(launch) == arguments(known[0]) and what_it_computes(launch) not in map(what_it_computes, known)
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ class StorageContents:
         return read
 
 
-def compare(
+def compare_launch(
     launch: Launch, subject: LaunchedNodes, contents: StorageContents, pattern: float, seed: int
 ) -> LaunchVerdict:
     """Returns the verdict on a launch. pattern: what its output was overwritten with before."""
@@ -109,14 +109,14 @@ def compare(
         return BoundedValues(made.value, made.error + storage_rounding(place, made.value))
 
     try:
-        at, expected = expected_of(launch, subject, contents, output, seed)
+        at, expected = expected_samples(launch, subject, contents, output, seed)
     except NotCoveredError as reason:
         return LaunchVerdict(launch.name, kernel, "not covered", str(reason))
     found = elements_at(place, contents.arrays[place.storage], at, shape).astype(numpy.float64).reshape(-1)
     return _compare_samples(LaunchVerdict(launch.name, kernel, "right"), found, expected, at, place, pattern)
 
 
-def expected_of(
+def expected_samples(
     launch: Launch, subject: LaunchedNodes, contents: StorageContents, output: Callable[[Positions], BoundedValues],
     seed: int, limit: int = MOST,
 ) -> tuple[tuple[Array, ...], BoundedValues]:

@@ -80,7 +80,7 @@ def evaluate(
     whole = bool(arguments) and all(a.value.dtype.kind != "f" for a in arguments)
     return fold(
         expression, lambda value: BoundedValues.exact(_literal_as_array(value, whole)), arguments,
-        lambda part, given: _apply_function(part.operation, given, arithmetic),
+        lambda part, given: _apply_function(part.function, given, arithmetic),
     )
 
 

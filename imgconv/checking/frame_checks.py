@@ -15,7 +15,7 @@ from imgconv.errors import DeviceError
 from imgconv.files.disk_cache import hash_of
 from imgconv.kernels.kernel_source import KernelSource
 from imgconv.preprocessing.preparation import Format, Size
-from imgconv.preprocessing.stage import PICTURE, array_dtype, array_shape, shared_pixels, size_of_array
+from imgconv.preprocessing.stage import PICTURE, array_dtype, array_shape, chroma_block, size_of_array
 from imgconv.preprocessing.video_frame import FILE, LAYOUTS, PackedFrame, Plane, PlaneLayout, VideoFrame, sample_bytes
 from imgconv.runtime.session import Session
 from imgconv.stored.frame_table import frame_kernel, takes_frames
@@ -58,7 +58,7 @@ def check_frames(session: Session, format: Format) -> LaunchVerdict:
     value = next(each for each in session.plan.inputs if each.name == PICTURE)
     samples = 0
     with shutdown_guard, context.lock:
-        context.recover()
+        context.wait_for_failed_runs()
         for rotation, mirror in TURNS:
             frame = random_frame(format, size_of_array(format, value.shape), rotation, mirror)
             wanted = picture_of(frame, format)
@@ -89,7 +89,7 @@ def random_frame(format: Format, size: Size, rotation: int, mirror: bool) -> Vid
     whole, layout = (width + 4, height + 2), LAYOUTS[format][-1]
     planes = []
     for number, stride in enumerate(layout.pixel_strides):
-        shared = shared_pixels(format) if number else (1, 1)
+        shared = chroma_block(format) if number else (1, 1)
         columns, rows = whole[0] // shared[0], whole[1] // shared[1]
         pitch = columns * stride + GAP
         planes.append(Plane(random.integers(0, 256, GAP + rows * pitch, numpy.uint8), pitch, offset=GAP))
@@ -99,7 +99,7 @@ def random_frame(format: Format, size: Size, rotation: int, mirror: bool) -> Vid
 
 def picture_of(frame: VideoFrame, format: Format) -> Array:
     """The array of the picture that a frame shows, by numpy."""
-    layout, shared = LAYOUTS[format][-1], shared_pixels(format)
+    layout, shared = LAYOUTS[format][-1], chroma_block(format)
     left, top, width, height = frame.window
     shown = []
     for number in range(len(layout.components)):
@@ -122,7 +122,7 @@ def picture_of(frame: VideoFrame, format: Format) -> Array:
 def _component_samples(frame: VideoFrame, format: Format, layout: PlaneLayout, number: int) -> Array:
     """The samples of a component, one for each pixel of the frame."""
     component = layout.components[number]
-    plane, (across, down) = frame.planes[component.plane], shared_pixels(format) if number else (1, 1)
+    plane, (across, down) = frame.planes[component.plane], chroma_block(format) if number else (1, 1)
     memory, step = plane.bytes(), layout.pixel_strides[component.plane] * component.pixels
     rows, columns = numpy.arange(frame.height) // down, numpy.arange(frame.width) // across
     places = plane.offset + component.offset + rows[:, None] * plane.row_stride + columns * step

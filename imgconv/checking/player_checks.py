@@ -16,7 +16,7 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.checking.alternatives import alternatives_of
 from imgconv.checking.error_bounds import HALF_UNIT, UNIT, BoundedValues
-from imgconv.checking.comparing import StorageContents, expected_of, largest_representable, storage_rounding
+from imgconv.checking.comparing import StorageContents, expected_samples, largest_representable, storage_rounding
 from imgconv.checking.positions import addresses_at
 from imgconv.checking.replacements import ReplacementMaker
 from imgconv.checking.sampled import NotCoveredError, Positions
@@ -149,7 +149,7 @@ class _CheckMaker:
         if 0 in shape:
             return LaunchCheck(number, subject.parts, reason="it writes nothing")
         try:
-            at, made = expected_of(launch, subject, contents, _RecurrentOutput(subject, contents), number, SAMPLES)
+            at, made = expected_samples(launch, subject, contents, _RecurrentOutput(subject, contents), number, SAMPLES)
         except NotCoveredError as problem:
             return LaunchCheck(number, subject.parts, positive, reason=str(problem))
         value = made.value.astype(numpy.float64)

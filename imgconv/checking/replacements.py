@@ -83,10 +83,10 @@ class ReplacementMaker:
         """The launch of a node. places: of the values that it reads, which are no constants."""
         known = {o.value: places.get(o.value) or self._constant(o.value) for o in node.all_operands}
 
-        def seen(operands: Sequence[Operand]) -> tuple[Operand, ...]:
+        def reshaped(operands: Sequence[Operand]) -> tuple[Operand, ...]:
             return tuple(_in_stored_shape(operand, known[operand.value].shape) for operand in operands)
 
-        node = replace(node, operands=seen(node.operands), epilogue_operands=seen(node.epilogue_operands))
+        node = replace(node, operands=reshaped(node.operands), epilogue_operands=reshaped(node.epilogue_operands))
         source: KernelSource = generate(node, output, known, "exact", self.target)
         images = sum(isinstance(a.storage, Texture) and not a.written for a in source.arguments)
         if images > self.target.max_read_images:

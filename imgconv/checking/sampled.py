@@ -102,7 +102,7 @@ class SampledEvaluator:
         error = made.error + self.arithmetic.between * numpy.abs(made.value)
         return BoundedValues(made.value[places], error[places])
 
-    def _loaded(self, node: Node, operation: Load, position: list[Array], count: int) -> BoundedValues:
+    def _evaluate_load(self, node: Node, operation: Load, position: list[Array], count: int) -> BoundedValues:
         return self._load(node.operands[0], position, (count,))
 
     def _reduction(self, node: Node, reduction: Reduction, position: list[Array], count: int) -> BoundedValues:
@@ -113,9 +113,9 @@ class SampledEvaluator:
         reads = [*(p.reshape(-1, 1) for p in position), *_window_positions(window)]
         loaded = [self._load(o, reads, (count, inner)) for o in node.operands]
         body = evaluate(reduction.body, loaded, self.arithmetic)
-        return self._reduced(reduction, body.broadcast((count, inner)))
+        return self._reduce(reduction, body.broadcast((count, inner)))
 
-    def _reduced(self, reduction: Reduction, body: BoundedValues) -> BoundedValues:
+    def _reduce(self, reduction: Reduction, body: BoundedValues) -> BoundedValues:
         value, error = body.value, body.error
         if reduction.kind == "sum":
             return sum_with_bounds(body, 1, self.arithmetic)
@@ -221,7 +221,7 @@ class SampledEvaluator:
             return BoundedValues(found.value[:, 0], found.error[:, 0])
         others = node.operands[1 + len(indices) :]
         loaded = [self._load(o, reads, shape) for o in others]
-        return self._reduced(
+        return self._reduce(
             operation.reduction, evaluate(operation.reduction.body, [found, *loaded], self.arithmetic).broadcast(shape)
         )
 
@@ -236,7 +236,7 @@ class SampledEvaluator:
         before = time + numpy.where(reverse, 1, -1)
         is_first = (before < 0) | (before >= steps)
 
-        def old(number: int, units: Array) -> BoundedValues:
+        def state_before(number: int, units: Array) -> BoundedValues:
             """A state before the step."""
             shape = numpy.broadcast_shapes(time.shape, units.shape)
             start = self._load(rest[number], (batch, direction, units), shape)
@@ -258,7 +258,7 @@ class SampledEvaluator:
 
         def arguments(units: Array, all_products: bool = True) -> list[BoundedValues]:
             shape = numpy.broadcast_shapes(time.shape, units.shape)
-            every = old(0, numpy.arange(hidden).reshape(1, -1))
+            every = state_before(0, numpy.arange(hidden).reshape(1, -1))
             wide = numpy.broadcast_to(units, shape)
             given = [
                 self._load(x, (time, batch, direction, numpy.full_like(time, g), units), shape) for g in range(gates)
@@ -267,7 +267,7 @@ class SampledEvaluator:
             products += [] if all_products else [BoundedValues.exact(numpy.full(shape, numpy.nan))]
             others = [self._load(o, (batch, direction, units), shape) for o in rest[len(operation.states) :]]
             number = BoundedValues.exact(numpy.broadcast_to(time.astype(numpy.float64), shape))
-            return [*given, *products, *(old(s, units) for s in range(len(operation.states))), *others, number]
+            return [*given, *products, *(state_before(s, units) for s in range(len(operation.states))), *others, number]
 
         if operation.inner is not None and count * hidden * hidden * gates > MOST_ELEMENTS:
             raise NotCoveredError("a state depends on too many numbers")
@@ -303,7 +303,7 @@ class SampledEvaluator:
 # The result of an operation at some positions, before the epilogue. Launches of operations without an entry are not
 # checked.
 SAMPLED: dict[type[Operation], Callable[[SampledEvaluator, Node, Any, list[Array], int], BoundedValues]] = {
-    Load: SampledEvaluator._loaded,
+    Load: SampledEvaluator._evaluate_load,
     Reduction: SampledEvaluator._reduction,
     Convolution: SampledEvaluator._convolution,
     Product: SampledEvaluator._product,
@@ -324,7 +324,7 @@ def _without_epilogue(node: Node, loaded: Mapping[str, Array]) -> Node:
 def _bias_argument_numbers(epilogue: Expression) -> Iterator[int]:
     """The numbers of the arguments that are added to a sum, which may start with them."""
     for part in users(epilogue, IDENTITY):
-        if part.operation == "add":
+        if part.function == "add":
             yield from (each.number for each in part.arguments if isinstance(each, Argument) and each.number)
 
 

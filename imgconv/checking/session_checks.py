@@ -13,7 +13,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.build_options import DRIVERS_DEFAULTS
-from imgconv.cl.building.crashes import note_wrong, refused_kernels
+from imgconv.cl.building.crashes import refuse_wrong_kernel, refused_kernels
 from imgconv.cl.building.program_source import BuiltKernel
 from imgconv.cl.device_info import DeviceInfo
 from imgconv.cl.shutdown import shutdown_guard
@@ -112,7 +112,7 @@ def check_once(running: SessionUnderTest, started: float) -> None:
     end, left = now + seconds, list(wanted)
     wrong: list[tuple[int, LaunchVerdict]] = []
     with shutdown_guard, running.context.lock:
-        running.context.recover()
+        running.context.wait_for_failed_runs()
         for number, found in check_launches(running, wanted):
             left = [n for n in left if n > number]
             if found.verdict == "wrong":
@@ -146,14 +146,14 @@ def _refuse_wrong_kernels(running: SessionUnderTest, wrong: Sequence[tuple[int, 
                 continue
             noted.add(part.source.key)
             kernel = BuiltKernel("", part.source.key, part.source.path, launch_text(part))
-            note_wrong(info, kernel, found.text)
+            refuse_wrong_kernel(info, kernel, found.text)
     raise WrongResultError(f"{about} computes {len(wrong)} launches wrongly")
 
 
 def check_session(running: SessionUnderTest) -> dict[int, LaunchVerdict]:
     """The verdict on each launch that has a subject, by number. Raises DeviceError."""
     with shutdown_guard, running.context.lock:
-        running.context.recover()
+        running.context.wait_for_failed_runs()
         found = dict(check_launches(running))
         running.memory.clear_states()
     return found
@@ -198,13 +198,13 @@ def _check_launch(
     running: SessionUnderTest, number: int, subject: LaunchedNodes, arrays: dict[Storage, Array]
 ) -> LaunchVerdict:
     """The verdict on the launch that has just run."""
-    from imgconv.checking.comparing import StorageContents, compare
+    from imgconv.checking.comparing import StorageContents, compare_launch
 
     launch = running.plan.launches[number]
     reads = {s for n in (number, *subject.parts) for s in running.plan.launches[n].reads}
     half = any(s in running.plan.content and s.dtype == "float16" for s in reads)
     contents = StorageContents(running.graph, running.config, arrays, half)
-    found = compare(launch, subject, contents, UNTOUCHED, number)
+    found = compare_launch(launch, subject, contents, UNTOUCHED, number)
     if found.verdict != "wrong":
         return found
     for _ in range(AGAIN):
@@ -212,7 +212,7 @@ def _check_launch(
             running.context.fill(running.memory[launch.writes], UNTOUCHED)
         _launch_and_wait(running, number)
         arrays[launch.writes] = running.memory.content(launch.writes)
-        if compare(launch, subject, contents, UNTOUCHED, number).verdict == "right":
+        if compare_launch(launch, subject, contents, UNTOUCHED, number).verdict == "right":
             return replace(found, again=True)
     return found
 

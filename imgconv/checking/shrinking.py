@@ -68,7 +68,7 @@ def isolated_node(node: Node, graph: Graph, sizes: Shape) -> Graph:
         return Tensor.constant(numpy.float32(value))
 
     def applied(part: Apply, given: Sequence[Tensor]) -> Tensor:
-        return elementwise(part.operation, *given)
+        return elementwise(part.function, *given)
 
     result = fold(node.epilogue, literal, [made, *others], applied)
     given = ", ".join(map(str, (each.shape for each in inputs)))

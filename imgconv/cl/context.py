@@ -384,7 +384,7 @@ class Context:
         """Raises DeviceError if the device was abandoned."""
         self.watchdog.check()
 
-    def recover(self) -> None:
+    def wait_for_failed_runs(self) -> None:
         """Waits for what failed runs left on the device."""
         if self.watchdog.in_use:
             self.drain()
@@ -397,7 +397,7 @@ class Context:
             self.watchdog.in_use.clear()
             self._drop_ended()
 
-    def settle(self, error: BaseException, used: object = None, queues: Iterable[Queue] = ()) -> None:
+    def clean_up_after(self, error: BaseException, used: object = None, queues: Iterable[Queue] = ()) -> None:
         """After one of imgconv's errors waits for the queues; after Ctrl-C leaves that to the next run.
 
         used: what the commands may still use; it is kept until they are over.
@@ -407,7 +407,7 @@ class Context:
             self.drain(queues)
         else:
             finishing = DriverCall(self._finish_queues_function(queues))
-            finishing.leave()
+            finishing.abandon_call()
             self.watchdog.left.append(finishing)
 
     def _finish_queues_function(self, queues: Iterable[Queue]) -> Callable[[], None]:

@@ -160,12 +160,12 @@ def _loader_variable_set_by_user() -> str | None:
     return next((name for name in LOADER_VARIABLES if os.environ.get(name)), None)
 
 
-def folder_of_user() -> tuple[str, Path] | None:
+def driver_folder_set_by_user() -> tuple[str, Path] | None:
     """The variable by which the user named the folder of all drivers, and the folder; None without one."""
     chosen = _loader_variable_set_by_user()
     return None if chosen is None else (chosen, Path(os.environ[chosen]))
 
 
-def added_by_user() -> list[str]:
+def drivers_added_by_user() -> list[str]:
     """The drivers' libraries that ADDED names."""
     return [library for library in os.environ.get(ADDED, "").split(os.pathsep) if library]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyopencl as cl
 
 from imgconv.cl.building.program import (
-    KernelFactory, Program, building, max_work_group_size, program_binary, programs_at_once, workers_for
+    KernelFactory, Program, building, max_work_group_size, program_binary, programs_at_once, build_workers_for
 )
 from imgconv.cl.building.program_source import ProgramSource
 from imgconv.cl.context import Context, KernelLaunch, Memory, launch_name
@@ -33,7 +33,7 @@ class OpenCLDevice(Context):
 
     def building(self, parts: Sequence[ProgramSource]) -> AbstractContextManager[Iterator[Program]]:
         """Builds programs in the background of the block, see program.building."""
-        return building(self, parts, workers_for(self, sum(len(part.kernels) for part in parts)))
+        return building(self, parts, build_workers_for(self, sum(len(part.kernels) for part in parts)))
 
     def binary(self, program: Program) -> bytes:
         """The driver's own form of a program; empty if it has none."""

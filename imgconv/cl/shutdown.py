@@ -103,12 +103,12 @@ class ShutdownGuard:
         for platform in self._kept:
             _never_release_objects_of(platform)
 
-    def leave(self, call: object) -> None:
+    def add_abandoned(self, call: object) -> None:
         """Notes a call that a thread is making, and for which no other one waits any more."""
         with self._lock:
             self._left_behind.add(call)
 
-    def forget(self, call: object) -> None:
+    def remove_abandoned(self, call: object) -> None:
         """Notes that a call is over, for which it may be that no thread waits."""
         if self._left_behind:
             with self._lock:

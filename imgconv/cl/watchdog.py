@@ -48,7 +48,7 @@ class DriverCall(Generic[Result]):
             worker = _idle.pop()
         except IndexError:
             worker = _CallThread()
-        worker.give(self)
+        worker.start_call(self)
 
     def result(self, seconds: float) -> Result:
         """Returns what the function returns. Raises what it raises, and CallOverdueError after this many seconds."""
@@ -58,20 +58,20 @@ class DriverCall(Generic[Result]):
                 if monotonic() >= end:
                     raise CallOverdueError
         except BaseException:
-            self.leave()
+            self.abandon_call()
             raise
         self._ended.release()  # for others who wait
         if self._error is not None:
             raise self._error
         return cast(Result, self._result)
 
-    def leave(self) -> None:
+    def abandon_call(self) -> None:
         """Lets the end of the interpreter wait for it a while: nobody else does any more."""
-        shutdown_guard.leave(self)
+        shutdown_guard.add_abandoned(self)
         if self.is_over:
-            shutdown_guard.forget(self)
+            shutdown_guard.remove_abandoned(self)
 
-    def make(self) -> None:
+    def run_function(self) -> None:
         function, self._function = self._function, None
         assert function is not None
         try:
@@ -82,7 +82,7 @@ class DriverCall(Generic[Result]):
     def end(self) -> None:
         """Lets the caller go on."""
         self.is_over = True
-        shutdown_guard.forget(self)
+        shutdown_guard.remove_abandoned(self)
         self._ended.release()
 
 
@@ -95,7 +95,7 @@ class _CallThread:
         self._given.acquire()
         Thread(target=self._work, name="imgconv driver call", daemon=True).start()
 
-    def give(self, call: DriverCall[Result]) -> None:
+    def start_call(self, call: DriverCall[Result]) -> None:
         """Has it make a call. It must be idle."""
         self._call = cast("DriverCall[object]", call)
         self._given.release()
@@ -105,7 +105,7 @@ class _CallThread:
             self._given.acquire()
             call, self._call = self._call, None
             assert call is not None
-            call.make()
+            call.run_function()
             _idle.append(self)
             call.end()
             del call
@@ -149,7 +149,7 @@ class ThreadedCalls(Generic[Result]):
         finally:
             for thread in self._threads:
                 if not thread.is_over:
-                    thread.leave()
+                    thread.abandon_call()
 
     def _work(self) -> None:
         while True:

@@ -23,7 +23,7 @@ SIZE_INPUTS: Mapping[str, Callable[[int, int], tuple[int, int]]] = {
 }
 
 
-def sized_inputs(declared: TensorSpecs, arrays: Arrays) -> TensorSpecs:
+def picture_size_inputs(declared: TensorSpecs, arrays: Arrays) -> TensorSpecs:
     """The inputs of SIZE_INPUTS that have no array: two numbers for one picture."""
     return {
         name: (dtype, dimensions) for name, (dtype, dimensions) in declared.items()

@@ -27,7 +27,7 @@ from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Precision, read_config
 from imgconv.errors import ConfigError, DeviceError, Error
 from imgconv.graph.nodes import Graph
-from imgconv.files.disk import check_folder, written_whole
+from imgconv.files.disk import check_folder, atomic_write
 from imgconv.loading.plans import plans_for, prepare_for, with_generic
 from imgconv.loading.device_descriptions import read_device_description
 from imgconv.loading.native_functions import native_functions_fit
@@ -103,7 +103,7 @@ def execute(options: argparse.Namespace) -> None:
     about = f"reading {options.model}" if options.model else "building kernels"
     with terminal.ProgressSpinner(about) as progress, wrong_kernels_tried_again():
         if options.model:
-            info, plans, left = *_model(options, progress), 0
+            info, plans, left = *_check_model(options, progress), 0
         else:
             config = read_config(options.float16, None, None, options.device)
             info = select_device(config.device)
@@ -117,9 +117,9 @@ def execute(options: argparse.Namespace) -> None:
         print_variants(info, plans, left)
     wrong = sum(len(each.wrong_launches) for each in plans)
     if options.report:
-        smaller = [each for plan in plans if options.model for each in smallest(info, plan)]
-        with written_whole(options.report) as file:
-            file.write(report(info, [*plans, *smaller]).encode())
+        smaller = [each for plan in plans if options.model for each in smallest_wrong_graphs(info, plan)]
+        with atomic_write(options.report) as file:
+            file.write(bug_report(info, [*plans, *smaller]).encode())
     if wrong:
         advice = f"{options.report} has" if options.report else "--report FILE writes"
         said = f"{info.name}, driver {info.driver_version}: {wrong} launches are wrong"
@@ -139,7 +139,9 @@ def save_variants(options: argparse.Namespace) -> None:
     print(f"{options.save}: {len(plans[0].plan.launches)} launches; imgconv-run {options.save} --check checks them")
 
 
-def _model(options: argparse.Namespace, progress: terminal.ProgressSpinner) -> tuple[DeviceInfo, list[CheckedPlan]]:
+def _check_model(
+    options: argparse.Namespace, progress: terminal.ProgressSpinner
+) -> tuple[DeviceInfo, list[CheckedPlan]]:
     """Loads the model and checks its launches."""
     shapes = read_shapes(options.shape, declared_of(options.model)) if options.shape else {}
     begun = time.perf_counter()
@@ -198,7 +200,7 @@ def _plan_and_check(info: DeviceInfo, context: Device, graph: Graph, config: Con
     return CheckedPlan(graph.name, prepared.graph, config, findings, session.plan, *seconds)
 
 
-def smallest(info: DeviceInfo, model: CheckedPlan) -> Iterator[CheckedPlan]:
+def smallest_wrong_graphs(info: DeviceInfo, model: CheckedPlan) -> Iterator[CheckedPlan]:
     """The smallest graph of one node that is wrong too, for each file of wrong kernels that has any."""
     config, context, done = replace(model.config, precision=Precision()), open_device(info), set[str]()
 
@@ -209,7 +211,7 @@ def smallest(info: DeviceInfo, model: CheckedPlan) -> Iterator[CheckedPlan]:
             return None
         return made if made.wrong_launches else None
 
-    for number in sorted(model.wrong_launches, key=lambda n: _work(model.plan, n)):
+    for number in sorted(model.wrong_launches, key=lambda n: _work_items(model.plan, n)):
         launch = model.plan.launches[number]
         nodes = [model.graph.producers[name] for name in launch.values if name in model.graph.producers]
         if launch.source.path not in done:
@@ -270,7 +272,7 @@ def print_variants(info: DeviceInfo, plans: Sequence[CheckedPlan], left: int) ->
         console.print(f"{left} were not checked, because the time limit of {SECONDS:g} s was reached")
 
 
-def report(info: DeviceInfo, plans: Iterable[CheckedPlan]) -> str:
+def bug_report(info: DeviceInfo, plans: Iterable[CheckedPlan]) -> str:
     """A text for a bug report: device, driver, compiler, and the wrong launches with their kernels' source."""
     lines = [
         f"imgconv {VERSION}", f"device: {info.name}", f"platform: {info.platform}", f"driver: {info.driver_version}",
@@ -278,17 +280,17 @@ def report(info: DeviceInfo, plans: Iterable[CheckedPlan]) -> str:
     ]
     found = [(each, number, wrong) for each in plans for number, wrong in each.wrong_launches.items()]
     lines.append(f"wrong launches: {len(found)}")
-    for each, number, wrong in sorted(found, key=lambda entry: _work(entry[0].plan, entry[1])):
-        lines += _of_launch(each, number, wrong)
+    for each, number, wrong in sorted(found, key=lambda entry: _work_items(entry[0].plan, entry[1])):
+        lines += _launch_report(each, number, wrong)
     return "\n".join(lines) + "\n"
 
 
-def _work(plan: Plan, number: int) -> int:
+def _work_items(plan: Plan, number: int) -> int:
     """The work items of a launch: the smallest failing sizes come first."""
     return prod(plan.launches[number].source.global_size)
 
 
-def _of_launch(each: CheckedPlan, number: int, wrong: LaunchVerdict) -> Iterator[str]:
+def _launch_report(each: CheckedPlan, number: int, wrong: LaunchVerdict) -> Iterator[str]:
     launch = each.plan.launches[number]
     yield ""
     yield f"{each.about}, FLOAT16={each.config.float16}, launch {number} {launch.name!r}: {launch.description}"

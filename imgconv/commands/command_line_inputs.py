@@ -12,7 +12,7 @@ from PIL import Image
 
 from imgconv.arrays import Array, Arrays, Shapes, TensorSpecs
 from imgconv.commands.shared_arguments import check_sizes, dimensions_as_text, read_shapes
-from imgconv.commands.array_arguments import SIZE_INPUTS, read_case, read_value, sized_inputs
+from imgconv.commands.array_arguments import SIZE_INPUTS, read_case, read_value, picture_size_inputs
 from imgconv.errors import InputError
 from imgconv.files.container import is_container
 from imgconv.graph.nodes import Graph, Value
@@ -103,12 +103,12 @@ def parse_inputs(options: argparse.Namespace) -> CommandLineInputs:
     arrays = {name: read_value(name, text, declared[name]) for name, text in options.input}
     stated = read_shapes(options.shape, declared)
     found = {name: arrays[name].shape for name in arrays if name not in stated and not is_fixed(declared[name][1])}
-    sized = sized_inputs(declared, arrays) if options.pictures else {}
+    sized = picture_size_inputs(declared, arrays) if options.pictures else {}
     shapes: Shapes = {**stated, **found, **dict.fromkeys(sized, (1, 2))}
     description = description_of(options.model)
     frame = description.picture["size"] if description.picture and is_container(options.model) else None
     if frame:
-        target: PictureInput | None = frame_target(options, description)
+        target: PictureInput | None = camera_frame_input(options, description)
     else:
         target, description = find_picture(options, declared, shapes, arrays, description)
     given = {*arrays, *sized, *([target.name] if target and options.pictures else [])}
@@ -126,7 +126,7 @@ def find_picture(
     """
     if not options.pictures:
         return None, description
-    target = find_target(declared, shapes, arrays)
+    target = find_picture_input(declared, shapes, arrays)
     return (target, description) if is_container(options.model) else with_hints(options.model, target, description)
 
 
@@ -153,7 +153,7 @@ def read_cases(options: argparse.Namespace, case: str | None = None) -> tuple[li
     for path in options.pictures or [""]:
         picture = read_picture(path) if path else None
         if picture and not cases:
-            given = prepared_as_run(options, given, picture.size)
+            given = with_preparation_of_run(options, given, picture.size)
         arrays, found = given.with_picture(picture)
         if cases and found != shapes:
             raise InputError(f"{path!r} and {options.pictures[0]!r} differ in size: choose a size with --shape")
@@ -161,7 +161,7 @@ def read_cases(options: argparse.Namespace, case: str | None = None) -> tuple[li
     return cases, shapes
 
 
-def prepared_as_run(options: argparse.Namespace, given: CommandLineInputs, size: Size) -> CommandLineInputs:
+def with_preparation_of_run(options: argparse.Namespace, given: CommandLineInputs, size: Size) -> CommandLineInputs:
     """Returns the inputs with the preparation that `imgconv run` finds for pictures of an ONNX file.
 
     size: of the first picture.
@@ -173,11 +173,11 @@ def prepared_as_run(options: argparse.Namespace, given: CommandLineInputs, size:
         return given
     shapes = {**given.shapes, target.name: target.shape(size, given.preparation.channels)}
     graph = run_passes(import_onnx(options.model, shapes))
-    _, settings = found_preparation(options, target, graph, given.description)
+    _, settings = infer_task_and_preparation(options, target, graph, given.description)
     return replace(given, preparation=read_preparation(options, target, settings))
 
 
-def found_preparation(
+def infer_task_and_preparation(
     options: argparse.Namespace, target: PictureInput, graph: Graph, description: Description
 ) -> tuple[Task | None, Mapping[str, Any]]:
     """The task of a graph, if its outputs show it, and its settings of a Preparation. graph: after the passes."""
@@ -196,18 +196,18 @@ def check_complete(options: argparse.Namespace, given: CommandLineInputs) -> Non
     listed = ", ".join(
         f"{name!r} ({dtype} {dimensions_as_text(sizes)})" for name, (dtype, sizes) in given.missing.items()
     )
-    remedy = " ".join(f"--input {name}={value_for(sizes)}" for name, (_, sizes) in given.missing.items())
+    remedy = " ".join(f"--input {name}={input_placeholder(sizes)}" for name, (_, sizes) in given.missing.items())
     for_picture = [] if options.pictures else picture_inputs(given.missing, given.shapes)
     also = f", or a PICTURE for {for_picture[0].name!r}" if for_picture else ""
     raise InputError(f"inputs without a value: {listed}; give {remedy}{also}")
 
 
-def value_for(dimensions: Sequence[int | str] | None) -> str:
+def input_placeholder(dimensions: Sequence[int | str] | None) -> str:
     """The form of --input for an input of these dimensions: a number if it has one element."""
     return "NUMBER" if dimensions is not None and all(d == 1 for d in dimensions) else "FILE.npy"
 
 
-def find_target(declared: TensorSpecs, shapes: Shapes, arrays: Arrays) -> PictureInput:
+def find_picture_input(declared: TensorSpecs, shapes: Shapes, arrays: Arrays) -> PictureInput:
     """The one input that takes a picture of one or three channels. Raises InputError for none, or several."""
     found = [target for target in picture_inputs(declared, shapes) if target.name not in arrays]
     if len(found) > 1:
@@ -226,7 +226,7 @@ def find_target(declared: TensorSpecs, shapes: Shapes, arrays: Arrays) -> Pictur
     raise InputError(f"{problem}: {listed}; pass the inputs as arrays, with --input NAME=FILE.npy.{also}".rstrip("."))
 
 
-def frame_target(options: argparse.Namespace, description: Description) -> PictureInput:
+def camera_frame_input(options: argparse.Namespace, description: Description) -> PictureInput:
     """The network's input that a file makes of frames by itself. Raises InputError for options that it fixed."""
     asked = [name for name in ASKED if getattr(options, name) is not None]
     if asked:

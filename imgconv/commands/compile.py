@@ -16,9 +16,11 @@ from imgconv.commands.shared_arguments import (
     add_picture_arguments, add_target_argument, check_sizes, count, name_and_value, number
 )
 from imgconv.commands.shared_arguments import read_sizes
-from imgconv.commands.command_line_inputs import description_of, find_target, found_preparation, read_preparation
-from imgconv.commands.run import describe
-from imgconv.commands.tune import chosen_precision
+from imgconv.commands.command_line_inputs import (
+    description_of, find_picture_input, infer_task_and_preparation, read_preparation,
+)
+from imgconv.commands.run import merged_description
+from imgconv.commands.tune import search_precision
 from imgconv.errors import ConfigError, DeviceError, InputError
 from imgconv.files.disk import check_folder
 from imgconv.loading.compiled import ModelSource
@@ -117,7 +119,7 @@ def execute(options: argparse.Namespace) -> None:
     with terminal.ProgressSpinner(f"compiling {options.model}") as progress:
         own = _write(path, options, devices, progress)
     saved = SavedModel.open(path)
-    size, refused, frames = os.path.getsize(path), saved.refused_by_player, frames_text(saved, description_of(path))
+    size, refused, frames = os.path.getsize(path), saved.refused_by_player, describe_frames(saved, description_of(path))
     if options.json:
         keys = [info.key for info in devices or [own]]
         found = {"file": path, "bytes": size, "device": keys[0], "devices": keys, "frames": frames or None}
@@ -156,7 +158,7 @@ def _write(
             raise ConfigError("--precision FILE contains the result that --pictures would measure: give only one")
         if options.outputs:
             raise ConfigError("--pictures measures the whole model: leave out --outputs, and cut the ONNX file instead")
-        _, _, file, _ = chosen_precision(options, BOUND, progress)
+        _, _, file, _ = search_precision(options, BOUND, progress)
         settings = replace(settings, precision=file, float16=None)
     config, precision = read_settings(settings)
     states = dict(options.state)
@@ -164,14 +166,14 @@ def _write(
     if options.colors and not options.picture:
         raise ConfigError("--colors applies only to frames: also give --picture")
     if options.picture:
-        stage, shapes, description = read_frames(options, declared, shapes)
+        stage, shapes, description = read_picture_stage(options, declared, shapes)
     answers, asked = None, [name for name in ANSWERS if getattr(options, name) is not None]
     if asked and not (options.task or options.head):
         raise ConfigError(f"--{asked[0]} applies only to decoded answers: also give --task or --head")
     if options.task or options.head:
         if states:
             raise ConfigError("--state names outputs of the model, but --task and --head replace these with answers")
-        answers, description = read_answers(options, declared, shapes, stage, description)
+        answers, description = read_answer_stage(options, declared, shapes, stage, description)
     if devices and (precision or not config.float16):
         save_for_devices(
             path, options.model, devices, config, shapes, precision, options.strict, stage, description, states,
@@ -192,7 +194,7 @@ def _write(
     return model.device
 
 
-def read_frames(
+def read_picture_stage(
     options: argparse.Namespace, declared: TensorSpecs, shapes: Shapes
 ) -> tuple[PictureStage, Shapes, str]:
     """The preparation of --picture, all shapes with the frame's, and the description that the file keeps.
@@ -209,7 +211,7 @@ def read_frames(
     channels = target.channels or 3
     shown = {**shapes, target.name: target.shape(size, channels)}
     graph = run_passes(import_onnx(options.model, shown, outputs=options.outputs))
-    task, prepared = found_preparation(options, target, graph, found)
+    task, prepared = infer_task_and_preparation(options, target, graph, found)
     settings = {**prepared, "format": format}
     if options.colors:
         settings["colors"] = options.colors
@@ -224,7 +226,7 @@ def read_frames(
     return PictureStage(target, how), {**shapes, PICTURE: array_shape(format, size)}, json.dumps({**text, **about})
 
 
-def read_answers(
+def read_answer_stage(
     options: argparse.Namespace, declared: TensorSpecs, shapes: Shapes, stage: PictureStage | None, text: str
 ) -> tuple[AnswerStage, str]:
     """The decoding of --task and --head, and the description that the file keeps. Raises InputError.
@@ -235,13 +237,13 @@ def read_answers(
 
     target, said = described_target(options, declared, shapes)
     if stage:
-        said = describe(options, read_description(text))
+        said = merged_description(options, read_description(text))
     graph = import_onnx(options.model, stage.shapes_after(shapes) if stage else shapes, outputs=options.outputs)
     made: TensorSpecs = {name: (graph.values[name].dtype, graph.values[name].shape) for name in graph.outputs}
     inputs: TensorSpecs = {value.name: (value.dtype, value.shape) for value in graph.inputs}
     found, kept = answer_stage(inputs, shapes, made, said, stage, options.most or MOST), json.loads(text or "{}")
     if stage is None:
-        _, settings = found_preparation(options, target, run_passes(graph), said)
+        _, settings = infer_task_and_preparation(options, target, run_passes(graph), said)
         kept["preparation"] = vars(read_preparation(options, target, settings))
     return found, description_with_answers(found, kept)
 
@@ -250,11 +252,11 @@ def described_target(
     options: argparse.Namespace, declared: TensorSpecs, shapes: Shapes
 ) -> tuple[PictureInput, Description]:
     """The input that takes the picture, and the description, as `imgconv run` finds them. Raises InputError."""
-    target, stored = with_hints(options.model, find_target(declared, shapes, {}), description_of(options.model))
-    return target, describe(options, stored)
+    target, stored = with_hints(options.model, find_picture_input(declared, shapes, {}), description_of(options.model))
+    return target, merged_description(options, stored)
 
 
-def frames_text(saved: SavedModel, description: Description) -> str:
+def describe_frames(saved: SavedModel, description: Description) -> str:
     """The frames that a file takes, and what it makes of them, in one line; "" if it takes none."""
     if not description.picture:
         return ""

@@ -27,17 +27,17 @@ def execute(options: argparse.Namespace) -> None:
         import shtab
     except ModuleNotFoundError as error:
         raise MissingPackageError("shtab", "completion", "imgconv completion") from error
-    _fit(options.parser, shtab.FILE)
+    _add_file_completion(options.parser, shtab.FILE)
     print(shtab.complete(options.parser, shell=options.shell))
 
 
-def _fit(parser: argparse.ArgumentParser, files: object) -> None:
+def _add_file_completion(parser: argparse.ArgumentParser, files: object) -> None:
     """Sets what shtab looks for at each argument that is a file, and describes each command by the line of the help."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for line in action._choices_actions:
                 action.choices[line.dest].description = line.help
             for command in action.choices.values():
-                _fit(command, files)
+                _add_file_completion(command, files)
         elif isinstance(action.metavar, str) and any(name in action.metavar for name in FILES):
             vars(action)["complete"] = files

@@ -87,18 +87,18 @@ def describe(device: DeviceInfo) -> list[tuple[str, object]]:
         ("image limit", image),
         ("RGBA read + write", ", ".join(formats) or f"none: imgconv cannot {problem}"),
         ("images per kernel", f"{device.max_read_images} read, {device.max_write_images} written"),
-        ("fp16 arithmetic", _yes(device.fp16_arithmetic)),
+        ("fp16 arithmetic", _yes_or_no(device.fp16_arithmetic)),
         ("work group", f"{device.max_work_group_size} work items, at most {sizes}"),
         ("compute units", device.compute_units),
         ("memory", memory),
         ("local memory", f"{device.local_memory_bytes // 1024} KiB"),
-        ("command buffer", _yes(device.command_buffer)),
+        ("command buffer", _yes_or_no(device.command_buffer)),
         ("priority", ", ".join(filter(device.extensions.__contains__, PRIORITY_EXTENSIONS)) or "ignored: no extension"),
         ("Qualcomm", ", ".join(qualcomm) or "no extensions"),
     ]
 
 
-def _yes(value: bool) -> str:
+def _yes_or_no(value: bool) -> str:
     return "yes" if value else "no"
 
 

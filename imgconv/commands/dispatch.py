@@ -11,7 +11,7 @@ from multiprocessing.process import BaseProcess
 from typing import Union
 
 from imgconv.cl.device import DeviceInfo, list_devices, select_device
-from imgconv.commands.picture_loader import cores, results, worker_count
+from imgconv.commands.picture_loader import available_cores, run_pictures, worker_count
 from imgconv.commands.picture_result import DeviceSummary, PrintableResult
 from imgconv.commands.picture_worker import exit_reason, sendable, without_interrupts
 from imgconv.commands.runner import PictureItem, RunArguments
@@ -43,7 +43,7 @@ def dispatch(
     """
     share = None if total is None else total // len(devices)
     chunk = max(1, min(CHUNK, (share or 0) // CHUNKS))
-    workers = worker_count(share, max(1, cores() // len(devices)))
+    workers = worker_count(share, max(1, available_cores() // len(devices)))
     processes: dict[Connection, tuple[DeviceInfo, BaseProcess]] = {}
     try:
         for device in devices:
@@ -77,16 +77,16 @@ def _start_process(line: RunArguments, size: Size | None, workers: int) -> tuple
     # A fork would share the parent's driver. No daemon: it may start processes of its own.
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_consume, args=(theirs, line, size, workers))
+    process = context.Process(target=_run_requested_pictures, args=(theirs, line, size, workers))
     with theirs, without_interrupts():
         process.start()
     return ours, process
 
 
-def _consume(connection: Connection, line: RunArguments, size: Size | None, workers: int) -> None:
+def _run_requested_pictures(connection: Connection, line: RunArguments, size: Size | None, workers: int) -> None:
     """Runs in a device's process: sends the results of the pictures that it asks for, until there are no more."""
     try:
-        with closing(results(line, size, _requested_items(connection), workers, lambda *_: None)) as messages:
+        with closing(run_pictures(line, size, _requested_items(connection), workers, lambda *_: None)) as messages:
             for message in messages:
                 connection.send(message)
         connection.send("")

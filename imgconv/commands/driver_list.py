@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imgconv.cl.driver_links import path_problem
-from imgconv.cl.drivers import ADDED, NVIDIA_DRIVER, added_by_user, files_of_wheel, folder_of_user, icd_files
-from imgconv.cl.drivers import platforms_of, unregistered_drivers, vendor_folders
+from imgconv.cl.drivers import (
+    ADDED, NVIDIA_DRIVER, driver_folder_set_by_user, drivers_added_by_user, files_of_wheel, icd_files,
+    platforms_of, unregistered_drivers, vendor_folders,
+)
 
 HINTS = {"rusticl": ": set RUSTICL_ENABLE=freedreno for an Adreno, RUSTICL_ENABLE=llvmpipe for the CPU"}
 
@@ -29,7 +31,7 @@ class Driver:
 
 def searched_folders() -> list[Path]:
     """The folders whose .icd files name the drivers."""
-    chosen = folder_of_user()
+    chosen = driver_folder_set_by_user()
     return vendor_folders() if chosen is None else [chosen[1]]
 
 
@@ -38,18 +40,18 @@ def list_drivers(found: Iterable[str]) -> tuple[Driver, ...]:
 
     Loads the drivers' libraries, as OpenCL's loader does: call it after list_devices().
     """
-    chosen, present = folder_of_user(), frozenset(found)
+    chosen, present = driver_folder_set_by_user(), frozenset(found)
     named: dict[str, str] = {}
     unfilled = {file for file in files_of_wheel() if file.suffix == ".icd"}  # they name no path that exists
     for file, line in icd_files(searched_folders()):
         if file not in unfilled:
             named.setdefault(line, str(file))
-    drivers = [_looked_at(line, by, present) for line, by in named.items()]
+    drivers = [_probe_driver(line, by, present) for line, by in named.items()]
     known = {Path(each).name for each in named if os.path.exists(each) or not os.path.isabs(each)}
     for library in unregistered_drivers():
         if Path(library).name not in known:
             drivers.append(_unregistered_driver(library, chosen[0] if chosen else None, present))
-    for library in added_by_user():
+    for library in drivers_added_by_user():
         if Path(library).name not in known | {Path(each.library).name for each in drivers if each.platforms}:
             problem = f"only the Khronos loader reads {ADDED}: write the path into a file /etc/OpenCL/vendors/NAME.icd"
             drivers.append(Driver(library, ADDED, (), problem))
@@ -59,11 +61,11 @@ def list_drivers(found: Iterable[str]) -> tuple[Driver, ...]:
 def _unregistered_driver(library: str, chosen: str | None, found: frozenset[str]) -> Driver:
     by = "the system's libraries" if library == NVIDIA_DRIVER else "pip's package intel-opencl-rt"
     if chosen is None:
-        return _looked_at(library, by, found)
+        return _probe_driver(library, by, found)
     return Driver(library, by, (), f"not searched for, because {chosen} is set: unset it")
 
 
-def _looked_at(library: str, by: str, found: frozenset[str]) -> Driver:
+def _probe_driver(library: str, by: str, found: frozenset[str]) -> Driver:
     """Returns a report on a driver that the loader tried to load."""
     if os.path.isabs(library) and not os.path.exists(library):
         return Driver(library, by, (), "there is no such file")

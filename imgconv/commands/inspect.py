@@ -64,18 +64,18 @@ def execute(options: argparse.Namespace) -> None:
         shapes = read_shapes(options.shape, declared)
         check_sizes(declared, shapes)
         device = select_device(config.device)
-        graph, plan, config = _compiled(options, shapes, config, device, progress)
+        graph, plan, config = _compile_for_device(options, shapes, config, device, progress)
     half_share = half_share_of(plan, graph, config) if config.float16 else None
     sums = integer_sums(plan, graph, target_of(device))
     if options.json:
-        shown = {"reasons": dict(graph.reasons), "choices": choices(plan)} if options.why else {}
+        shown = {"reasons": dict(graph.reasons), "choices": specialisations_of(plan)} if options.why else {}
         terminal.print_json(as_json(options.model, device.key, plan, graph.host_partition, half_share, sums) | shown)
         return
     print_plan(device, plan, lines_of_graph(graph, options), options.all, half_share, sums)
     if graph.host_partition:
         print_boundary(graph.host_partition, plan)
     if options.why:
-        print_reasons(graph.reasons, choices(plan))
+        print_reasons(graph.reasons, specialisations_of(plan))
 
 
 def _show_plans(options: argparse.Namespace, config: Config) -> None:
@@ -98,7 +98,7 @@ def _show_plans(options: argparse.Namespace, config: Config) -> None:
             sums = integer_sums(each.plan, sized.graph, each.target)
             print_plan(each.device, each.plan, lines, True, sized.half_share(each.plan), sums)
         for each in sized.plans if options.why else ():
-            print_reasons(sized.graph.reasons, choices(each.plan))
+            print_reasons(sized.graph.reasons, specialisations_of(each.plan))
 
 
 def _plans_as_json(options: argparse.Namespace, found: Sequence[ModelPlans]) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _plans_as_json(options: argparse.Namespace, found: Sequence[ModelPlans]) -> 
     first, plans = found[0], []
     for sized in found:
         for each in sized.plans:
-            why = {"choices": choices(each.plan)} if options.why else {}
+            why = {"choices": specialisations_of(each.plan)} if options.why else {}
             partition, half_share = sized.graph.host_partition, sized.half_share(each.plan)
             sums = integer_sums(each.plan, sized.graph, each.target)
             shown = as_json(options.model, each.device, each.plan, partition, half_share, sums)
@@ -114,12 +114,13 @@ def _plans_as_json(options: argparse.Namespace, found: Sequence[ModelPlans]) -> 
     return {
         "model": options.model, **first.file, "description": json.loads(first.description or "null"),
         "states": dict(first.states),
-        "inputs": [_value(value) for value in first.inputs], "outputs": [_value(v) for v in first.outputs],
+        "inputs": [_value_as_json(value) for value in first.inputs],
+        "outputs": [_value_as_json(value) for value in first.outputs],
         "plans": plans,
     }
 
 
-def _compiled(
+def _compile_for_device(
     options: argparse.Namespace, shapes: Shapes, config: Config, device: DeviceInfo, progress: terminal.ProgressSpinner
 ) -> tuple[Graph, Plan, Config]:
     """Graph, plan and the settings of the plan, with what keeps float."""
@@ -136,7 +137,7 @@ def _compiled(
     return model.graph, model.plan, model.config
 
 
-def choices(plan: Plan) -> dict[str, str]:
+def specialisations_of(plan: Plan) -> dict[str, str]:
     """The specialisation of every launch of a template, and its origin, by the name of the written value."""
     chosen = [launch for launch in plan.launches if launch.specialisation]
     found = {launch.name: f"{launch.specialisation}; {launch.choice}" for launch in chosen}
@@ -189,7 +190,7 @@ def print_plan(
     console = terminal.console()
     console.print(f"launches on {device}", style="bold")
     rows = [
-        (str(number), *_cells(launch, reasons.get(launch.name, ""), sums.get(launch.name, "")))
+        (str(number), *_table_row(launch, reasons.get(launch.name, ""), sums.get(launch.name, "")))
         for number, launch in enumerate(plan.launches)
     ]
     print_table(console, LAUNCHES, rows, everything, hint="--all")
@@ -214,7 +215,7 @@ def print_boundary(partition: HostPartition, plan: Plan) -> None:
     )
 
 
-def _cells(launch: Launch, why_float: str, sums: str) -> tuple[str, ...]:
+def _table_row(launch: Launch, why_float: str, sums: str) -> tuple[str, ...]:
     operation = launch.description
     operation += ", accumulates in fp16" if launch.sums_in_half else ""
     operation += f" because {launch.reason}" if launch.reason else ""
@@ -222,12 +223,12 @@ def _cells(launch: Launch, why_float: str, sums: str) -> tuple[str, ...]:
     multiply_adds = f"{launch.multiply_adds / 1e6:.2f}" if launch.multiply_adds else ""
     written, kind = launch.writes, "" if launch.kind == "compute" else launch.kind
     return (
-        kind, launch.name, operation, sums, multiply_adds, f"{written.bytes / 1e3:.1f}", _place(written),
+        kind, launch.name, operation, sums, multiply_adds, f"{written.bytes / 1e3:.1f}", _storage_as_text(written),
         ", ".join(launch.origin), launch.specialisation,
     )
 
 
-def _place(storage: Storage) -> str:
+def _storage_as_text(storage: Storage) -> str:
     if not isinstance(storage, Texture):
         return "host buffer"
     width, height = storage.tiling.image_size
@@ -275,41 +276,41 @@ def as_json(
     return half | {
         "model": model,
         "device": device,
-        "inputs": [_value(value) for value in plan.inputs],
-        "outputs": [_value(value) for value in plan.outputs],
+        "inputs": [_value_as_json(value) for value in plan.inputs],
+        "outputs": [_value_as_json(value) for value in plan.outputs],
         "launches": [
-            _launch(launch) | ({"integer_sums": sums[launch.name]} if launch.name in sums else {})
+            _launch_as_json(launch) | ({"integer_sums": sums[launch.name]} if launch.name in sums else {})
             for launch in plan.launches
         ],
         "totals": totals(plan),
-        **({"host": _partition(partition, plan)} if partition else {}),
+        **({"host": _partition_as_json(partition, plan)} if partition else {}),
     }
 
 
-def _partition(partition: HostPartition, plan: Plan) -> dict[str, Any]:
+def _partition_as_json(partition: HostPartition, plan: Plan) -> dict[str, Any]:
     return {
         "node": partition.node, "reason": partition.reason, "boundary_bytes": boundary_bytes(partition, plan),
         "nodes": [{"name": n.name, "op_type": n.op_type, "inputs": n.inputs, "outputs": n.outputs}
                   for n in partition.graph.nodes],
-        "outputs": [_value(value) for value in partition.outputs],
+        "outputs": [_value_as_json(value) for value in partition.outputs],
     }
 
 
-def _value(value: Value) -> dict[str, Any]:
+def _value_as_json(value: Value) -> dict[str, Any]:
     return {"name": value.name, "shape": value.shape, "dtype": value.dtype}
 
 
-def _launch(launch: Launch) -> dict[str, Any]:
+def _launch_as_json(launch: Launch) -> dict[str, Any]:
     return {
         "name": launch.name, "kind": launch.kind, "description": launch.description,
         "specialisation": launch.specialisation, "sums": launch.sums, "origin": launch.origin, "reason": launch.reason,
         "multiply_adds": launch.multiply_adds, "global_size": launch.source.global_size,
-        "local_size": launch.source.local_size, "reads": [_storage(storage) for storage in launch.reads],
-        "writes": _storage(launch.writes),
+        "local_size": launch.source.local_size, "reads": [_storage_as_json(storage) for storage in launch.reads],
+        "writes": _storage_as_json(launch.writes),
     }
 
 
-def _storage(storage: Storage) -> dict[str, Any]:
+def _storage_as_json(storage: Storage) -> dict[str, Any]:
     described = {"name": storage.name, "shape": storage.shape, "dtype": str(storage.dtype), "bytes": storage.bytes}
     if not isinstance(storage, Texture):
         return {**described, "kind": "host buffer"}

@@ -94,10 +94,10 @@ def make_plans(options: argparse.Namespace, config: Config) -> list[ModelPlans]:
     sizes = read_sizes(options.shape, declared)
     for shapes in sizes:
         check_sizes(declared, shapes)
-    return [_planned(options, config, shapes) for shapes in sizes]
+    return [_plan_for_shapes(options, config, shapes) for shapes in sizes]
 
 
-def _planned(options: argparse.Namespace, config: Config, shapes: Shapes) -> ModelPlans:
+def _plan_for_shapes(options: argparse.Namespace, config: Config, shapes: Shapes) -> ModelPlans:
     from imgconv.onnx_import import import_onnx
 
     graph = import_onnx(options.model, shapes)
@@ -117,12 +117,12 @@ def predicted_time(plan: Plan) -> TimeRange | None:
     return sum((each.predicted for each in choices if each), TimeRange()) if all(choices) else None
 
 
-def values_of(name: str, values: Sequence[Value]) -> str:
+def values_line(name: str, values: Sequence[Value]) -> str:
     """Returns inputs or outputs in a line."""
     return f"{name:8} {', '.join(map(str, values)) or 'none'}"
 
 
-def meaning_of(description: str) -> str:
+def short_description(description: str) -> str:
     """Returns a file's description in a line, with the first labels only."""
     if not description:
         return "not described"
@@ -139,8 +139,8 @@ def print_plans(model: str, found: ModelPlans) -> None:
     console, file, partition = terminal.console(), found.file, found.graph.host_partition
     about = f": {file['bytes'] / 1e6:.1f} MB, by imgconv {file['written_by']}" if file else ""
     lines = [
-        f"{model}{about}", values_of("inputs", found.inputs), values_of("outputs", found.outputs),
-        f"{'states':8} {states or 'none'}", f"{'meaning':8} {meaning_of(found.description)}",
+        f"{model}{about}", values_line("inputs", found.inputs), values_line("outputs", found.outputs),
+        f"{'states':8} {states or 'none'}", f"{'meaning':8} {short_description(found.description)}",
     ]
     if partition:
         lines.append(f"{'host':8} {len(partition.graph.nodes)} nodes, from {partition.node!r} on: {partition.reason}")
@@ -148,11 +148,11 @@ def print_plans(model: str, found: ModelPlans) -> None:
         lines.append(f"{'player':8} rejects it: {file['refused_by_player']}")
     for line in (*lines, ""):
         console.print(line, soft_wrap=True)
-    rows = [(str(number), *_cells(each, found.half_share(each.plan))) for number, each in enumerate(found.plans)]
+    rows = [(str(number), *_table_row(each, found.half_share(each.plan))) for number, each in enumerate(found.plans)]
     print_table(console, PLANS, rows)
 
 
-def _cells(found: DevicePlan, half_share: HalfShare | None) -> tuple[str, ...]:
+def _table_row(found: DevicePlan, half_share: HalfShare | None) -> tuple[str, ...]:
     plan, time = found.plan, predicted_time(found.plan)
     memory, key = plan.memory, found.device.split(" | ")
     sizes = [f"{count / 1e6:.2f}" for count in (memory.peak, memory.weights, memory.activations)]

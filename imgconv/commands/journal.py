@@ -31,7 +31,7 @@ class Journal:
             self._file.seek(0)
             text = self._file.read()
             whole = text[: text.rfind(b"\n") + 1]
-            self.lines = [self._read(number, line) for number, line in enumerate(whole.splitlines(), 1)]
+            self.lines = [self._parse_line(number, line) for number, line in enumerate(whole.splitlines(), 1)]
             self._remove_broken(text[len(whole) :], len(whole))
         except OSError as error:
             raise InputError(f"cannot write {path!r}: {error.strerror or error}") from error
@@ -43,7 +43,7 @@ class Journal:
             raise InputError(f"{self._path!r} does not end with a result of imgconv run: choose another file")
         self._file.truncate(start)
 
-    def _read(self, number: int, line: bytes) -> dict[str, Any]:
+    def _parse_line(self, number: int, line: bytes) -> dict[str, Any]:
         try:
             content = json.loads(line)
             model, _ = content["model"], content["picture"]

@@ -35,7 +35,7 @@ from imgconv.commands.picture_worker import Reply, exit_reason, without_interrup
 from imgconv.errors import Error
 from imgconv.loading.compiled import DEPTH
 from imgconv.model import Model, pin_in_place
-from imgconv.pictures.video import VideoWriter, rate_of
+from imgconv.pictures.video import VideoWriter, frame_rate_of
 from imgconv.preprocessing.pixels import LARGEST, Pixels
 from imgconv.preprocessing.preparation import Size
 from imgconv.runtime.programs import ProgressCallback
@@ -55,30 +55,30 @@ BYTES = 1 << 30  # of shared memory, at most
 TIMED = 0.02  # seconds of runs, the shortest of which is reported
 
 
-def cores() -> int:
+def available_cores() -> int:
     """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def worker_count(pictures: int | None, share: int) -> int:
+def worker_count(pictures: int | None, cores: int) -> int:
     """Returns the number of workers for this many pictures, on this many cores; 0 if threads do.
 
     pictures: None if their number is not known, as of a camera's.
     """
     can_fork = "forkserver" in multiprocessing.get_all_start_methods() and hasattr(os, "memfd_create")
-    return min(share - 1, MOST_WORKERS) if can_fork and (pictures or 0) >= MANY and share >= CORES else 0
+    return min(cores - 1, MOST_WORKERS) if can_fork and (pictures or 0) >= MANY and cores >= CORES else 0
 
 
-def results(
+def run_pictures(
     line: RunArguments, size: Size | None, items: Iterator[PictureItem], workers: int, progress: ProgressCallback
 ) -> Generator[DeviceSummary | PrintableResult, None, None]:
     """Yields the DeviceSummary of the command line's device, and the result of each picture, in order.
 
     size: of the first picture. Raises what PictureRunner.load, PictureRunner.prepare, Model.submit and
-    PictureLoader.through raise.
+    PictureLoader.run_all raise.
     """
     with_lines = not line.options.json
-    with PictureLoader(workers) as loader, video_of(line) as add:
+    with PictureLoader(workers) as loader, open_output_video(line) as add:
         runner = PictureRunner.load(line, size, progress)
         first, seconds = _first_outcomes(runner, items)
         if first:
@@ -87,22 +87,22 @@ def results(
             tasks = () if is_known else possible_tasks(outputs)
             yield DeviceSummary.from_model(runner.model, seconds, runner.size, tasks, runner.preparation_text)
         yield from (PrintableResult.from_result(add(outcome), with_lines) for outcome in first)
-        if loader.begin(runner, with_lines):
-            yield from loader.through(items)
+        if loader.start_workers(runner, with_lines):
+            yield from loader.run_all(items)
         else:
             yield from (
-                PrintableResult.from_result(add(outcome), with_lines) for outcome in outcomes_of(runner, items)
+                PrintableResult.from_result(add(outcome), with_lines) for outcome in run_in_threads(runner, items)
             )
 
 
 @contextmanager
-def video_of(line: RunArguments) -> Iterator[Callable[[PictureResult], PictureResult]]:
+def open_output_video(line: RunArguments) -> Iterator[Callable[[PictureResult], PictureResult]]:
     """Yields a function that adds an outcome's frame to the video of --output, if that is one. Raises InputError."""
     if not line.writes_video:
         yield lambda outcome: outcome
         return
     path = line.options.output
-    with VideoWriter(path, rate_of(line.paths[0] if line.paths else "") / line.options.every) as video:
+    with VideoWriter(path, frame_rate_of(line.paths[0] if line.paths else "") / line.options.every) as video:
 
         def add(outcome: PictureResult) -> PictureResult:
             if outcome.frame:
@@ -123,14 +123,14 @@ def _first_outcomes(runner: PictureRunner, items: Iterator[PictureItem]) -> tupl
         outputs = []
         for run in runs:
             outputs.append(runner.model.submit(run).result())
-            seconds = seconds or _seconds(runner.model, run)
+            seconds = seconds or _time_run(runner.model, run)
         found.append(runner.finish(sample, outputs))
         if seconds:
             break
     return found, seconds
 
 
-def _seconds(model: Model, run: Run) -> float:
+def _time_run(model: Model, run: Run) -> float:
     """Returns the shortest time of a run, of a few if it is short."""
     arrays = {name: given for name, given in run.items() if not isinstance(given, Pixels)}
     taken: list[float] = []
@@ -144,7 +144,7 @@ def _seconds(model: Model, run: Run) -> float:
     return min(taken)
 
 
-def outcomes_of(runner: PictureRunner, items: Iterable[PictureItem]) -> Iterator[PictureResult]:
+def run_in_threads(runner: PictureRunner, items: Iterable[PictureItem]) -> Iterator[PictureResult]:
     """Yields the outcome of each picture, in order. Raises what the runner and Model.submit raise."""
     workers, waiter = ThreadPoolExecutor(THREADS, "imgconv pictures"), ThreadPoolExecutor(1, "imgconv results")
     try:
@@ -171,10 +171,10 @@ def in_order(pool: ThreadPoolExecutor, work: Callable[[A], B], items: Iterable[A
 class PictureLoader:
     """Worker processes, the memory that they share with this one, and the device's frames in flight. count: at most.
 
-        with PictureLoader(worker_count(1000, cores())) as loader:
+        with PictureLoader(worker_count(1000, available_cores())) as loader:
             runner = ...
-            if loader.begin(runner, with_lines=True):
-                for result in loader.through(items):
+            if loader.start_workers(runner, with_lines=True):
+                for result in loader.run_all(items):
                     print(result)
     """
 
@@ -197,7 +197,7 @@ class PictureLoader:
             process.join()
             connection.close()
 
-    def begin(self, runner: PictureRunner, with_lines: bool) -> bool:
+    def start_workers(self, runner: PictureRunner, with_lines: bool) -> bool:
         """Starts the workers; returns whether they can run the pictures. Those in tiles are for threads."""
         pictures, target = runner.for_workers() if self.count else None, runner.line.given.target
         if pictures is None or target is None:
@@ -225,7 +225,7 @@ class PictureLoader:
                 os.close(file)
         return bool(self._processes)
 
-    def through(self, items: Iterator[PictureItem]) -> Iterator[PrintableResult]:
+    def run_all(self, items: Iterator[PictureItem]) -> Iterator[PrintableResult]:
         """Yields the result of each picture, in order.
 
         Raises what Model.submit raises, a worker's Error, and Error if a worker is killed.
@@ -240,13 +240,13 @@ class PictureLoader:
             for connection in self._connections:
                 self._selector.register(connection, EVENT_READ, connection)
             for number in sorted(range(len(self._connections) * PREFETCH), key=lambda number: number % PREFETCH):
-                self._give(number)
+                self._assign_next_picture(number)
             while self._order:
-                self._step()
+                self._poll()
                 while self._order and self._order[0] in self._done:
                     yield self._done.pop(self._order.popleft())
 
-    def _give(self, number: int) -> None:
+    def _assign_next_picture(self, number: int) -> None:
         """Gives the sample's worker the next picture for it."""
         item = next(self._items, None)
         if item:
@@ -258,23 +258,23 @@ class PictureLoader:
         with suppress(OSError):  # it ended, which its connection says
             self._connections[number // PREFETCH].send((number, item))
 
-    def _step(self) -> None:
+    def _poll(self) -> None:
         """Takes the workers' replies; if there are none, waits for the device, or without frames for a reply."""
         ready = self._selector.select(0 if self._frames else None)
         for key, _ in ready:
-            self._take(key.data)
+            self._handle_reply(key.data)
         if self._frames and not ready:
-            self._fetch()
+            self._await_oldest_frame()
         while self._frames and self._frames[0][1].done():
-            self._fetch()
+            self._await_oldest_frame()
 
-    def _fetch(self) -> None:
+    def _await_oldest_frame(self) -> None:
         """Waits for the oldest frame, whose outputs are in its sample then, and tells its worker."""
         number, frame = self._frames.popleft()
         frame.result()
         self._send(number, None)
 
-    def _take(self, connection: Connection) -> None:
+    def _handle_reply(self, connection: Connection) -> None:
         """Takes a worker's reply: submits its sample, or gives it another picture."""
         try:
             reply: Reply = connection.recv()
@@ -289,7 +289,7 @@ class PictureLoader:
         if isinstance(found, PrintableResult):
             self._done[found.position] = found
             del self._given[number]
-            self._give(number)
+            self._assign_next_picture(number)
             return
         buffers = self._buffers[number]
         pixels = Pixels(self._input.shape, self._size, [buffers.packed[:found]], stays=True) if found else None

@@ -16,7 +16,7 @@ import numpy
 from PIL import Image
 
 from imgconv.arrays import Arrays
-from imgconv.files.disk import written_whole
+from imgconv.files.disk import atomic_write
 from imgconv.model import Model
 from imgconv.pictures.host import save_picture, with_color
 from imgconv.preprocessing.preparation import ChannelOrder
@@ -56,22 +56,22 @@ def as_json(outcome: PictureResult) -> dict[str, Any]:
     answers = {name: answer.as_json() for name, answer in outcome.answers.items()}
     outputs = {}
     for name, array in outcome.outputs.items():
-        found: dict[str, Any] = {"shape": array.shape, "dtype": _type_of(array), "file": outcome.files.get(name)}
+        found: dict[str, Any] = {"shape": array.shape, "dtype": _dtype_name(array), "file": outcome.files.get(name)}
         if name not in answers:
-            found |= {"texts": array.tolist()} if array.dtype == object else spread_of(array)
-        outputs[name] = found | {"not_finite": not_finite(array)}
+            found |= {"texts": array.tolist()} if array.dtype == object else value_statistics(array)
+        outputs[name] = found | {"not_finite": count_non_finite(array)}
     return {
         **named, "task": outcome.task or None, "answers": answers, "outputs": outputs,
         "arrays_file": outcome.files.get(""),
     }
 
 
-def _type_of(array: Any) -> str:
+def _dtype_name(array: Any) -> str:
     """The element type; ONNX's name of strings, which numpy has as objects."""
     return "string" if array.dtype == object else str(array.dtype)
 
 
-def not_finite(array: Any) -> int:
+def count_non_finite(array: Any) -> int:
     """Returns the number of values that are NaN or infinite."""
     if array.dtype.kind != "f":
         return 0
@@ -81,9 +81,9 @@ def not_finite(array: Any) -> int:
     return int(array.size - numpy.isfinite(array).sum())
 
 
-def spread_of(array: Any) -> dict[str, float]:
+def value_statistics(array: Any) -> dict[str, float]:
     """The spread of an array's finite values; NaN if it has none."""
-    values = array[numpy.isfinite(array)] if not_finite(array) else array
+    values = array[numpy.isfinite(array)] if count_non_finite(array) else array
     if not values.size:
         return dict.fromkeys(("minimum", "maximum", "mean"), math.nan)
     mean = values.mean(dtype=numpy.float64)
@@ -142,11 +142,11 @@ def as_lines(outcome: PictureResult) -> Iterator[tuple[str, str]]:
         yield f"{outcome.picture}: {outcome.size[0]}x{outcome.size[1]}", "bold"
     for name, array in outcome.outputs.items():
         shape, answer = "x".join(map(str, array.shape)) or "scalar", outcome.answers.get(name)
-        head, *lines = _answer_lines(answer) if answer else [_spread(array)]
-        yield f"  {name} {_type_of(array)} {shape}: {head}", ""
+        head, *lines = _answer_lines(answer) if answer else [_summary_of_values(array)]
+        yield f"  {name} {_dtype_name(array)} {shape}: {head}", ""
         for line in lines:
             yield f"    {line}".rstrip(), ""
-        problem = _problem(array, answer)
+        problem = _why_useless(array, answer)
         if problem:
             task = ". If it is not an image, pass --task segment, text or depth" if isinstance(answer, Picture) else ""
             pixels = ". If the model expects other pixel values, set --scale, --mean and --std"
@@ -157,9 +157,9 @@ def as_lines(outcome: PictureResult) -> Iterator[tuple[str, str]]:
         yield f"  all outputs written to {outcome.files['']}", ""
 
 
-def _problem(array: Any, answer: Answer | None) -> str:
+def _why_useless(array: Any, answer: Answer | None) -> str:
     """The reason why an output is useless, or an empty string."""
-    wrong = not_finite(array)
+    wrong = count_non_finite(array)
     if wrong:
         return f"{wrong} of {array.size} values are NaN or infinite"
     if array.dtype.kind != "f" or array.size < MANY:
@@ -174,7 +174,7 @@ def _problem(array: Any, answer: Answer | None) -> str:
     return ""
 
 
-def _spread(array: Any) -> str:
+def _summary_of_values(array: Any) -> str:
     if array.dtype == object:
         shown = [str(text) for text in array.flat[:SHOWN_TEXTS]]
         return ", ".join(shown + ["..."] * bool(array.size > SHOWN_TEXTS))
@@ -182,7 +182,7 @@ def _spread(array: Any) -> str:
         return "empty"
     if array.size <= SHOWN_NUMBERS:
         return ", ".join(f"{v:.4g}" if isinstance(v, float) else str(v) for v in array.reshape(-1).tolist())
-    return "{minimum:.4g} .. {maximum:.4g}, mean {mean:.4g}".format(**spread_of(array))
+    return "{minimum:.4g} .. {maximum:.4g}, mean {mean:.4g}".format(**value_statistics(array))
 
 
 def _answer_lines(answer: Answer) -> Iterator[str]:
@@ -215,7 +215,7 @@ def _answer_lines(answer: Answer) -> Iterator[str]:
     elif isinstance(answer, Depth):
         yield f"depth, {numpy.nanmin(answer.values):.4g} .. {numpy.nanmax(answer.values):.4g}"
     else:
-        yield f"image, {_spread(answer.channels_first)}"
+        yield f"image, {_summary_of_values(answer.channels_first)}"
 
 
 def draw_answer(picture: Image.Image | None, answer: Answer, order: ChannelOrder) -> Image.Image | None:
@@ -230,7 +230,7 @@ def save_images(images: Mapping[str, Image.Image], path: str) -> dict[str, str]:
     """Writes an image for each output; the names of the files by output. Several get the outputs' names."""
     files = {}
     for name, image in images.items():
-        files[name] = with_suffix(path, f"-{safe(name)}" if len(images) > 1 else "")
+        files[name] = with_suffix(path, f"-{safe_file_name(name)}" if len(images) > 1 else "")
         save_picture(image, files[name])
     return files
 
@@ -238,7 +238,7 @@ def save_images(images: Mapping[str, Image.Image], path: str) -> dict[str, str]:
 def save_arrays(arrays: Arrays, path: str) -> None:
     """Writes a .npz file. Raises InputError."""
     # numpy.savez takes names as keyword arguments, so a name of its own arguments, such as "file", is not allowed.
-    with written_whole(path) as file, zipfile.ZipFile(file, "w") as archive:
+    with atomic_write(path) as file, zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
                 plain = numpy.asarray(array, str if array.dtype == object else None)  # objects would be pickled
@@ -254,7 +254,7 @@ def path_for(path: str, picture: str, number: int, several: bool, suffix: str, d
     """
     if is_folder(path):
         frame = re.sub(r"\d+", lambda found: found[0].zfill(digits), picture[len(picture.partition("#")[0]) :])
-        path = os.path.join(path, safe(Path(picture).stem + frame) + suffix)
+        path = os.path.join(path, safe_file_name(Path(picture).stem + frame) + suffix)
     return with_suffix(path, f"-{number:0{digits}}") if several else path
 
 
@@ -268,6 +268,6 @@ def with_suffix(path: str, suffix: str) -> str:
     return str(Path(path).with_stem(Path(path).stem + suffix))
 
 
-def safe(name: str) -> str:
+def safe_file_name(name: str) -> str:
     """Replaces the characters of a name that are unsafe in a file's name."""
     return "".join(c if c.isalnum() or c in "._-" else "_" for c in name)

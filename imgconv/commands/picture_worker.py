@@ -40,7 +40,7 @@ def work(
         memory = map_shared_memory(recv_handle(connection), count * layout.bytes)
         buffers = [layout.buffers(memory, number) for number in range(count)]
 
-        def reply(number: int, item: PictureItem | None) -> Reply:
+        def handle_request(number: int, item: PictureItem | None) -> Reply:
             if item is None:
                 outcome = pictures.finish(samples.pop(number), [buffers[number].outputs])
                 return number, PrintableResult.from_result(outcome, with_lines)
@@ -58,7 +58,7 @@ def work(
         while True:
             request: PictureRequest = connection.recv()
             try:
-                connection.send(reply(*request))
+                connection.send(handle_request(*request))
             except Error as error:
                 connection.send(error)
 

@@ -11,7 +11,7 @@ from imgconv.arrays import Array, Shapes
 from imgconv.commands.shared_arguments import add_model_arguments, add_picture_arguments, add_precision_argument
 from imgconv.commands.shared_arguments import add_strict_argument, check_sizes, positive
 from imgconv.commands.command_line_inputs import load_model, parse_inputs
-from imgconv.files.disk import check_folder, written_whole
+from imgconv.files.disk import check_folder, atomic_write
 from imgconv.preprocess import read_picture
 from imgconv.reports import terminal
 from imgconv.reports.host_profile import HostProfile
@@ -72,7 +72,7 @@ def execute(options: argparse.Namespace) -> None:
     if options.html:
         files[options.html] = page(profile)
     for path, text in files.items():
-        with written_whole(path) as file:
+        with atomic_write(path) as file:
             file.write(text.encode())
         if not options.json:
             terminal.console().print(f"written to {path}")
@@ -101,7 +101,7 @@ def print_profile(profile: Profile, everything: bool = False) -> None:
     shown = numbered if everything else slowest[:SLOWEST]
     unit, scale = ("ms", 1e3) if profile.seconds >= 1e-3 else ("us", 1e6)
     columns, sums = ([replace(c, title=unit) if c.title == "ms" else c for c in of] for of in (LAUNCHES, SUMS))
-    print_table(console, columns, [_cells(number, each, scale) for number, each in shown], everything, hint="--all")
+    print_table(console, columns, [_table_row(number, each, scale) for number, each in shown], everything, hint="--all")
     if len(shown) < len(numbered):
         rest = sum(each.seconds for _, each in slowest[len(shown):])
         console.print(f"{len(numbered) - len(shown)} faster launches take {rest * 1e3:.3f} ms: --all")
@@ -109,7 +109,7 @@ def print_profile(profile: Profile, everything: bool = False) -> None:
     print_table(console, sums, [(
         of.operation, str(of.launches), f"{of.seconds * scale:.3f}", f"{of.share:.1%}",
         f"{of.multiply_adds / 1e6:.2f}", f"{of.bytes / 1e6:.2f}",
-    ) for of in profile.sums])
+    ) for of in profile.totals_by_operation])
     console.print()
     for line in totals_as_text(profile):
         console.print(line)
@@ -147,7 +147,7 @@ SUMS = (
 HOST = (Column("on the host", text=True), Column("ms"), Column("kB", 1))
 
 
-def _cells(number: int, each: LaunchProfile, scale: float) -> tuple[str, ...]:
+def _table_row(number: int, each: LaunchProfile, scale: float) -> tuple[str, ...]:
     """The cells of a launch. scale: units of time in a second."""
     launch = each.launch
     computes = launch.multiply_adds > 0

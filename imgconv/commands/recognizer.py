@@ -53,10 +53,10 @@ class Recognizer:
 
     def read(self, picture: Image.Image, texts: Texts) -> Texts:
         """Returns the lines with their text, without empty and unsure ones. Raises what Model.run raises."""
-        lines = (self._line(picture, text) for text in texts.found)
+        lines = (self._recognize_line(picture, text) for text in texts.found)
         return Texts(tuple(line for line in lines if line.text.strip() and line.score >= LEAST_SCORE))
 
-    def _line(self, picture: Image.Image, text: Text) -> Text:
+    def _recognize_line(self, picture: Image.Image, text: Text) -> Text:
         upright = cut_out_upright(picture, text)
         size = self._target.picture_size(input_size_for(upright.size))
         scale = size[1] / upright.height

@@ -18,13 +18,13 @@ from imgconv.commands.shared_arguments import add_strict_argument, number, posit
 from imgconv.commands.dispatch import devices_of, dispatch
 from imgconv.commands.command_line_inputs import check_complete, parse_inputs
 from imgconv.commands.journal import Journal
-from imgconv.commands.picture_loader import cores, results, worker_count
+from imgconv.commands.picture_loader import available_cores, run_pictures, worker_count
 from imgconv.commands.picture_result import DeviceSummary, PrintableResult, is_folder
 from imgconv.commands.runner import PictureItem, PictureProcessor, RunArguments, first_picture_size, items_of
 from imgconv.errors import InputError
-from imgconv.files.disk import check_folder, written_whole
+from imgconv.files.disk import check_folder, atomic_write
 from imgconv.preprocessing.preparation import Size
-from imgconv.pictures.sources import count_of, expand_paths
+from imgconv.pictures.sources import count_pictures, expand_paths
 from imgconv.pictures.video import check_writable, is_video_file
 from imgconv.reports import terminal
 from imgconv.reports.counting import PictureProgress, summary
@@ -138,7 +138,7 @@ def execute(options: argparse.Namespace) -> None:
         earlier = journal.lines if journal else []
         done = {str(each["picture"]) for each in earlier}
         size, items = first_picture_size(item for item in items_of(line) if item.name not in done)
-        total = count_of(line.paths)
+        total = count_pictures(line.paths)
         left = total - len(done.intersection(line.paths)) if total is not None else None
         state = RunState(journal, keeps=bool(options.json or options.coco))
         if left == 0 and line.paths:
@@ -146,7 +146,7 @@ def execute(options: argparse.Namespace) -> None:
         else:
             run_all(line, size, items, left, state)
     if options.coco:
-        with written_whole(options.coco) as file:
+        with atomic_write(options.coco) as file:
             file.write(json.dumps(coco_json([*earlier, *state.results])).encode())
     failed = [each for each in earlier if "error" in each] + state.failed
     if failed and total == 1:
@@ -168,7 +168,7 @@ def read_command_line(options: argparse.Namespace) -> RunArguments:
     options.pictures = expand_paths(options.pictures)
     given = parse_inputs(options)
     check_complete(options, given)
-    line = RunArguments.from_options(options, given, describe(options, given.description))
+    line = RunArguments.from_options(options, given, merged_description(options, given.description))
     for path in (options.output, options.save):
         if path and is_folder(path):
             make_folder(path)
@@ -183,7 +183,7 @@ def make_folder(path: str) -> None:
         raise InputError(f"cannot make the folder {path!r}: {error.strerror or error}") from error
 
 
-def describe(options: argparse.Namespace, stored: Description) -> Description:
+def merged_description(options: argparse.Namespace, stored: Description) -> Description:
     """Returns the description of the command line, else the model's stored one. Raises InputError."""
     found = stored
     if options.task or options.head:
@@ -207,25 +207,25 @@ def run_all(
         reader = PictureProcessor(line, None, line.given.preparation)
         for item in items:
             sample, _ = reader.prepare(item)
-            report(PrintableResult.from_result(reader.finish(sample, []), False), several, state)
+            print_result(PrintableResult.from_result(reader.finish(sample, []), False), several, state)
         return
     heads: list[DeviceSummary] = []
-    workers = 0 if options.output and is_video_file(options.output) else worker_count(total, cores())
+    workers = 0 if options.output and is_video_file(options.output) else worker_count(total, available_cores())
     with ExitStack() as stack:
         with terminal.ProgressSpinner(f"reading {options.model}") as progress:
             if options.devices:
                 messages = dispatch(line, size, items, total, devices_of(options.devices))
             else:
-                messages = results(line, size, items, workers, lambda *stage: progress(*stage))
+                messages = run_pictures(line, size, items, workers, lambda *stage: progress(*stage))
             stack.enter_context(closing(messages))
             first, start = next(messages), time.monotonic()
         counting = stack.enter_context(PictureProgress(total)) if several else None
         for message in chain([first], messages):
             if isinstance(message, DeviceSummary):
-                print_head(line, message, is_first=not heads)
+                print_device_summary(line, message, is_first=not heads)
                 heads.append(message)
                 continue
-            report(message, several, state)
+            print_result(message, several, state)
             if counting:
                 counting.step()
     if counting and len(heads) > 0:
@@ -242,7 +242,7 @@ def run_all(
         )
 
 
-def print_head(line: RunArguments, head: DeviceSummary, is_first: bool) -> None:
+def print_device_summary(line: RunArguments, head: DeviceSummary, is_first: bool) -> None:
     """Prints the time of a run; once, how pictures are prepared, and the options to give if the task is unknown."""
     if is_first and len(line.paths) > 1 and line.given.target and line.given.target.is_open:
         size, name = "x".join(map(str, head.size)), line.given.target.name
@@ -258,7 +258,7 @@ def print_head(line: RunArguments, head: DeviceSummary, is_first: bool) -> None:
         print(f"imgconv: the output shapes do not show the task: {what}", file=sys.stderr)
 
 
-def report(result: PrintableResult, several: bool, state: RunState) -> None:
+def print_result(result: PrintableResult, several: bool, state: RunState) -> None:
     """Prints a picture's result, unless all are printed as JSON, and adds it to the state."""
     if result.error and several:
         print(f"imgconv: {result.error}", file=sys.stderr)

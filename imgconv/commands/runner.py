@@ -24,7 +24,7 @@ from imgconv.pictures.host import input_array, pixels_or_array, resized
 from imgconv.preprocessing.pixels import Pixels
 from imgconv.preprocessing.preparation import PictureInput, Preparation, Size, as_text
 from imgconv.pictures.sources import pictures
-from imgconv.pictures.tiles import PictureTiling, usual_overlap
+from imgconv.pictures.tiles import PictureTiling, default_overlap
 from imgconv.pictures.video import is_video, is_video_file
 from imgconv.runtime.programs import ProgressCallback
 from imgconv.tasks import Answers, Description, Picture, PicturePlacement, Task, Texts, find_task
@@ -228,7 +228,7 @@ class PictureProcessor:
             return None
         if self._preparation.resize != "stretch":
             raise InputError(f"--tile does not resize the picture: leave out resize {self._preparation.resize!r}")
-        return PictureTiling(picture, size, usual_overlap(size) if overlap in (None, -1) else overlap)
+        return PictureTiling(picture, size, default_overlap(size) if overlap in (None, -1) else overlap)
 
     def finish(self, sample: Sample, runs: Sequence[Arrays]) -> PictureResult:
         """Decodes the outputs of its runs and writes the files. Raises InputError."""
@@ -239,26 +239,26 @@ class PictureProcessor:
             joined = sample.tiling.join
             outputs = {name: joined([each[name] for each in runs]) for name in outputs}
         placement = sample.placement or PicturePlacement((0, 0), (0, 0), (1, 1), (0, 0, 1, 1))
-        answers = self._read(sample.picture, self.task.decode(outputs, placement) if self.task else {})
+        answers = self._recognize_lines(sample.picture, self.task.decode(outputs, placement) if self.task else {})
         if self.line.options.output and not answers:  # the shapes may be those of scores, and the values not
             raise _unknown_task(f"{name} {list(array.shape)}" for name, array in outputs.items())
         made = PictureResult(
             sample.item.name, sample.item.position, sample.picture.size if sample.picture else (0, 0),
             self.task.name if self.task and answers else "", outputs, answers,
         )
-        images = self._images(sample, made) if self.line.options.output else {}
+        images = self._output_images(sample, made) if self.line.options.output else {}
         if self.line.writes_video:
             return replace(made, frame=next(iter(images.values()), None), files=self._save(sample, made, {}))
         return replace(made, files=self._save(sample, made, images))
 
-    def _read(self, picture: Image.Image | None, answers: Answers) -> Answers:
+    def _recognize_lines(self, picture: Image.Image | None, answers: Answers) -> Answers:
         """The answers, with the text of each line that was found."""
         reads = self._recognizer
         if reads is None or picture is None:
             return answers
         return {name: reads.read(picture, each) if isinstance(each, Texts) else each for name, each in answers.items()}
 
-    def _images(self, sample: Sample, made: PictureResult) -> dict[str, Image.Image]:
+    def _output_images(self, sample: Sample, made: PictureResult) -> dict[str, Image.Image]:
         """Returns the images of --output by output name."""
         picture, target, order = sample.picture, self.line.given.target, self._preparation.order
         if picture and target and not sample.tiling and any(isinstance(a, Picture) for a in made.answers.values()):
@@ -271,13 +271,13 @@ class PictureProcessor:
     def _save(self, sample: Sample, made: PictureResult, images: Mapping[str, Image.Image]) -> dict[str, str]:
         """Writes the files of --output and --save; their names by output name, "" for the file of --save."""
         options = self.line.options
-        files = save_images(images, self._path(options.output, sample.item, ".png")) if images else {}
+        files = save_images(images, self._output_path(options.output, sample.item, ".png")) if images else {}
         if options.save:
-            files[""] = self._path(options.save, sample.item, ".npz")
+            files[""] = self._output_path(options.save, sample.item, ".npz")
             save_arrays(made.outputs, files[""])
         return files
 
-    def _path(self, path: str, item: PictureItem, suffix: str) -> str:
+    def _output_path(self, path: str, item: PictureItem, suffix: str) -> str:
         several = Path(item.name).stem in self.line.same_named if is_folder(path) else self.line.several
         digits = FRAME_DIGITS if any(map(is_video, self.line.paths)) else 1
         return path_for(path, item.name, item.position, several, suffix, digits)

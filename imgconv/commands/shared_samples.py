@@ -59,11 +59,11 @@ class SampleLayout:
 
     @property
     def bytes(self) -> int:
-        return self._input_bytes + sum(map(_aligned, self.outputs))
+        return self._input_bytes + sum(map(_aligned_bytes, self.outputs))
 
     @property
     def _input_bytes(self) -> int:
-        return max(_aligned(self.input), -(-self.packed // ALIGNED) * ALIGNED)
+        return max(_aligned_bytes(self.input), -(-self.packed // ALIGNED) * ALIGNED)
 
     def buffers(self, memory: Array, number: int) -> SampleBuffers:
         """Returns the arrays of sample `number`. memory: bytes of all samples."""
@@ -73,10 +73,10 @@ class SampleLayout:
         start += self._input_bytes
         for value in self.outputs:
             outputs[value.name] = numpy.ndarray(value.shape, value.dtype, memory, start)
-            start += _aligned(value)
+            start += _aligned_bytes(value)
         return SampleBuffers(packed, given, outputs)
 
 
-def _aligned(value: Value) -> int:
+def _aligned_bytes(value: Value) -> int:
     size = math.prod(value.shape) * numpy.dtype(value.dtype).itemsize
     return -(-size // ALIGNED) * ALIGNED

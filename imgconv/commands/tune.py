@@ -13,7 +13,7 @@ from imgconv.commands.shared_arguments import add_model_arguments, add_picture_a
 from imgconv.commands.command_line_inputs import read_cases
 from imgconv.config import Config, read_config
 from imgconv.errors import ConfigError
-from imgconv.files.disk import check_folder, written_whole
+from imgconv.files.disk import check_folder, atomic_write
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.template_interface import Problem
 from imgconv.kernels.target import HALF_MAX, Target
@@ -25,7 +25,7 @@ from imgconv.loading.native_functions import native_functions_fit
 from imgconv.precision.choose import BOUND, PrecisionChoice, choose_precision
 from imgconv.precision.share import HalfShare, half_share_of
 from imgconv.loading.tuner import layers_of, ranked_candidates, tune
-from imgconv.loading.replanning import until_kernels_work
+from imgconv.loading.replanning import replan_until_kernels_work
 from imgconv.stored.precision_file import PrecisionFile, fingerprint
 from imgconv.stored.precision_file import default_path as precision_path
 from imgconv.stored.tuning import Measurement, TuningDatabase, default_path, open_tuning_database
@@ -105,7 +105,7 @@ def _tune_kernels(options: argparse.Namespace) -> None:
         left: list[str] = []  # layers that are not measured
         trials: list[BuildOptionsTrial] = []
 
-        def rows_on(info: DeviceInfo) -> list[dict[str, Any]]:
+        def tune_on(info: DeviceInfo) -> list[dict[str, Any]]:
             prepared = prepare_for(info, import_onnx(options.model, shapes), config, native_functions=native)
             layers = layers_of(prepared)
             budget = BUDGET if options.budget is None else options.budget
@@ -114,9 +114,12 @@ def _tune_kernels(options: argparse.Namespace) -> None:
             if budget and not left:
                 tuned = prepare_for(info, import_onnx(options.model, shapes), config, database, native_functions=native)
                 trials[:] = tune_build_options(tuned, context, database, progress)
-            return [_row(problem, measured, prepared.target, layers[problem]) for problem, measured in found.items()]
+            return [
+                _row_of_problem(problem, measured, prepared.target, layers[problem])
+                for problem, measured in found.items()
+            ]
 
-        rows = until_kernels_work(device, rows_on)
+        rows = replan_until_kernels_work(device, tune_on)
     fastest = str(build_options_of(device, config, database))
     if options.json:
         content = {"model": options.model, "device": device.key, "file": str(database.path), "problems": rows}
@@ -124,7 +127,7 @@ def _tune_kernels(options: argparse.Namespace) -> None:
         terminal.print_json({**content, "left": left, "build_options": {"fastest": fastest, "tried": tried}})
         return
     console = terminal.console()
-    print_table(console, PROBLEMS, [_cells(row) for row in rows], options.all, hint="--all")
+    print_table(console, PROBLEMS, [_table_row(row) for row in rows], options.all, hint="--all")
     for line in summary(rows, left):
         console.print(line)
     for trial in trials:
@@ -174,7 +177,7 @@ PROBLEMS = (
 SHOWN = 5  # layers that are left, by name
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+def _table_row(row: dict[str, Any]) -> tuple[str, ...]:
     predicted = "" if row["predicted_seconds"] is None else f"{row['predicted_seconds'] * 1e3:.3f}"
     first, *others = row["layers"]
     return (
@@ -184,7 +187,9 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _row(problem: Problem, measured: list[Measurement], target: Target, layers: Sequence[str]) -> dict[str, Any]:
+def _row_of_problem(
+    problem: Problem, measured: list[Measurement], target: Target, layers: Sequence[str]
+) -> dict[str, Any]:
     """The measurements of a problem. layers: the launches that have it.
 
     predicted_seconds: those of the cost model's choice, if it was timed.
@@ -199,7 +204,7 @@ def _row(problem: Problem, measured: list[Measurement], target: Target, layers: 
     }
 
 
-def chosen_precision(
+def search_precision(
     options: argparse.Namespace, tolerance: float, progress: terminal.ProgressSpinner
 ) -> tuple[Config, PrecisionChoice, PrecisionFile, HalfShare]:
     """The settings, what stays float by a search to its end on options.pictures, the file with it, and the share.
@@ -215,11 +220,11 @@ def chosen_precision(
     context, tuning = open_device(device), open_tuning_database(options.model)
     native = native_functions_fit(context, config)
 
-    def chosen_on(info: DeviceInfo) -> tuple[Graph, PrecisionChoice]:
+    def search_on(info: DeviceInfo) -> tuple[Graph, PrecisionChoice]:
         prepared = prepare_for(info, import_onnx(options.model, shapes), config, tuning, native_functions=native)
         return prepared.graph, choose_precision(prepared, context, progress, cases, tolerance)
 
-    graph, choice = until_kernels_work(device, chosen_on)
+    graph, choice = replan_until_kernels_work(device, search_on)
     file = PrecisionFile(fingerprint(graph), config.float16, tolerance, choice.error, choice.precision)
     half_share = half_share_of(choice.session.plan, graph, replace(config, precision=choice.precision))
     return config, choice, file, half_share
@@ -230,9 +235,9 @@ def _tune_precision(options: argparse.Namespace) -> None:
     if not tolerance > 0:
         raise ConfigError(f"--tolerance is {tolerance:g}; it must be above 0")
     with terminal.ProgressSpinner(f"reading {options.model}") as progress:
-        config, choice, file, half_share = chosen_precision(options, tolerance, progress)
+        config, choice, file, half_share = search_precision(options, tolerance, progress)
     path = Path(options.output) if options.output else precision_path(options.model)
-    with written_whole(path) as written:
+    with atomic_write(path) as written:
         written.write(file.to_json().encode())
     summary = as_json(config, choice, half_share, str(path))
     if options.json:

@@ -12,7 +12,7 @@ from imgconv.commands.shared_arguments import add_model_arguments, add_picture_a
 from imgconv.commands.command_line_inputs import read_cases
 from imgconv.config import Config, read_config
 from imgconv.errors import Error
-from imgconv.files.disk import check_folder, written_whole
+from imgconv.files.disk import check_folder, atomic_write
 from imgconv.reports import terminal
 from imgconv.reports import verify_page
 from imgconv.reports.table import Column, print_table
@@ -23,7 +23,7 @@ from imgconv.loading.plans import prepare_for
 from imgconv.precision.calibration_inputs import synthetic_inputs
 from imgconv.loading.native_functions import native_functions_fit
 from imgconv.precision.choose import choose_precision
-from imgconv.loading.replanning import until_kernels_work
+from imgconv.loading.replanning import replan_until_kernels_work
 from imgconv.stored.precision_file import read_precision_file
 from imgconv.stored.tuning import open_tuning_database
 
@@ -72,7 +72,7 @@ def execute(options: argparse.Namespace) -> None:
         given = options.case or options.picture or "synthetic input"
         half = f"FLOAT16={config.float16}, " if config.float16 else ""
         about = f"{device.name}, {device.platform}, {half}{given}"
-        with written_whole(options.html) as file:
+        with atomic_write(options.html) as file:
             file.write(verify_page.page(f"imgconv verify {options.model}", about, layers, options.bound).encode())
     if options.json:
         terminal.print_json({"model": options.model, "device": device.key, "bound": options.bound, **as_json(layers)})
@@ -82,10 +82,10 @@ def execute(options: argparse.Namespace) -> None:
             terminal.say(f"written to {options.html}")
     wrong, first = wrong_outputs(layers), first_problem(layers)
     if wrong and first:
-        raise Error(f"{options.model}: {_fault(wrong[0], first)}")
+        raise Error(f"{options.model}: {_describe_fault(wrong[0], first)}")
 
 
-def _fault(output: LayerErrors, first: LayerErrors) -> str:
+def _describe_fault(output: LayerErrors, first: LayerErrors) -> str:
     """Returns what is wrong with an output, and the layer in which it may begin."""
     origin = f" ({', '.join(first.origin)})" if first.origin else ""
     if output is first:
@@ -112,7 +112,7 @@ def measure(
     context, tuning = open_device(device), open_tuning_database(options.model)
     native = native_functions_fit(context, config)
 
-    def verified(info: DeviceInfo) -> list[LayerErrors]:
+    def verify_on(info: DeviceInfo) -> list[LayerErrors]:
         started = perf_counter()
         prepared = prepare_for(info, import_onnx(options.model, shapes), config, tuning, native_functions=native)
         inputs = cases[0] if cases else synthetic_inputs(prepared.graph)[0]
@@ -121,7 +121,7 @@ def measure(
             precision = choose_precision(prepared, context, progress, started=started).precision
         return verify(options.model, prepared, context, inputs, options.bound, precision, progress, judged)
 
-    return device, replace(config, float16=mode if judged else 0), until_kernels_work(device, verified)
+    return device, replace(config, float16=mode if judged else 0), replan_until_kernels_work(device, verify_on)
 
 
 OUTPUTS = (
@@ -152,17 +152,17 @@ def print_layers(
     print_table(console, OUTPUTS, rows, everything, ["red" if each.fault else None for each in outputs])
     would = [layer for layer in outputs if layer.in_half]
     if would:
-        console.print(f"{would[0].name} {conditional(would[0].in_half)}: --float16 keeps such values in fp32")
+        console.print(f"{would[0].name} {in_conditional_mood(would[0].in_half)}: --float16 keeps such values in fp32")
     numbered = [*enumerate(layers)]
     worst = numbered if everything else sorted(sorted(numbered, key=lambda pair: -pair[1].worst)[:WORST])
     over = sum(bool(layer.problem) for layer in layers)
     which = "all layers" if len(worst) == len(layers) else f"the {WORST} layers with the largest errors (all: --all)"
     console.print(f"\n{which}; {over} of {len(layers)} over a bound", style="bold")
-    rows = [_cells(place, layer) for place, layer in worst]
+    rows = [_table_row(place, layer) for place, layer in worst]
     print_table(console, LAYERS, rows, everything, ["red" if each.problem else None for _, each in worst], "--all")
 
 
-def conditional(problem: str) -> str:
+def in_conditional_mood(problem: str) -> str:
     """A problem of fp16, see `problem_of`, as one that would be: "is off by 0.1" becomes "would be off by 0.1"."""
     said = problem.partition(" in fp16")[0].partition(":")[0]
     for now, then in (("is not ", "would not be "), ("is ", "would be "), ("overflows", "would overflow")):
@@ -176,16 +176,16 @@ def _verdict(layer: LayerErrors) -> tuple[str, ...]:
     shape = "x".join(map(str, layer.shape)) or "scalar"
     by_itself = f"right; onnxruntime differs from itself by {layer.unstable or 0:.2g} {layer.yardstick}"
     verdict = layer.fault or (by_itself if layer.unstable else "right")
-    return layer.name, shape, _shown(layer.float_error), _shown(layer.half_error), verdict
+    return layer.name, shape, _error_as_text(layer.float_error), _error_as_text(layer.half_error), verdict
 
 
-def _cells(place: int, layer: LayerErrors) -> tuple[str, ...]:
+def _table_row(place: int, layer: LayerErrors) -> tuple[str, ...]:
     numbers = (layer.float_difference, layer.float_error, layer.half_difference, layer.half_error, layer.rounding)
     return (
-        str(place), layer.name, layer.operation, *map(_shown, numbers), f"{layer.largest:.4g}", layer.problem,
+        str(place), layer.name, layer.operation, *map(_error_as_text, numbers), f"{layer.largest:.4g}", layer.problem,
         layer.stored, SUM_TYPES.get(layer.sums, ""),
     )
 
 
-def _shown(number: float | None) -> str:
+def _error_as_text(number: float | None) -> str:
     return "" if number is None else f"{number:.1e}"

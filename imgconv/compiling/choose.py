@@ -9,7 +9,7 @@ from typing import Protocol
 
 from imgconv.config import Config
 from imgconv.errors import ResourceError
-from imgconv.kernels.device_model.time_range import TimeRange, best_of
+from imgconv.kernels.device_model.time_range import TimeRange, index_of_best
 from imgconv.kernels.target import Target
 from imgconv.kernels.template_interface import AnyLaunchStep, AnyTemplate, Choice, FixedProblem, Problem, Specialisation
 
@@ -55,8 +55,8 @@ def cheapest_choice(template: AnyTemplate, problem: Problem, target: Target) -> 
     if not candidates:
         return None
     times = [template.predict(problem, each, target) for each in candidates]
-    best, baseline = best_of(times), template.baseline(problem, target)
-    profitable = best_of((times[best], baseline)) == 0
+    best, baseline = index_of_best(times), template.baseline(problem, target)
+    profitable = index_of_best((times[best], baseline)) == 0
     return Choice(template.name, problem, candidates[best], times[best], baseline, profitable)
 
 
@@ -80,8 +80,8 @@ class ExcludingChooser:
         if not left:
             return replace(choice, profitable=False)
         times = [request.predicted(each) for each in left]
-        best = best_of(times)
-        profitable = best_of((times[best], choice.baseline)) == 0
+        best = index_of_best(times)
+        profitable = index_of_best((times[best], choice.baseline)) == 0
         return replace(choice, specialisation=left[best], predicted=times[best], profitable=profitable, seconds=None)
 
 
@@ -104,7 +104,7 @@ def choose_all(steps: Sequence[AnyLaunchStep], chooser: Chooser, target: Target,
         earlier = [] if choice is None else choose_all(step.before, chooser, target, config)
         # A fixed launch before this one, such as a pooling, runs in either case, and the baseline leaves it out.
         times = [e.choice.predicted for e in earlier if not isinstance(e.choice.problem, FixedProblem)]
-        if choice is not None and best_of((sum(times, choice.predicted), choice.baseline)) > 0:
+        if choice is not None and index_of_best((sum(times, choice.predicted), choice.baseline)) > 0:
             choice = replace(choice, profitable=False)
         if choice is not None and (choice.profitable or not step.fallback):
             made += [*earlier, ChosenStep(step, choice)]

@@ -104,7 +104,7 @@ class LaunchEmitter:
                 weights = self.waiting[storage]
                 makers[storage] = WeightPacking(weights.source, partial(weights.content, storage), weights.transform)
             elif isinstance(storage, Texture) and storage in self.placed.known:
-                makers[storage] = WeightPacking(self.placed.known[storage], partial(_texels, storage))
+                makers[storage] = WeightPacking(self.placed.known[storage], partial(_constant_texels, storage))
         return ConstantContent(makers)
 
     def launch(self, chosen: ChosenStep) -> Launch:
@@ -146,6 +146,6 @@ class LaunchEmitter:
         return moved + Placement(source.arguments[0].storage, step.nodes[-1].output.shape).bytes
 
 
-def _texels(texture: Texture, array: Array) -> Array:
+def _constant_texels(texture: Texture, array: Array) -> Array:
     """A constant as its texture holds it."""
     return texture.tiling.scatter(texture.layout.pack(array.astype(texture.dtype)))

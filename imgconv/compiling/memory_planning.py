@@ -62,13 +62,13 @@ def assign_slots(
     network, so several are tried, and the fewest bytes win.
     """
     alive = lifetimes(launches, lasting)
-    found = (_fill_images(order, alive) for order in _orders(alive))
+    found = (_fill_images(order, alive) for order in _placement_orders(alive))
     images = min(found, key=lambda images: sum(image.form.bytes for image in images))
     slots = {texture: number for number, image in enumerate(images) for texture in image.textures}
     return {texture: slots[texture] for texture in alive}
 
 
-def _orders(alive: Mapping[Texture, Lifetime]) -> Iterator[list[Texture]]:
+def _placement_orders(alive: Mapping[Texture, Lifetime]) -> Iterator[list[Texture]]:
     """Orders in which to place textures: the largest, the longest alive, the widest or the last used first."""
     ranks: list[Callable[[Texture], float]] = [
         lambda t: t.bytes,
@@ -92,7 +92,7 @@ class _SharedImage:
     textures: list[Texture] = field(default_factory=list)
     taken: int = 0
 
-    def grown(self, alive: int, tiling: Tiling, needed: ImageDescriptor) -> ImageDescriptor | None:
+    def enlarged_for(self, alive: int, tiling: Tiling, needed: ImageDescriptor) -> ImageDescriptor | None:
         """The form that the image needs to hold another texture of form `needed`. None if they cannot share."""
         if self.taken & alive or self.form.layers != needed.layers or self.form.dtype != needed.dtype:
             return None
@@ -110,7 +110,7 @@ def _fill_images(order: Sequence[Texture], alive: Mapping[Texture, Lifetime]) ->
         image, least = _SharedImage(needed, texture.tiling.bordered), (needed.bytes, 0)
         form = needed
         for other in images:
-            grown = other.grown(launches, texture.tiling, needed)
+            grown = other.enlarged_for(launches, texture.tiling, needed)
             if grown is not None and (cost := (grown.bytes - other.form.bytes, grown.bytes)) < least:
                 least, image, form = cost, other, grown
         image.form = form
@@ -136,7 +136,7 @@ def assign_regions(
     def end(placed: Mapping[Texture, WorkspaceRegion]) -> int:
         return max((region.offset + region.bytes for region in placed.values()), default=0)
 
-    least = min((_place_regions(order, alive, alignment) for order in _orders(alive)), key=end)
+    least = min((_place_regions(order, alive, alignment) for order in _placement_orders(alive)), key=end)
     return least if end(least) <= alignment.limit else {}
 
 
@@ -146,7 +146,7 @@ def _place_regions(
     """Puts each texture, in the given order, into the lowest gap that is large enough."""
     placed: list[tuple[Lifetime, Texture, WorkspaceRegion]] = []
     for texture in order:
-        row_bytes, base, size = _in_buffer(texture, alignment)
+        row_bytes, base, size = _row_alignment_and_bytes(texture, alignment)
         first, last = alive[texture]
         together = [region for life, _, region in placed if life[0] <= last and first <= life[1]]
         offset = 0
@@ -158,7 +158,7 @@ def _place_regions(
     return {texture: region for _, texture, region in placed}
 
 
-def _in_buffer(texture: Texture, alignment: ImageAlignment) -> tuple[int, int, int]:
+def _row_alignment_and_bytes(texture: Texture, alignment: ImageAlignment) -> tuple[int, int, int]:
     """Bytes of a row, the alignment of the start in bytes, and bytes in total."""
     texel = LANES * numpy.dtype(texture.dtype).itemsize
     width, height = texture.tiling.image_size

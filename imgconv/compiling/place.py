@@ -94,9 +94,9 @@ class _Placer(Textures):
             few = prod(buffer.shape) <= FEW and not any(isinstance(n.operation, Reduction) for n in readers)
             if direct and (len(readers) <= 1 or buffer.dtype == UINT8 or few):
                 self.placements[value.name] = given
-                self.graph = _seen_as(self.graph, value, buffer.shape)
+                self.graph = _with_input_shape(self.graph, value, buffer.shape)
                 continue
-            node = Node(value, Load(), (_rows(whole_operand(value), buffer.shape),))
+            node = Node(value, Load(), (_in_stored_shape(whole_operand(value), buffer.shape),))
             made, text = self.place_value(value), f"pack {value.name}"
             self.steps.append(generated_step(node, made, {value.name: given}, "pack", text))
 
@@ -163,9 +163,9 @@ class _Placer(Textures):
         if step is None:
             fallback()
         else:
-            self.steps.append(replace(step, fallback=self._aside(fallback)) if others else step)
+            self.steps.append(replace(step, fallback=self._as_alternative(fallback)) if others else step)
 
-    def _aside(self, placing: Callable[[], None]) -> tuple[AnyLaunchStep, ...]:
+    def _as_alternative(self, placing: Callable[[], None]) -> tuple[AnyLaunchStep, ...]:
         """The steps that `placing` adds, as an alternative. It may not run, so later steps do not read its copies."""
         steps, copies = self.steps, dict(self.copies)
         self.steps = []
@@ -221,21 +221,21 @@ def _input_storage(graph: Graph, value: Value, limits: ImageLimits | None) -> St
     return texture or HostBuffer(value.name, value.shape, default_layout(value.shape), UINT8)
 
 
-def _seen_as(graph: Graph, value: Value, shape: tuple[int, ...]) -> Graph:
+def _with_input_shape(graph: Graph, value: Value, shape: tuple[int, ...]) -> Graph:
     """The graph with an input in another shape of the same size. Its readers see the elements as before."""
     if shape == value.shape:
         return graph
     inputs = tuple(replace(v, shape=shape) if v == value else v for v in graph.inputs)
 
-    def seen(operands: Sequence[Operand]) -> tuple[Operand, ...]:
-        return tuple(_rows(o, shape) if o.value == value.name else o for o in operands)
+    def reshaped(operands: Sequence[Operand]) -> tuple[Operand, ...]:
+        return tuple(_in_stored_shape(o, shape) if o.value == value.name else o for o in operands)
 
     nodes = (
-        replace(n, operands=seen(n.operands), epilogue_operands=seen(n.epilogue_operands)) for n in graph.nodes
+        replace(n, operands=reshaped(n.operands), epilogue_operands=reshaped(n.epilogue_operands)) for n in graph.nodes
     )
     return replace(graph, inputs=inputs, nodes=tuple(nodes))
 
 
-def _rows(operand: Operand, shape: tuple[int, ...]) -> Operand:
+def _in_stored_shape(operand: Operand, shape: tuple[int, ...]) -> Operand:
     """The operand if its value is stored in another shape of the same size."""
     return replace(operand, view=operand.view.composed_with(reshape(shape, operand.view.source)))

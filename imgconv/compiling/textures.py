@@ -12,7 +12,7 @@ from imgconv.arrays import Array
 from imgconv.config import Accumulation, Config, Precision
 from imgconv.dtype import FLOAT16, FLOAT32, UNSIGNED_INT8, DType
 from imgconv.graph.growth import growth_of
-from imgconv.graph.expression import Apply, operations, subexpressions
+from imgconv.graph.expression import Apply, function_names, subexpressions
 from imgconv.graph.index import constant
 from imgconv.graph.nodes import Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Operation
 from imgconv.graph.nodes import Order, Product, Recurrence, Reduction, Suppression, Value, indices_of
@@ -116,7 +116,7 @@ def _runs_along_last_axis(node: Node, operand: Operand) -> bool:
     return not any(walked & {v.name for v in e.variables()} for e in others)
 
 
-def values_behind_indices(graph: Graph) -> frozenset[str]:
+def values_that_determine_indices(graph: Graph) -> frozenset[str]:
     """The values from which the indices of gathers are computed. In half they could be off by whole elements."""
     found: set[str] = set()
     for node in reversed(graph.nodes):
@@ -161,7 +161,7 @@ def concatenations_in_place(
 def _drop_conflicts(graph: Graph, node: Node, parts: dict[str, int], inside: dict[str, tuple[str, int]]) -> None:
     """Removes parts until no kernel that writes one part, copies included, reads another part."""
 
-    def part_of(name: str) -> str | None:
+    def containing_part(name: str) -> str | None:
         """The part that holds a value: the value itself, or a concatenation into which it is written."""
         while name not in parts and name in inside:
             name = inside[name][0]
@@ -170,15 +170,15 @@ def _drop_conflicts(graph: Graph, node: Node, parts: dict[str, int], inside: dic
     while True:
         conflicts = dict.fromkeys(parts, 0)
         for name in (*parts, *inside):
-            writes, producer = part_of(name), graph.producers.get(name)
+            writes, producer = containing_part(name), graph.producers.get(name)
             for read in producer.reads if writes is not None and producer else ():
-                other = part_of(read)
+                other = containing_part(read)
                 if writes is not None and other is not None and other != writes:
                     conflicts[writes] += 1
                     conflicts[other] += 1
         offset = 0
         for operand in node.operands:
-            copied = part_of(operand.value) if parts.get(operand.value) != offset else None
+            copied = containing_part(operand.value) if parts.get(operand.value) != offset else None
             if copied is not None:
                 conflicts[copied] += 1
             offset += operand.view.shape[1]
@@ -199,7 +199,7 @@ class Textures:
     def __init__(self, graph: Graph, config: Config, target: Target, states: Mapping[str, str]) -> None:
         self.graph, self.config, self.target, self.states = graph, config, target, states
         self.layouts = choose_layouts(graph)
-        self.known_float = known_float(graph) if config.storage != FLOAT32 else {}
+        self.always_float = always_float(graph) if config.storage != FLOAT32 else {}
         # In linear textures levels stay floats. To convert the bytes takes CPUs longer than to read four times as much:
         # a 1x1 convolution of 256 channels takes 1.4 times as long on Intel's runtime.
         in_bytes = quantizations_of(graph) if target.image_limits else {}
@@ -244,12 +244,12 @@ class Textures:
         return self._dtype(value, self.config.precision)
 
     def _dtype(self, value: Value, precision: Precision) -> DType:
-        is_float = why_float(self.graph, value, precision, self.known_float) or self.keeps_float(value.name, precision)
+        is_float = why_float(self.graph, value, precision, self.always_float) or self.keeps_float(value.name, precision)
         return FLOAT32 if is_float else self.config.storage
 
     def keeps_float(self, name: str, precision: Precision) -> bool:
         """Returns whether a value is stored in float: it must be, or a part that is written into it must be."""
-        if name in precision.storage or name in self.known_float:
+        if name in precision.storage or name in self.always_float:
             return True
         return any(self.keeps_float(part, precision) for part, (owner, _) in self.inside.items() if owner == name)
 
@@ -355,7 +355,7 @@ def small_weights(config: Config) -> int:
     return BIASES if config.precision.small_weights else SMALL_WEIGHTS
 
 
-def known_float(graph: Graph) -> dict[str, str]:
+def always_float(graph: Graph) -> dict[str, str]:
     """Returns, by name, the values that stay fp32 whatever a measurement shows, with the reasons.
 
     On inputs that are larger than the measured ones, squares and sums of many elements may exceed 65504, or their
@@ -367,11 +367,11 @@ def known_float(graph: Graph) -> dict[str, str]:
             reasons[name] = f"growing as squares: with power {growth.power:g} of their inputs"
         elif growth.terms >= LONG_SUM:
             reasons[name] = f"depending on sums of {LONG_SUM} or more values: {growth.terms:.0f}"
-    return reasons | dict.fromkeys(values_behind_indices(graph), "determining an index")
+    return reasons | dict.fromkeys(values_that_determine_indices(graph), "determining an index")
 
 
 def why_float(graph: Graph, value: Value, precision: Precision, known: Mapping[str, str]) -> str:
-    """Returns the reason why a value is stored as fp32 under FLOAT16, or "". known: `known_float`.
+    """Returns the reason why a value is stored as fp32 under FLOAT16, or "". known: `always_float`.
 
     A colon separates the kind of reason from its details.
     """
@@ -400,12 +400,12 @@ def takes_logarithm(node: Node) -> bool:
     fp16 has few digits below 6e-5 and none below 6e-8, but a logarithm distinguishes 1e-8 from 1e-10. log(1 + exp(x))
     and the logarithm of a sum of exponentials are not affected.
     """
-    body = operations(node.operation.body) if isinstance(node.operation, Reduction) else ()
+    body = function_names(node.operation.body) if isinstance(node.operation, Reduction) else ()
     arguments = [
-        argument for part in subexpressions(node.epilogue) if isinstance(part, Apply) and part.operation == "log"
+        argument for part in subexpressions(node.epilogue) if isinstance(part, Apply) and part.function == "log"
         for argument in part.arguments
     ]
-    return "exp" not in body and any("exp" not in operations(argument) for argument in arguments)
+    return "exp" not in body and any("exp" not in function_names(argument) for argument in arguments)
 
 
 def host_buffer(value: Value, layout: Layout) -> HostBuffer:

@@ -23,7 +23,7 @@ from typing import Union
 from zlib import crc32
 
 from imgconv.errors import ModelError
-from imgconv.files.disk import check_regular, written_whole
+from imgconv.files.disk import check_regular, atomic_write
 
 MAGIC = b"imgconv\0"
 PLAIN, VERSION = 2, 3
@@ -55,7 +55,7 @@ def is_container(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def places_of(blobs: Sequence[BlobContent]) -> list[Blob]:
+def blob_places(blobs: Sequence[BlobContent]) -> list[Blob]:
     """Returns the places at which `write_container` puts blobs."""
     made, offset = [], 0
     for blob in blobs:
@@ -71,7 +71,7 @@ def write_container(path: str | os.PathLike[str], head: bytes, blobs: Sequence[B
     """
     stored = LENGTH.pack(len(head)) + lzma.compress(head, lzma.FORMAT_RAW, filters=FILTERS)
     start = START.pack(MAGIC, VERSION, crc32(stored), len(stored)).ljust(ALIGNMENT, b"\0")
-    with written_whole(path) as file:
+    with atomic_write(path) as file:
         for part in (start, stored, *blobs):
             file.write(part)
             file.write(bytes(_aligned(len(part)) - len(part)))

@@ -32,7 +32,7 @@ def crash_mark(where: DiskCache, content: bytes) -> Iterator[None]:
             file.close()
 
 
-def left_marks(where: DiskCache) -> list[bytes]:
+def marks_of_ended_processes(where: DiskCache) -> list[bytes]:
     """The contents of the marks whose processes have ended; removes them."""
     found: list[bytes] = []
     with suppress(OSError):

@@ -28,10 +28,10 @@ def check_regular(path: str | os.PathLike[str]) -> None:
 
 
 @contextmanager
-def written_whole(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """A file to write that replaces `path` at the end of the `with` block; after an error nothing is left of it.
 
-        with written_whole("out.bin") as file:
+        with atomic_write("out.bin") as file:
             file.write(content)
 
     Until then it has a temporary name, so that a crash leaves the older file. Leftovers of killed processes for this

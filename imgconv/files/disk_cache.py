@@ -51,15 +51,15 @@ class DiskCache:
         """The content that `write` stored under the key; None if there is none, or if it is damaged."""
         try:
             entry = self.folder() / key
-            _check_ours(entry, stat.S_IFREG)
+            _check_private(entry, stat.S_IFREG)
             stored = entry.read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
-            _say(error)
+            _warn_once(error)
             return None
         content = stored[HEAD:]
-        if stored[:HEAD] != _head(key, content):
+        if stored[:HEAD] != _entry_header(key, content):
             return None
         with suppress(OSError):
             os.utime(entry)  # its last use, for _make_room
@@ -72,7 +72,7 @@ class DiskCache:
             number, part = tempfile.mkstemp(prefix=".", suffix=".part", dir=folder)
             try:
                 with os.fdopen(number, "wb") as file:
-                    file.write(_head(key, content))
+                    file.write(_entry_header(key, content))
                     file.write(content)
                 os.replace(part, folder / key)
             finally:
@@ -84,7 +84,7 @@ class DiskCache:
                 written = 0
             _written[self.name] = written
         except OSError as error:
-            _say(error)
+            _warn_once(error)
 
     def folder(self) -> Path:
         return own_folder(self.name)
@@ -132,7 +132,7 @@ def one_process_at_a_time(name: str) -> Iterator[None]:
 def private_folder(folder: Path) -> Path:
     """The folder, made if it does not exist. Raises OSError if it cannot be made, or others can write to it."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _check_ours(folder, stat.S_IFDIR)
+    _check_private(folder, stat.S_IFDIR)
     return folder
 
 
@@ -145,11 +145,11 @@ def hash_of(*parts: bytes | memoryview) -> bytes:
     return made.digest()
 
 
-def _head(key: str, content: bytes) -> bytes:
+def _entry_header(key: str, content: bytes) -> bytes:
     return MAGIC + hash_of(key.encode(), content)
 
 
-def _check_ours(path: Path, kind: int) -> None:
+def _check_private(path: Path, kind: int) -> None:
     """Raises OSError unless the path is of the kind (S_IFDIR, S_IFREG), owned and only writable by this user."""
     status = path.lstat()
     if stat.S_IFMT(status.st_mode) != kind:
@@ -158,7 +158,7 @@ def _check_ours(path: Path, kind: int) -> None:
         raise OSError(f"{path}: others than this user can write to it; delete it")
 
 
-def _say(error: OSError) -> None:
+def _warn_once(error: OSError) -> None:
     """Warns of the first problem in the process."""
     if not _troubles:
         _troubles.append(str(error))  # the error itself would keep the frames of its traceback, and what they hold

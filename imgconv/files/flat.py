@@ -96,7 +96,7 @@ class Schema:
         """The root table of a buffer. Raises ValueError or struct.error if it is no buffer of this schema."""
         if content[4:8] != self.identifier:
             raise ValueError(f"it has no identifier {self.identifier.decode()}")
-        return Table(_FlatReader(self, content), self.root, _follow(content, 0))
+        return Table(_FlatReader(self, content), self.root, _follow_offset(content, 0))
 
 
 def _fields(body: str, enums: Mapping[str, tuple[str, ...]]) -> dict[str, Field]:
@@ -168,7 +168,7 @@ class _FlatReader:
         self.schema, self.content, self.left = schema, content, len(content)
         self._texts: dict[int, str] = {}
 
-    def spend(self, size: int) -> None:
+    def count_bytes_read(self, size: int) -> None:
         """Raises ValueError if tables and vectors of more bytes than the buffer has were read."""
         self.left -= size
         if self.left < 0:
@@ -180,7 +180,7 @@ class _FlatReader:
             (length,) = COUNT.unpack_from(self.content, at)
             if at + 4 + length > len(self.content):
                 raise ValueError("a text is longer than the buffer")
-            self.spend(length)
+            self.count_bytes_read(length)
             self._texts[at] = self.content[at + 4 : at + 4 + length].decode()
         return self._texts[at]
 
@@ -193,7 +193,7 @@ class Table:
     """
 
     def __init__(self, reading: _FlatReader, name: str, at: int) -> None:
-        reading.spend(INT.size)
+        reading.count_bytes_read(INT.size)
         self._reading, self._content, self._at = reading, reading.content, at
         self._fields = reading.schema.tables[name]
         vtable = at - INT.unpack_from(self._content, at)[0]
@@ -207,44 +207,44 @@ class Table:
             field = self._fields[name]
         except KeyError:
             raise AttributeError(name) from None
-        value = self.__dict__[name] = self._read(field)
+        value = self.__dict__[name] = self._read_field(field)
         return value
 
-    def _read(self, field: Field) -> Any:
+    def _read_field(self, field: Field) -> Any:
         if field.slot >= len(self._starts) or not self._starts[field.slot]:
             return field.missing
         at = self._at + self._starts[field.slot]
         if field.vector:
-            return self._vector(field, _follow(self._content, at))
+            return self._read_vector(field, _follow_offset(self._content, at))
         if not field.scalar:
-            return self._child(field.type, _follow(self._content, at))
+            return self._read_child(field.type, _follow_offset(self._content, at))
         (value,) = field.struct.unpack_from(self._content, at)
-        return self._name(field, value) if field.names else value
+        return self._enum_name(field, value) if field.names else value
 
-    def _vector(self, field: Field, at: int) -> tuple[Any, ...]:
+    def _read_vector(self, field: Field, at: int) -> tuple[Any, ...]:
         (count,) = COUNT.unpack_from(self._content, at)
-        self._reading.spend(count * field.struct.size)
+        self._reading.count_bytes_read(count * field.struct.size)
         numbers = struct.unpack_from(f"<{count}{field.struct.format[1:]}", self._content, at + 4)
         if field.scalar:
             return numbers
-        places = [_forward(at + 4 + 4 * n, step) for n, step in enumerate(numbers)]
-        return tuple([self._child(field.type, place) for place in places])
+        places = [_checked_forward_offset(at + 4 + 4 * n, step) for n, step in enumerate(numbers)]
+        return tuple([self._read_child(field.type, place) for place in places])
 
-    def _child(self, type: str, at: int) -> Any:
+    def _read_child(self, type: str, at: int) -> Any:
         return Table(self._reading, type, at) if type != "string" else self._reading.text(at)
 
-    def _name(self, field: Field, number: int) -> str:
+    def _enum_name(self, field: Field, number: int) -> str:
         if number >= len(field.names):
             raise ValueError(f"{number} is no {field.type}")
         return field.names[number]
 
 
-def _follow(content: bytes, at: int) -> int:
+def _follow_offset(content: bytes, at: int) -> int:
     """Returns the position that the offset at a position points to."""
-    return _forward(at, COUNT.unpack_from(content, at)[0])
+    return _checked_forward_offset(at, COUNT.unpack_from(content, at)[0])
 
 
-def _forward(at: int, step: int) -> int:
+def _checked_forward_offset(at: int, step: int) -> int:
     # Offsets point forward only, so that no table contains itself.
     if step < 4:
         raise ValueError("an offset points back")

@@ -47,14 +47,14 @@ class ArgumentCheck:
             raise self.wrong(problem)
 
     def wrong(self, problem: str) -> InputError:
-        listed = ", ".join(f"{name}={_described(value)}" for name, value in self._values.items() if value is not None)
+        listed = ", ".join(f"{name}={_as_text(value)}" for name, value in self._values.items() if value is not None)
         return InputError(f"{self._call}({listed}): {problem}")
 
     def tensors(self, *names: str) -> None:
         """Raises InputError for an argument that is no Tensor, and for several dtypes that are not all integers."""
         for name in names:
             if not isinstance(self._values[name], ShapedTensor):
-                self._no_tensor(name, "a Tensor")
+                self._refuse_non_tensor(name, "a Tensor")
         dtypes = {value.dtype for name in names if isinstance(value := self._values[name], ShapedTensor)}
         fit = len(dtypes) < 2 or all(numpy.dtype(each).kind in "iu" for each in dtypes)
         self.needs(fit, "dtypes differ: cast() one of them")
@@ -63,9 +63,9 @@ class ArgumentCheck:
         """Raises InputError for an argument that is neither a Tensor nor a number."""
         for name, value in self._values.items():
             if not isinstance(value, (ShapedTensor, int, float, numpy.number, numpy.bool_)):
-                self._no_tensor(name, "a Tensor or a number")
+                self._refuse_non_tensor(name, "a Tensor or a number")
 
-    def _no_tensor(self, name: str, wanted: str) -> NoReturn:
+    def _refuse_non_tensor(self, name: str, wanted: str) -> NoReturn:
         value = self._values[name]
         remedy = f": Tensor.constant({name})" if isinstance(value, numpy.ndarray) else ""
         raise self.wrong(f"{name} has to be {wanted}, not {type(value).__name__}{remedy}")
@@ -120,12 +120,12 @@ def is_integer(value: object) -> TypeGuard[int]:
     return isinstance(value, (int, numpy.integer)) and not isinstance(value, bool)
 
 
-def _described(value: object) -> str:
+def _as_text(value: object) -> str:
     """One argument as text: "x: float32[1, 3, 8, 8]" for a tensor, "numpy float64[3]" for an array."""
     if isinstance(value, ShapedTensor):
         return f"{f'{value.name}: ' if value.name else ''}{value.dtype}{list(value.shape)}"
     if isinstance(value, numpy.ndarray):
         return f"numpy {value.dtype}{list(value.shape)}"
     if isinstance(value, (list, tuple)) and any(isinstance(each, ShapedTensor) for each in value):
-        return f"[{', '.join(map(_described, value))}]"
+        return f"[{', '.join(map(_as_text, value))}]"
     return _SHORT.repr(value)

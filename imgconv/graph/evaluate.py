@@ -30,8 +30,10 @@ def evaluate_node(node: Node, arrays: Arrays) -> Array:
     """The node's output, as an array of the output's shape and dtype. arrays: the values that the node reads."""
     with numpy.errstate(all="ignore"):
         read, operands = [arrays[o.value] for o in node.operands], node.operands
-        result = node.operation.evaluate(operands, read if _copies(node, read) else list(map(_wide, read)), node.output)
-        extra = [o.read(_wide(arrays[o.value])) for o in node.epilogue_operands]
+        result = node.operation.evaluate(
+            operands, read if _is_copy(node, read) else list(map(_to_64_bits, read)), node.output
+        )
+        extra = [o.read(_to_64_bits(arrays[o.value])) for o in node.epilogue_operands]
         value = numpy.asarray(expression.evaluate(node.epilogue, [result, *extra]))
         return numpy.broadcast_to(value, node.output.shape).astype(node.output.dtype)
 
@@ -41,14 +43,14 @@ def elements_held(views: Sequence[View], shape: Shape) -> int:
     return sum(prod(view.shape) for view in views) + prod(shape)
 
 
-def _copies(node: Node, arrays: Sequence[Array]) -> bool:
+def _is_copy(node: Node, arrays: Sequence[Array]) -> bool:
     """Returns whether the elements stay as they are, so that wider ones would only take memory."""
     if not node.operation.copies or node.epilogue != IDENTITY or any(o.fill != 0 for o in node.operands):
         return False
     return all(array.dtype == node.output.dtype for array in arrays)
 
 
-def _wide(array: Array) -> Array:
+def _to_64_bits(array: Array) -> Array:
     if array.dtype.kind == "f":
         return array.astype(numpy.float64)
     return array.astype(numpy.int64) if array.dtype.kind in "iu" and array.dtype != numpy.uint64 else array

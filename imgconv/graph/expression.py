@@ -98,7 +98,7 @@ def _on_integers(function: Callable[..., Array]) -> Callable[..., Array]:
     return call
 
 
-def _truth(text: str) -> str:
+def _bool4(text: str) -> str:
     return f"convert_float4(-({text}))"
 
 
@@ -206,15 +206,15 @@ FUNCTIONS: Mapping[str, ScalarFunction] = {
         lambda level, scale: 1 / (1 + numpy.exp(-level * scale)), "level_sigmoid({0}, {1})",
         _composed(lambda level, scale: apply("sigmoid", apply("multiply", level, scale))),
     ),
-    "less": ScalarFunction(numpy.less, _truth("{0} < {1}"), OnnxForm("Less", gives=TRUTH)),
-    "less_equal": ScalarFunction(numpy.less_equal, _truth("{0} <= {1}"), OnnxForm("LessOrEqual", gives=TRUTH)),
-    "equal": ScalarFunction(numpy.equal, _truth("{0} == {1}"), OnnxForm("Equal", gives=TRUTH)),
-    "not": ScalarFunction(numpy.logical_not, _truth("{0} == 0.0f"), OnnxForm("Not", TRUTH, TRUTH)),
-    "and": ScalarFunction(numpy.logical_and, _truth("({0} != 0.0f) && ({1} != 0.0f)"), OnnxForm("And", TRUTH, TRUTH)),
-    "or": ScalarFunction(numpy.logical_or, _truth("({0} != 0.0f) || ({1} != 0.0f)"), OnnxForm("Or", TRUTH, TRUTH)),
-    "xor": ScalarFunction(numpy.logical_xor, _truth("({0} != 0.0f) ^ ({1} != 0.0f)"), OnnxForm("Xor", TRUTH, TRUTH)),
-    "isnan": ScalarFunction(numpy.isnan, _truth("isnan({0})"), OnnxForm("IsNaN", FLOAT, TRUTH)),
-    "isinf": ScalarFunction(numpy.isinf, _truth("isinf({0})"), OnnxForm("IsInf", FLOAT, TRUTH)),
+    "less": ScalarFunction(numpy.less, _bool4("{0} < {1}"), OnnxForm("Less", gives=TRUTH)),
+    "less_equal": ScalarFunction(numpy.less_equal, _bool4("{0} <= {1}"), OnnxForm("LessOrEqual", gives=TRUTH)),
+    "equal": ScalarFunction(numpy.equal, _bool4("{0} == {1}"), OnnxForm("Equal", gives=TRUTH)),
+    "not": ScalarFunction(numpy.logical_not, _bool4("{0} == 0.0f"), OnnxForm("Not", TRUTH, TRUTH)),
+    "and": ScalarFunction(numpy.logical_and, _bool4("({0} != 0.0f) && ({1} != 0.0f)"), OnnxForm("And", TRUTH, TRUTH)),
+    "or": ScalarFunction(numpy.logical_or, _bool4("({0} != 0.0f) || ({1} != 0.0f)"), OnnxForm("Or", TRUTH, TRUTH)),
+    "xor": ScalarFunction(numpy.logical_xor, _bool4("({0} != 0.0f) ^ ({1} != 0.0f)"), OnnxForm("Xor", TRUTH, TRUTH)),
+    "isnan": ScalarFunction(numpy.isnan, _bool4("isnan({0})"), OnnxForm("IsNaN", FLOAT, TRUTH)),
+    "isinf": ScalarFunction(numpy.isinf, _bool4("isinf({0})"), OnnxForm("IsInf", FLOAT, TRUTH)),
     "where": ScalarFunction(numpy.where, "select({2}, {1}, {0} != 0.0f)", OnnxForm("Where")),
 }
 
@@ -253,15 +253,15 @@ class Argument:
 class Apply:
     """A scalar function (a key of FUNCTIONS) applied to expressions.
 
-    Subexpressions may be shared: n operations can have 2**n paths. Equality, hash and text visit each operation once.
+    Subexpressions may be shared: n functions can have 2**n paths. Equality, hash and text visit each function once.
     """
 
-    operation: str
+    function: str
     arguments: tuple[Expression, ...]
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.operation, self.arguments))
+        return hash((self.function, self.arguments))
 
     def __hash__(self) -> int:
         return self._hash
@@ -270,17 +270,17 @@ class Apply:
         return isinstance(other, Apply) and _equal(self, other, set())
 
     @cached_property
-    def _inside(self) -> tuple[Expression, ...]:
+    def _proper_subexpressions(self) -> tuple[Expression, ...]:
         """Its parts without itself, which would be a cycle of references."""
         found: dict[Expression, None] = {}
-        _collect(self.arguments, found)
+        _collect_subexpressions(self.arguments, found)
         return tuple(found)
 
     @cached_property
     def _text(self) -> str:
         arguments = (a._text if isinstance(a, Apply) else str(a) for a in self.arguments)
-        text = f"{self.operation}({', '.join(arguments)})"
-        return text if len(text) <= LONGEST_TEXT else f"{self.operation}(...)"
+        text = f"{self.function}({', '.join(arguments)})"
+        return text if len(text) <= LONGEST_TEXT else f"{self.function}(...)"
 
     def __str__(self) -> str:
         # Innermost first, so that a long chain does not recurse deeply.
@@ -297,60 +297,60 @@ def _equal(a: Expression, b: Expression, found: set[tuple[int, int]]) -> bool:
         return True
     if not (isinstance(a, Apply) and isinstance(b, Apply)):
         return a == b
-    alike = hash(a) == hash(b) and a.operation == b.operation and len(a.arguments) == len(b.arguments)
+    alike = hash(a) == hash(b) and a.function == b.function and len(a.arguments) == len(b.arguments)
     if not (alike and all(_equal(x, y, found) for x, y in zip(a.arguments, b.arguments, strict=True))):
         return False
     found.add((id(a), id(b)))
     return True
 
 
-def apply(operation: str, *arguments: Expression | float) -> Expression:
-    """The operation on expressions or numbers. Folds constants, and a product with 1.
+def apply(function: str, *arguments: Expression | float) -> Expression:
+    """The function of expressions or numbers. Folds constants, and a product with 1.
 
         apply("multiply", Argument(0), 2.0)
     """
-    require(operation in FUNCTIONS, operation)
+    require(function in FUNCTIONS, function)
     expressions = tuple(a if isinstance(a, (Literal, Argument, Apply)) else Literal(float(a)) for a in arguments)
     if all(isinstance(e, Literal) for e in expressions):
         with numpy.errstate(all="ignore"):
             values = [numpy.float64(e.value) for e in expressions if isinstance(e, Literal)]
-            return Literal(float(FUNCTIONS[operation].numpy(*values)))
-    if operation == "multiply" and Literal(1.0) in expressions:
+            return Literal(float(FUNCTIONS[function].numpy(*values)))
+    if function == "multiply" and Literal(1.0) in expressions:
         return expressions[1] if expressions[0] == Literal(1.0) else expressions[0]
-    return Apply(operation, expressions)
+    return Apply(function, expressions)
 
 
 def substitute(expression: Expression, arguments: Mapping[int, Expression]) -> Expression:
     """The expression with every argument replaced, by the argument's number."""
-    return _rebuilt(expression, {Argument(number): arguments[number] for number in argument_numbers(expression)})
+    return _rebuild(expression, {Argument(number): arguments[number] for number in argument_numbers(expression)})
 
 
 def replace_subexpression(expression: Expression, part: Expression, new: Expression) -> Expression:
     """The expression with each occurrence of `part` replaced by `new`."""
-    return _rebuilt(expression, {part: new})
+    return _rebuild(expression, {part: new})
 
 
-def _rebuilt(expression: Expression, known: dict[Expression, Expression]) -> Expression:
+def _rebuild(expression: Expression, known: dict[Expression, Expression]) -> Expression:
     """The expression with its parts replaced as `known` says. A shared part is rebuilt once."""
     found = known.get(expression)
     if found is None:
         found = expression
         if isinstance(expression, Apply):
-            found = apply(expression.operation, *(_rebuilt(a, known) for a in expression.arguments))
+            found = apply(expression.function, *(_rebuild(a, known) for a in expression.arguments))
         known[expression] = found
     return found
 
 
 def subexpressions(expression: Expression) -> tuple[Expression, ...]:
     """Every subexpression, innermost first, shared ones once."""
-    return (*expression._inside, expression) if isinstance(expression, Apply) else (expression,)
+    return (*expression._proper_subexpressions, expression) if isinstance(expression, Apply) else (expression,)
 
 
-def _collect(expressions: Sequence[Expression], found: dict[Expression, None]) -> None:
+def _collect_subexpressions(expressions: Sequence[Expression], found: dict[Expression, None]) -> None:
     """Adds the parts of expressions that are not found yet, innermost first."""
     for expression in expressions:
         if expression not in found:
-            _collect(expression.arguments if isinstance(expression, Apply) else (), found)
+            _collect_subexpressions(expression.arguments if isinstance(expression, Apply) else (), found)
             found[expression] = None
 
 
@@ -360,7 +360,7 @@ def fold(
 ) -> T:
     """The result of an expression, made from its innermost parts outward, of shared parts once.
 
-    literal: gives the result of a number. arguments: that of each argument. applied: gives that of an operation from
+    literal: gives the result of a number. arguments: that of each argument. applied: gives that of a function from
     those of its arguments.
     """
     done: dict[Expression, T] = {}
@@ -375,7 +375,7 @@ def fold(
 
 
 def users(expression: Expression, part: Expression) -> tuple[Apply, ...]:
-    """The operations that have `part` as a direct argument. Empty if `part` is the whole expression."""
+    """The functions that have `part` as a direct argument. Empty if `part` is the whole expression."""
     return tuple(e for e in subexpressions(expression) if isinstance(e, Apply) and part in e.arguments)
 
 
@@ -384,14 +384,14 @@ def argument_numbers(expression: Expression) -> frozenset[int]:
     return frozenset(e.number for e in subexpressions(expression) if isinstance(e, Argument))
 
 
-def operations(expression: Expression) -> tuple[str, ...]:
-    """The names of the operations, innermost first, shared ones once."""
-    return tuple(e.operation for e in subexpressions(expression) if isinstance(e, Apply))
+def function_names(expression: Expression) -> tuple[str, ...]:
+    """The names of the functions, innermost first, shared ones once."""
+    return tuple(e.function for e in subexpressions(expression) if isinstance(e, Apply))
 
 
-def arity(operation: str) -> int:
+def arity(function: str) -> int:
     """Returns the number of arguments of a scalar function: arity("add") is 2."""
-    return 1 + max(int(number) for number in re.findall(r"{(\d)}", FUNCTIONS[operation].opencl))
+    return 1 + max(int(number) for number in re.findall(r"{(\d)}", FUNCTIONS[function].opencl))
 
 
 def evaluate(expression: Expression, arguments: Sequence[Array]) -> Array | float:
@@ -399,19 +399,19 @@ def evaluate(expression: Expression, arguments: Sequence[Array]) -> Array | floa
 
     def applied(part: Apply, given: Sequence[Array | float]) -> Array | float:
         with numpy.errstate(all="ignore"):
-            return FUNCTIONS[part.operation].numpy(*_numbers(given))
+            return FUNCTIONS[part.function].numpy(*_bools_to_integers(given))
 
     given: Sequence[Array | float] = arguments
-    return fold(expression, lambda number: _weak(number, arguments), given, applied)
+    return fold(expression, lambda number: _weakly_typed(number, arguments), given, applied)
 
 
-def _numbers(values: Sequence[Array | float]) -> list[Array | float]:
+def _bools_to_integers(values: Sequence[Array | float]) -> list[Array | float]:
     """Truth values as integers 0 and 1: numpy adds bools as logic, and takes functions of them in half."""
     whole = numpy.uint64 if any(getattr(v, "dtype", None) == numpy.uint64 for v in values) else numpy.int64
     return [v.astype(whole) if isinstance(v, (numpy.ndarray, numpy.bool_)) and v.dtype == bool else v for v in values]
 
 
-def _weak(number: float, arguments: Sequence[Array]) -> float:
+def _weakly_typed(number: float, arguments: Sequence[Array]) -> float:
     # A Python int keeps integer tensors integer. A float turns them into float64, as one past their range must.
     integers = arguments and all(not numpy.issubdtype(a.dtype, numpy.floating) for a in arguments)
     limit = 2.0 ** (64 if any(a.dtype == numpy.uint64 for a in arguments) else 63)
@@ -450,9 +450,9 @@ def is_exact_in_half(expression: Expression) -> bool:
         rounded[part] = False
         if isinstance(part, Apply):
             before = any(rounded[a] for a in part.arguments)
-            if part.operation not in _EXACT | _ROUNDED or (before and part.operation in _ROUNDED):
+            if part.function not in _EXACT | _ROUNDED or (before and part.function in _ROUNDED):
                 return False
-            rounded[part] = before or part.operation in _ROUNDED
+            rounded[part] = before or part.function in _ROUNDED
     return True
 
 
@@ -467,14 +467,14 @@ def _without_saturation(expression: Expression) -> Expression:
         safe = apply("maximum", apply("minimum", argument, 1.0), 0.0)
         for raised in (apply("maximum", argument, 0.0), apply("maximum", 0.0, argument)):
             found |= {apply("minimum", raised, 1.0): safe, apply("minimum", 1.0, raised): safe}
-    return _rebuilt(expression, found)
+    return _rebuild(expression, found)
 
 
 def render(
     expression: Expression, arguments: Mapping[int, str], math_mode: MathMode, prefix: str = "t",
     accuracy: Accuracy = "all", kind: str = "float4",
 ) -> tuple[list[str], str]:
-    """OpenCL C statements, one for each operation, and the text of the result.
+    """OpenCL C statements, one for each function, and the text of the result.
 
     arguments: the text of each, by its number. math_mode: of the functions. accuracy: of the result. kind: of arguments
     and result; see `is_exact_in_half`.
@@ -482,12 +482,12 @@ def render(
     statements: list[str] = []
 
     def applied(part: Apply, given: Sequence[str]) -> str:
-        operation = FUNCTIONS[part.operation]
-        is_fast = accuracy == "half" or accuracy == "most" and part.operation in MOST_DIGITS
-        for_half = operation.to_half if is_fast else None
-        native = operation.native if math_mode == "native" else None
-        of_numbers = None if math_mode == "exact" else operation.of_numbers
-        form = for_half or native or of_numbers or operation.opencl
+        function = FUNCTIONS[part.function]
+        is_fast = accuracy == "half" or accuracy == "most" and part.function in MOST_DIGITS
+        for_half = function.to_half if is_fast else None
+        native = function.native if math_mode == "native" else None
+        of_numbers = None if math_mode == "exact" else function.of_numbers
+        form = for_half or native or of_numbers or function.opencl
         name = f"{prefix}{len(statements)}"
         statements.append(f"const {kind} {name} = {form.format(*given)};")
         return name

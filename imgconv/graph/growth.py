@@ -106,7 +106,7 @@ def _growth_of_expression(
 
 def _growth_of_function(part: Apply, given: Sequence[Growth]) -> Growth:
     """The growth of a scalar function of arguments that grow so."""
-    name, a, b = part.operation, given[0], given[-1]
+    name, a, b = part.function, given[0], given[-1]
     if name in _BOUNDED:
         return BOUNDED
     if name in _KEPT:

@@ -394,10 +394,10 @@ def _sum(terms: list[tuple[Atom, int]], total: int) -> Index:
             rest = [(a, c) for a, c in coefficients.items() if c]
             return _sum([*rest, *((a, c * k) for a, c in atom.value.terms)], total + k * atom.value.constant)
     kept = [(a, k) for a, k in coefficients.items() if k]
-    return Index(tuple(sorted(kept, key=_order)), total)
+    return Index(tuple(sorted(kept, key=_sort_key)), total)
 
 
-def _order(term: tuple[Atom, int]) -> tuple[str, int]:
+def _sort_key(term: tuple[Atom, int]) -> tuple[str, int]:
     return str(term[0]), term[1]
 
 

@@ -27,7 +27,7 @@ def range_of(expression: Expression, arguments: Sequence[Range]) -> Range:
 
 def _range_of_function(part: Apply, given: Sequence[Range]) -> Range:
     """The range of a scalar function of arguments in the given ranges. ANY if the function has no rule here."""
-    name, a, b = part.operation, given[0], given[-1]
+    name, a, b = part.function, given[0], given[-1]
     if name in _FIXED:
         return _FIXED[name]
     if name in (*_RISING, "maximum", "minimum", "add", "saturate"):

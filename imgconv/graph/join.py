@@ -14,18 +14,18 @@ def rename_values(graph: Graph, names: Mapping[str, str]) -> Graph:
     if not names:
         return graph
 
-    def value(v: Value) -> Value:
+    def renamed(v: Value) -> Value:
         return replace(v, name=names.get(v.name, v.name))
 
     def read(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
         return tuple(replace(o, value=names.get(o.value, o.value)) for o in operands)
 
     nodes = (
-        replace(n, output=value(n.output), operands=read(n.operands), epilogue_operands=read(n.epilogue_operands))
+        replace(n, output=renamed(n.output), operands=read(n.operands), epilogue_operands=read(n.epilogue_operands))
         for n in graph.nodes
     )
     return replace(
-        graph, inputs=tuple(map(value, graph.inputs)), outputs=tuple(names.get(n, n) for n in graph.outputs),
+        graph, inputs=tuple(map(renamed, graph.inputs)), outputs=tuple(names.get(n, n) for n in graph.outputs),
         nodes=tuple(nodes), constants={names.get(n, n): array for n, array in graph.constants.items()},
     )
 

@@ -243,7 +243,7 @@ class Lazy(ShapedTensor):
 
     # Movement: changes addresses, computes nothing
 
-    def through(self, seen: View, fill: float = 0.0) -> Self:
+    def read_through(self, seen: View, fill: float = 0.0) -> Self:
         """The tensor read through a view. fill: read outside the view's bounds."""
         require(seen.source == self.shape, seen.source, self.shape)
         return self if seen.is_identity else self.record(
@@ -252,13 +252,13 @@ class Lazy(ShapedTensor):
 
     def reshape(self, *shape: int | Sequence[int]) -> Self:
         """The same elements in another shape, numbers or a tuple. One size may be -1: what the others leave."""
-        given = ArgumentCheck("reshape", self=self, shape=_unpacked(shape))
+        given = ArgumentCheck("reshape", self=self, shape=_unpack_sizes(shape))
         sizes = given.integers("shape", -1)
         given.needs(sizes.count(-1) < 2, "one size at most can be -1")
         rest = prod(n for n in sizes if n != -1)
         sizes = tuple(self.size // max(rest, 1) if n == -1 else n for n in sizes)
         given.needs(prod(sizes) == self.size, f"the tensor has {self.size} elements")
-        return self.through(view.reshape(self.shape, sizes))
+        return self.read_through(view.reshape(self.shape, sizes))
 
     def flatten(self) -> Self:
         """(N, A, B, ...) to (N, A*B*...)."""
@@ -267,20 +267,20 @@ class Lazy(ShapedTensor):
     def transpose(self, *permutation: int | Sequence[int]) -> Self:
         """The axes in another order; reversed without arguments. ``x.transpose(0, 2, 3, 1)`` is NCHW to NHWC."""
         given = ArgumentCheck(
-            "transpose", self=self, permutation=_unpacked(permutation) or tuple(range(self.rank))[::-1]
+            "transpose", self=self, permutation=_unpack_sizes(permutation) or tuple(range(self.rank))[::-1]
         )
         order = given.integers("permutation")
         given.needs(sorted(order) == [*range(self.rank)], "each axis has to occur once")
-        return self.through(view.transpose(self.shape, order))
+        return self.read_through(view.transpose(self.shape, order))
 
     def expand(self, *shape: int | Sequence[int]) -> Self:
         """The tensor broadcast to a shape."""
-        given = ArgumentCheck("expand", self=self, shape=_unpacked(shape))
+        given = ArgumentCheck("expand", self=self, shape=_unpack_sizes(shape))
         sizes = given.integers("shape", 0)
         lead = len(sizes) - self.rank
         fits = lead >= 0 and all(n in (1, wide) for n, wide in zip(self.shape, sizes[lead:]))
         given.needs(fits, "the tensor does not broadcast to that shape")
-        return self.through(view.expand(self.shape, sizes))
+        return self.read_through(view.expand(self.shape, sizes))
 
     def slice(self, axis: int, start: int, stop: int, step: int = 1) -> Self:
         """The elements at ``range(start, stop, step)`` along one axis. Negative positions do not count from the end."""
@@ -294,7 +294,7 @@ class Lazy(ShapedTensor):
         starts = [start if a == axis else 0 for a in range(self.rank)]
         sizes = [count if a == axis else n for a, n in enumerate(self.shape)]
         steps = [step if a == axis else 1 for a in range(self.rank)]
-        return self.through(view.slice_(self.shape, starts, sizes, steps))
+        return self.read_through(view.slice_(self.shape, starts, sizes, steps))
 
     def pad(self, before: Sequence[int], after: Sequence[int], fill: float = 0.0) -> Self:
         """Adds `fill` before and after each axis. Negative amounts crop. before, after: one size for each axis."""
@@ -302,7 +302,7 @@ class Lazy(ShapedTensor):
         sizes = [*zip(self.shape, given.integers("before"), given.integers("after"))]
         given.needs(len(before) == len(after) == self.rank, f"the tensor has {self.rank} axes, and each needs a size")
         given.needs(all(sum(each) >= 0 for each in sizes), "more is cropped than there is")
-        return self.through(view.pad(self.shape, before, after), fill)
+        return self.read_through(view.pad(self.shape, before, after), fill)
 
     def take(self, axis: int, positions: Sequence[int]) -> Self:
         """The elements at the given positions along an axis, in this order."""
@@ -313,7 +313,7 @@ class Lazy(ShapedTensor):
         given.needs(inside, f"the axis has the positions 0 to {self.shape[axis] - 1}")
         if len(positions) == 0:
             return self.slice(axis, 0, 0)
-        return self.through(view.take(self.shape, axis, positions))
+        return self.read_through(view.take(self.shape, axis, positions))
 
     # Reductions
 
@@ -325,7 +325,7 @@ class Lazy(ShapedTensor):
 
         `body` and the reduction are not rounded to the tensor's dtype; only the epilogue's result is.
         """
-        chosen = self._chosen(kind, axes)
+        chosen = self._reduction_axes(kind, axes)
         if not chosen:
             unreduced = expression.substitute(epilogue, {0: body})
             if unreduced == IDENTITY:
@@ -339,7 +339,7 @@ class Lazy(ShapedTensor):
             moved = view.reshape(moved.shape, (*shape, *(self.shape[a] for a in chosen))).composed_with(moved)
         return self.record(shape, self.dtype, Reduction(kind, body), (TensorRead(self, moved),), epilogue)
 
-    def _chosen(self, call: str, axes: int | Sequence[int] | None) -> list[int]:
+    def _reduction_axes(self, call: str, axes: int | Sequence[int] | None) -> list[int]:
         """The axes to reduce over, counted from the front, each once and in order."""
         if axes is None:
             return [*range(self.rank)]
@@ -358,7 +358,7 @@ class Lazy(ShapedTensor):
 
     def mean(self, axes: int | Sequence[int] | None = None, keepdims: bool = False) -> Self:
         """The mean over axes (default: all). NaN if it is over no elements."""
-        count = prod(self.shape[a] for a in self._chosen("mean", axes))
+        count = prod(self.shape[a] for a in self._reduction_axes("mean", axes))
         factor = 1 / count if count else math.nan
         return self.reduce("sum", axes, keepdims, epilogue=expression.apply("multiply", IDENTITY, factor))
 
@@ -391,7 +391,7 @@ class Lazy(ShapedTensor):
         return product.reshape(*shape)
 
 
-def _unpacked(sizes: tuple[int | Sequence[int], ...]) -> tuple[object, ...]:
+def _unpack_sizes(sizes: tuple[int | Sequence[int], ...]) -> tuple[object, ...]:
     """The sizes of a call with numbers, or with one tuple or list of them."""
     first = sizes[0] if len(sizes) == 1 else None
     return tuple(first) if isinstance(first, (list, tuple)) else sizes
@@ -421,7 +421,7 @@ def elementwise(operation: str, *operands: T | Number, dtype: str | None = None)
     shape = given.broadcast(*(t.shape for t in tensors))
     result = dtype or _common_dtype(given, operation, operands)
     if not all(t.is_constant for t in tensors):
-        operands = tuple(_number(o) if isinstance(o, Lazy) else o for o in operands)
+        operands = tuple(_number_if_scalar_constant(o) if isinstance(o, Lazy) else o for o in operands)
         tensors = [o for o in operands if isinstance(o, Lazy)]
     numbers = iter(range(len(tensors)))
     arguments = [Argument(next(numbers)) if isinstance(o, Lazy) else Literal(float(o)) for o in operands]
@@ -439,7 +439,7 @@ def _common_dtype(given: ArgumentCheck, operation: str, operands: Sequence[Lazy 
     return dtypes[0]
 
 
-def _number(tensor: T) -> T | Number:
+def _number_if_scalar_constant(tensor: T) -> T | Number:
     """The element as a number if the tensor is a constant of one element, else the tensor."""
     if not tensor.is_constant or tensor.size != 1:
         return tensor

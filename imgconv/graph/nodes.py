@@ -138,7 +138,7 @@ class Graph:
             name += "_"
         return name
 
-    def of_outputs(self, names: Iterable[str]) -> Graph:
+    def with_outputs(self, names: Iterable[str]) -> Graph:
         """The graph with these outputs only, without the nodes and constants that they do not need."""
         outputs = tuple(names)
         needed, kept = set(outputs), []
@@ -165,7 +165,7 @@ class Graph:
         return self
 
     def _known_constants(self) -> dict[str, Value]:
-        return {name: Value(name, array.shape, _text(array.dtype)) for name, array in self.constants.items()}
+        return {name: Value(name, array.shape, _dtype_name(array.dtype)) for name, array in self.constants.items()}
 
     def __repr__(self) -> str:
         inputs, outputs = ", ".join(map(str, self.inputs)), ", ".join(self.outputs)
@@ -181,7 +181,7 @@ class Graph:
 
 
 @cache
-def _text(dtype: numpy.dtype[Any]) -> str:
+def _dtype_name(dtype: numpy.dtype[Any]) -> str:
     """A dtype's name, cached: numpy computes it at each call, which takes most of a pass over many constants."""
     return str(dtype)
 
@@ -227,5 +227,5 @@ class GraphEditor:
             found = [self.producers[n] for n in sorted(readers - {gone}, key=self.order.__getitem__)]
             self.consumers[name] = tuple(n for n in found if name in n.reads)
 
-    def graph(self) -> Graph:
+    def edited_graph(self) -> Graph:
         return replace(self._before, nodes=tuple(self.producers.values()))

@@ -61,12 +61,12 @@ class HostGraph:
     @property
     def captured(self) -> tuple[str, ...]:
         """The names that a body reads from the graphs around it, each once."""
-        own = self.own
+        own = self.own_names
         read = [*(name for node in self.nodes for name in node.reads), *self.outputs]
         return tuple(dict.fromkeys(name for name in read if name not in own))
 
     @property
-    def own(self) -> set[str]:
+    def own_names(self) -> set[str]:
         """The names of its inputs, its constants and what its nodes make; they hide those of the graphs around it."""
         return {*self.inputs, *self.constants, *(name for node in self.nodes for name in node.outputs)}
 

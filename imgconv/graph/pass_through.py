@@ -11,7 +11,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.graph.evaluate import evaluate_graph
-from imgconv.graph.expression import operations
+from imgconv.graph.expression import function_names
 from imgconv.graph.nodes import IDENTITY, Concatenation, Gather, Graph, Load
 
 # Integer types that float32 does not represent exactly, and the largest integer up to which it does.
@@ -35,7 +35,7 @@ def pass_through_values(graph: Graph, apart: frozenset[str] = frozenset(), added
             continue
         if node.reads <= indices:
             indices.add(node.output.name)
-            gathers, steps = isinstance(node.operation, Gather), set(operations(node.epilogue))
+            gathers, steps = isinstance(node.operation, Gather), set(function_names(node.epilogue))
             moving = node.operands[:1] if gathers else node.all_operands
             moves = node.epilogue == IDENTITY or (added and not gathers and steps == {"add"})
             if moves and {o.value for o in moving} <= found:
@@ -54,7 +54,7 @@ def split_pass_through(graph: Graph, states: Mapping[str, str]) -> tuple[Graph, 
     if not names:
         return graph, None
     plain = replace(graph, host_partition=None)
-    rest, host = plain.of_outputs(n for n in graph.outputs if n not in names), plain.of_outputs(names)
+    rest, host = plain.with_outputs(n for n in graph.outputs if n not in names), plain.with_outputs(names)
     read = {name for node in host.nodes for name in node.reads} | {*names}
     return rest, replace(host, inputs=tuple(v for v in graph.inputs if v.name in read))
 
@@ -68,7 +68,7 @@ def pass_through_sources(graph: Graph) -> dict[str, tuple[Array, Array]]:
 
         x int64 (2,), y = concatenation of x and [7]    y: [0, 0, -1], [0, 1, 7]
     """
-    if _gathers_by_input(graph):
+    if _has_input_as_gather_index(graph):
         return {}
     sizes = [prod(v.shape) for v in graph.inputs]
     begins = numpy.cumsum([0, *sizes])
@@ -94,7 +94,7 @@ def pass_through_sources(graph: Graph) -> dict[str, tuple[Array, Array]]:
     return found
 
 
-def _gathers_by_input(graph: Graph) -> bool:
+def _has_input_as_gather_index(graph: Graph) -> bool:
     """Returns whether an input is an index of a Gather."""
     made = {v.name for v in graph.inputs}
     for node in graph.nodes:

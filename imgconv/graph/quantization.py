@@ -66,7 +66,7 @@ def quantizations_of(graph: Graph) -> dict[str, Quantization]:
         return {}
     found: dict[str, Quantization] = {}
     for node in graph.nodes:
-        made = _inherited(node, found) if node.epilogue == IDENTITY else _written(node, found)
+        made = _copied_quantization(node, found) if node.epilogue == IDENTITY else _epilogue_quantization(node, found)
         if made is not None:
             found[node.output.name] = made
     return found
@@ -82,13 +82,13 @@ def before_rounding(epilogue: Expression, quantization: Quantization) -> Express
     """
     rest = epilogue
     if quantization.scale != 1:
-        if not isinstance(rest, Apply) or rest.operation != "multiply":
+        if not isinstance(rest, Apply) or rest.function != "multiply":
             return None
         rest, scale = rest.arguments
         if not isinstance(scale, Literal) or numpy.float32(scale.value) != numpy.float32(quantization.scale):
             return None
     limits = Literal(float(quantization.low)), Literal(float(quantization.high))
-    ends = isinstance(rest, Apply) and rest.operation == "saturate" and rest.arguments[1:] == limits
+    ends = isinstance(rest, Apply) and rest.function == "saturate" and rest.arguments[1:] == limits
     return rest.arguments[0] if isinstance(rest, Apply) and ends else None
 
 
@@ -97,7 +97,7 @@ def fills_with_zero(operand: Operand) -> bool:
     return operand.fill == 0 or not operand.view.bounds
 
 
-def _inherited(node: Node, found: Mapping[str, Quantization]) -> Quantization | None:
+def _copied_quantization(node: Node, found: Mapping[str, Quantization]) -> Quantization | None:
     """The common Quantization of the values among whose elements the node's results are."""
     operation, operands = node.operation, node.operands
     if isinstance(operation, Reduction):
@@ -109,20 +109,20 @@ def _inherited(node: Node, found: Mapping[str, Quantization]) -> Quantization | 
     return None if others or not all(map(fills_with_zero, operands)) else first
 
 
-def _written(node: Node, found: Mapping[str, Quantization]) -> Quantization | None:
+def _epilogue_quantization(node: Node, found: Mapping[str, Quantization]) -> Quantization | None:
     """The Quantization of what an epilogue writes."""
     expression, scale = node.epilogue, 1.0
-    if isinstance(expression, Apply) and expression.operation == "multiply":
+    if isinstance(expression, Apply) and expression.function == "multiply":
         expression, factor = expression.arguments
         if not isinstance(factor, Literal) or not SCALES[0] < factor.value < SCALES[1]:
             return None
         scale = float(numpy.float32(factor.value))
     read = node.all_operands[:1] if isinstance(node.operation, Load) else (None,)
-    levels = [_levels(operand, found) for operand in (*read, *node.epilogue_operands)]
-    if not _is_whole(expression, {n for n, each in enumerate(levels) if each is not None}):
+    levels = [_integer_range(operand, found) for operand in (*read, *node.epilogue_operands)]
+    if not _is_integer_valued(expression, {n for n, each in enumerate(levels) if each is not None}):
         return None
     ranges = [each or ANY for each in levels]
-    if isinstance(expression, Apply) and expression.operation == "saturate":
+    if isinstance(expression, Apply) and expression.function == "saturate":
         limits = expression.arguments[1:]
         if all(isinstance(limit, Literal) for limit in limits):  # all of its levels, reached or not
             expression, ranges = apply("saturate", IDENTITY, *limits), [ANY]
@@ -131,13 +131,13 @@ def _written(node: Node, found: Mapping[str, Quantization]) -> Quantization | No
     return Quantization(int(low), scale) if high - low < BYTES else None
 
 
-def _levels(operand: Operand | None, found: Mapping[str, Quantization]) -> Range | None:
+def _integer_range(operand: Operand | None, found: Mapping[str, Quantization]) -> Range | None:
     """The range of the integers that an operand reads. None if it may read other numbers."""
     made = found.get(operand.value) if operand is not None and fills_with_zero(operand) else None
     return (made.low, made.high) if made is not None and made.scale == 1 else None
 
 
-def _is_whole(expression: Expression, whole: Set[int]) -> bool:
+def _is_integer_valued(expression: Expression, whole: Set[int]) -> bool:
     """Returns whether all values of an expression are integers. whole: the numbers of the arguments that are."""
     found: set[Expression] = set()
     for part in subexpressions(expression):
@@ -146,6 +146,6 @@ def _is_whole(expression: Expression, whole: Set[int]) -> bool:
         elif isinstance(part, Argument):
             integer = part.number in whole
         else:
-            integer = part.operation in _ROUNDING or (part.operation in _WHOLE and found.issuperset(part.arguments))
+            integer = part.function in _ROUNDING or (part.function in _WHOLE and found.issuperset(part.arguments))
         found |= {part} if integer else set()
     return expression in found

@@ -33,7 +33,7 @@ class ValueRanges:
         name = operand.value
         if name not in self.known:
             constant = self.graph.constants.get(name)
-            self.known[name] = self._of_input(name) if constant is None else _of_array(constant)
+            self.known[name] = self._range_of_input(name) if constant is None else _range_of_array(constant)
         found = self.known[name]
         return union_of_ranges([found, (operand.fill, operand.fill)]) if operand.view.bounds else found
 
@@ -42,18 +42,18 @@ class ValueRanges:
         result = node.operation.bounds(node.operands, self.of_operand, node.output.shape)
         return range_of(node.epilogue, [result, *map(self.of_operand, node.epilogue_operands)])
 
-    def _of_input(self, name: str) -> Range:
-        low, high = _of_type(self.graph.values[name].dtype)
+    def _range_of_input(self, name: str) -> Range:
+        low, high = _range_of_dtype(self.graph.values[name].dtype)
         return (low, high) if math.isinf(low) else (max(low, -self.integers), min(high, self.integers))
 
 
-def _of_type(dtype: str) -> Range:
+def _range_of_dtype(dtype: str) -> Range:
     if dtype.startswith("float"):
         return ANY
     return (0, 1) if dtype == "bool" else (float(numpy.iinfo(dtype).min), float(numpy.iinfo(dtype).max))
 
 
-def _of_array(array: Array) -> Range:
+def _range_of_array(array: Array) -> Range:
     if not array.size or not numpy.all(numpy.isfinite(array)):
         return ANY
     return float(array.min()), float(array.max())

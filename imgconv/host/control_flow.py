@@ -33,13 +33,13 @@ def loop(call: HostCall, limit: Array | None = None, go_on: Array | None = None,
         states, stacks = made[: len(carried)], [*stacks, made[len(carried) :]]
         holds = go_on is None or bool(condition.item())
     if not stacks:
-        stacked = _nothing(call, states)
+        stacked = _empty_stacked_outputs(call, states)
     else:
         stacked = [numpy.stack(elements) for elements in zip(*stacks, strict=True)]
     return (*states, *stacked)
 
 
-def _nothing(call: HostCall, states: list[Any]) -> list[Array]:
+def _empty_stacked_outputs(call: HostCall, states: list[Any]) -> list[Array]:
     """The stacked outputs of a loop that runs zero times: no elements of the shapes that the body would give."""
     if call.outputs <= len(states):
         return []

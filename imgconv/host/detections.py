@@ -53,7 +53,7 @@ FIXED = {"zero": 0, "zeros": [0], "ones": [1]}
 
 def rewrite_detections(graph: HostGraph) -> HostGraph:
     """The graph, with what this file rewrites. Its values stay the same."""
-    return _with_limits(_with_classes(graph))
+    return _with_suppression_limits(_merge_class_nodes(graph))
 
 
 @host(BEST_OF_CLASSES, domain=DOMAIN)
@@ -93,13 +93,13 @@ class PatternMatcher:
         """Returns whether a value is made as the pattern says; `found` takes the values that the pattern names."""
         if isinstance(pattern, str):
             value = self.constants.get(name, name)
-            return _same(found.setdefault(pattern, value), value) and _same(FIXED.get(pattern, value), value)
+            return _is_same(found.setdefault(pattern, value), value) and _is_same(FIXED.get(pattern, value), value)
         kind, attributes, *inputs = pattern
         op_type, number = kind if isinstance(kind, tuple) else (kind, 0)
         node, place = self.makers.get(name, (None, 0))
         if node is None or (node.op_type, node.domain, place) != (op_type, "", number):
             return False
-        if len(node.inputs) != len(inputs) or not _has(node, attributes, found):
+        if len(node.inputs) != len(inputs) or not _has_attributes(node, attributes, found):
             return False
         return all(self.find(each, own, found) for each, own in zip(inputs, node.inputs))
 
@@ -119,14 +119,14 @@ class PatternMatcher:
         return None
 
 
-def _same(a: Any, b: Any) -> bool:
+def _is_same(a: Any, b: Any) -> bool:
     """Returns whether two names, or two constants, are equal."""
     if isinstance(a, str) or isinstance(b, str):
         return isinstance(a, str) and isinstance(b, str) and a == b
     return numpy.array_equal(a, b)
 
 
-def _has(node: HostNode, attributes: Mapping[str, Any], found: dict[str, Any]) -> bool:
+def _has_attributes(node: HostNode, attributes: Mapping[str, Any], found: dict[str, Any]) -> bool:
     """Returns whether a node has these attributes and no others; one that is a name in the pattern goes to `found`."""
     own = {**DEFAULTS.get(node.op_type, {}), **node.attributes}
     wanted = {**DEFAULTS.get(node.op_type, {}), **attributes}
@@ -137,7 +137,7 @@ def _has(node: HostNode, attributes: Mapping[str, Any], found: dict[str, Any]) -
     )
 
 
-def _with_classes(graph: HostGraph) -> HostGraph:
+def _merge_class_nodes(graph: HostGraph) -> HostGraph:
     """One node in place of those of all classes; see the top of this file."""
     makers = {name: (node, n) for node in graph.nodes for n, name in enumerate(node.outputs) if name}
     matching = PatternMatcher(makers, constants_of(graph))
@@ -174,12 +174,12 @@ def _common_parts(parts: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[str, st
     first = {**boxes[0], **labels[0]}
     for rows in parts:
         for row, others in zip(rows, boxes):
-            if not _same(row["class"], others["class"]):
+            if not _is_same(row["class"], others["class"]):
                 return None
-            if not all(_same(row[name], first[name]) for name in ("scores", "threshold", "most")):
+            if not all(_is_same(row[name], first[name]) for name in ("scores", "threshold", "most")):
                 return None
     constants = [first["threshold"], first["most"], *(row["class"] for row in boxes), *(row["label"] for row in labels)]
-    if not all(_same(row["boxes"], first["boxes"]) for row in boxes) or any(isinstance(c, str) for c in constants):
+    if not all(_is_same(row["boxes"], first["boxes"]) for row in boxes) or any(isinstance(c, str) for c in constants):
         return None
     classes = tuple(row["class"] for row in boxes)
     one_each = all(first[name].size == 1 for name in ("threshold", "most"))
@@ -205,13 +205,13 @@ def without_dead_nodes(graph: HostGraph, outputs: Iterable[str]) -> HostGraph:
     return replace(graph, nodes=tuple(reversed(kept)), constants=constants)
 
 
-def _with_limits(graph: HostGraph) -> HostGraph:
+def _with_suppression_limits(graph: HostGraph) -> HostGraph:
     """Suppression keeps no more boxes of a class than are read: torchvision takes the best 300 after it."""
     known = constants_of(graph)
     for node in graph.nodes:
         if node.op_type == "Slice" and not node.domain and len(node.inputs) in (4, 5):
             starts, ends, axes, *steps = (known.get(name) for name in node.inputs[1:])
-            plain = [_same(starts, [0]), _same(axes, [0]), *(_same(step, [1]) for step in steps)]
+            plain = [_is_same(starts, [0]), _is_same(axes, [0]), *(_is_same(step, [1]) for step in steps)]
             if all(plain) and ends is not None and ends.size == 1 and ends.item() >= 0:
                 graph = _with_row_limit(graph, node.inputs[0], ends.item(), {})
     return graph
@@ -225,7 +225,7 @@ def _with_row_limit(graph: HostGraph, name: str, most: int, around: Mapping[str,
         return graph
     node, known = makers[0], {**around, **constants_of(graph)}
     if node.op_type == "NonMaxSuppression":
-        return _suppressing(graph, node, most, known)
+        return _with_suppression_limit(graph, node, most, known)
     if node.op_type == "If":
         number = node.outputs.index(name)
         bodies = {key: _with_row_limit(body, body.outputs[number], most, known) for key, body in node.bodies.items()}
@@ -233,10 +233,10 @@ def _with_row_limit(graph: HostGraph, name: str, most: int, around: Mapping[str,
         return replace(graph, nodes=tuple(made if each is node else each for each in graph.nodes))
     axes = known.get(node.inputs[1]) if node.op_type == "Squeeze" and len(node.inputs) == 2 else None
     of_rows = node.op_type in ("Cast", "Identity") or (node.op_type == "Gather" and node.attributes.get("axis") == 1)
-    return _with_row_limit(graph, node.inputs[0], most, around) if of_rows or _same(axes, [1]) else graph
+    return _with_row_limit(graph, node.inputs[0], most, around) if of_rows or _is_same(axes, [1]) else graph
 
 
-def _suppressing(graph: HostGraph, node: HostNode, most: int, known: Mapping[str, Array]) -> HostGraph:
+def _with_suppression_limit(graph: HostGraph, node: HostNode, most: int, known: Mapping[str, Array]) -> HostGraph:
     """The graph in which a NonMaxSuppression keeps at most `most` boxes of each class."""
     given = known.get(node.inputs[2]) if len(node.inputs) > 2 else None
     if given is None:

@@ -67,7 +67,7 @@ def power(call: HostCall, a: Array, b: Array) -> Any:
 
 
 @host("Max", "Min", "Sum", "Mean")
-def of_several(call: HostCall, *inputs: Array) -> Any:
+def variadic_reduction(call: HostCall, *inputs: Array) -> Any:
     """The largest, the smallest, the sum or the mean of any number of tensors that broadcast."""
     names = {"Max": numpy.maximum, "Min": numpy.minimum, "Sum": numpy.add, "Mean": numpy.add}
     made = reduce(names[call.op_type], inputs)

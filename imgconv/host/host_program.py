@@ -54,7 +54,7 @@ class HostStep:
                 name: partial(body.run_body, [values[slot] for slot in slots])
                 for name, (body, slots) in self.bodies.items()
             }
-            call = call.having(bound)
+            call = call.with_attributes(bound)
         try:
             made = self.function(call, *[values[slot] for slot in self.inputs])
         except Error:
@@ -67,11 +67,11 @@ class HostStep:
             if slot >= 0:
                 # Most values need no call.
                 is_small = type(value) is numpy.ndarray and value.nbytes <= call.limit
-                values[slot] = value if is_small else self.checked(value)
+                values[slot] = value if is_small else self.to_checked_array(value)
         for slot in self.dead:
             values[slot] = None
 
-    def checked(self, value: Any) -> Any:
+    def to_checked_array(self, value: Any) -> Any:
         """An output as an array; a sequence or an absent optional value as it is. Raises ResourceError."""
         if value is None or isinstance(value, list):
             return value
@@ -143,17 +143,18 @@ class _ProgramBuilder:
         graph = self.graph
         captured = graph.captured
         for name in (*captured, *graph.inputs):
-            self.slot(name)
+            self.new_slot(name)
         for name, array in graph.constants.items():
             self.define(name, array)
         steps = [step for node in graph.nodes if (step := self.step(node)) is not None]
         outputs = tuple(self.slots[name] for name in graph.outputs)
         of = partial(map, self.slots.__getitem__)
         return HostProgram(
-            self.with_dead(steps, outputs), (*self.values, None), tuple(of(graph.inputs)), tuple(of(captured)), outputs
+            self.with_dead_slots(steps, outputs), (*self.values, None), tuple(of(graph.inputs)), tuple(of(captured)),
+            outputs
         )
 
-    def slot(self, name: str) -> int:
+    def new_slot(self, name: str) -> int:
         """A new slot for a name."""
         self.slots[name] = len(self.values)
         self.values.append(None)
@@ -161,7 +162,7 @@ class _ProgramBuilder:
 
     def define(self, name: str, array: Array) -> None:
         """A slot that holds a constant."""
-        slot = self.slot(name)
+        slot = self.new_slot(name)
         self.values[slot] = array.view()
         self.values[slot].setflags(write=False)
         self.known.add(slot)
@@ -179,7 +180,7 @@ class _ProgramBuilder:
             )
             for name, body in node.bodies.items()
         }
-        outputs = tuple(self.slot(name) if name else -1 for name in node.outputs)
+        outputs = tuple(self.new_slot(name) if name else -1 for name in node.outputs)
         wanted = max((number for number, slot in enumerate(outputs, 1) if slot >= 0), default=1)
         # What reads nothing from outside is the same in every run.
         alone = {name: partial(body.run_body, ()) for name, (body, slots) in bodies.items() if not slots}
@@ -202,7 +203,7 @@ class _ProgramBuilder:
         self.known.update(folded)
         return None
 
-    def with_dead(self, steps: Sequence[HostStep], outputs: Slots) -> tuple[HostStep, ...]:
+    def with_dead_slots(self, steps: Sequence[HostStep], outputs: Slots) -> tuple[HostStep, ...]:
         """The steps, each with the slots that nothing reads after it."""
         kept, found = self.known.union(outputs), []
         for step in reversed(steps):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.host.registry import HostCall, composed, host
+from imgconv.host.registry import HostCall, run_composition, host
 
 
 @host("MatMul")
@@ -31,17 +31,17 @@ def roi_align(call: HostCall, x: Array, rois: Array, batch: Array) -> Any:
     The samples of a bin are a grid, so the mean is a product of weights of rows and weights of columns.
     """
     if call.attribute("mode", "avg") != "avg":
-        return composed(call, x, rois, batch)
+        return run_composition(call, x, rois, batch)
     default = "half_pixel" if call.version >= 16 else "output_half_pixel"
     half = call.attribute("coordinate_transformation_mode", default) == "half_pixel"
     corners = rois * rois.dtype.type(call.attribute("spatial_scale", 1.0)) - rois.dtype.type(0.5 if half else 0)
     bins = call.attribute("output_height", 1), call.attribute("output_width", 1)
-    call.allow((len(rois), x.shape[1], *bins), x.dtype)
+    call.check_size((len(rois), x.shape[1], *bins), x.dtype)
     if not len(rois):
         return numpy.zeros((0, x.shape[1], *bins), x.dtype)
     left, top, right, bottom = corners.T
-    rows, first_row = _weights(call, top, bottom, bins[0], x.shape[2], half)
-    columns, first = _weights(call, left, right, bins[1], x.shape[3], half)
+    rows, first_row = _bin_weights(call, top, bottom, bins[0], x.shape[2], half)
+    columns, first = _bin_weights(call, left, right, bins[1], x.shape[3], half)
     pictures = numpy.ascontiguousarray(numpy.moveaxis(x, 1, -1))  # products are large with the channels last
     made = numpy.empty((len(rois), *bins, x.shape[1]), x.dtype)
     for number, (picture, y, x_) in enumerate(zip(batch, first_row, first)):
@@ -51,7 +51,7 @@ def roi_align(call: HostCall, x: Array, rois: Array, batch: Array) -> Any:
     return numpy.moveaxis(made, -1, 1)
 
 
-def _samples(call: HostCall, low: Array, distance: Array, size: int, count: Array) -> Array:
+def _sample_numbers(call: HostCall, low: Array, distance: Array, size: int, count: Array) -> Array:
     """The numbers of the samples of each bin that may be inside, (regions, bins, samples), of the `count` there are.
 
     low: where each bin begins. A region that is much larger than the picture has most of its samples outside.
@@ -61,12 +61,12 @@ def _samples(call: HostCall, low: Array, distance: Array, size: int, count: Arra
     first = numpy.clip(numpy.floor(before) - 2, 0, count)
     reached = numpy.where(finite, (size + 1) / numpy.where(finite, distance, 1) + 5, 1)
     most = int(max(numpy.minimum(reached, count).max(), 1))
-    call.allow((*low.shape[:2], most))
+    call.check_size((*low.shape[:2], most))
     made: Array = first + numpy.arange(most)
     return made
 
 
-def _weights(call: HostCall, low: Array, high: Array, bins: int, size: int, half: bool) -> tuple[Array, Array]:
+def _bin_weights(call: HostCall, low: Array, high: Array, bins: int, size: int, half: bool) -> tuple[Array, Array]:
     """The weight of each element of an axis in each bin of each region: (regions, bins, elements).
 
     The elements are those from the first one on that any bin of the region reads; the second result is its number. A
@@ -77,7 +77,7 @@ def _weights(call: HostCall, low: Array, high: Array, bins: int, size: int, half
     count = numpy.full(length.shape, float(ratio)) if ratio else numpy.nan_to_num(numpy.ceil(length / bins), posinf=0)
     step = length / numpy.float32(bins)
     position = low[:, None, None] + numpy.arange(bins, dtype=numpy.float32)[:, None] * step
-    sample = _samples(call, position, step / numpy.maximum(count, 1), size, count)
+    sample = _sample_numbers(call, position, step / numpy.maximum(count, 1), size, count)
     position = position + (sample.astype(numpy.float32) + numpy.float32(0.5)) * step / count.astype(numpy.float32)
     inside = (position >= -1) & (position <= size) & (sample < count)
     held = numpy.clip(numpy.where(inside, position, low[:, None, None]), 0, size - 1)

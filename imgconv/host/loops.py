@@ -27,17 +27,17 @@ def hoist_loop_invariants(graph: HostGraph) -> HostGraph:
     for node in graph.nodes:
         bodies = {name: hoist_loop_invariants(body) for name, body in node.bodies.items()}
         node = replace(node, attributes={**node.attributes, **bodies}) if bodies else node
-        nodes += _loop(node, bodies["body"]) if (node.op_type, node.domain) == ("Loop", "") else [node]
+        nodes += _rewrite_loop(node, bodies["body"]) if (node.op_type, node.domain) == ("Loop", "") else [node]
     return replace(graph, nodes=tuple(nodes))
 
 
-def _loop(node: HostNode, body: HostGraph) -> list[HostNode]:
+def _rewrite_loop(node: HostNode, body: HostGraph) -> list[HostNode]:
     """A Loop without its pass-through states, and Identity nodes for its outputs of these."""
     given, states, made = node.inputs[BEFORE_INPUTS:], body.inputs[BEFORE_INPUTS:], body.outputs[BEFORE_OUTPUTS:]
     same = {each.outputs[0]: each.inputs[0] for each in body.nodes if each.op_type == "Identity"}
     passed = [
         number for number, (outer, inner, name) in enumerate(zip(given, states, made))
-        if same.get(name, name) == inner and outer and (outer == inner or outer not in body.own)
+        if same.get(name, name) == inner and outer and (outer == inner or outer not in body.own_names)
     ]
     renamed = [_identity(node, given[n], states[n]) for n in passed if given[n] != states[n]]
     first, rest = _split_invariant(replace(

@@ -114,17 +114,17 @@ def unsqueeze(call: HostCall, x: Array, axes: Array | None = None) -> Any:
 def axes_of(call: HostCall, axes: Array | None) -> list[int] | None:
     """The axes of an input, or of the attribute that old opsets have; None if there is neither."""
     given = call.attribute("axes") if axes is None else axes
-    return None if given is None else _listed(given)
+    return None if given is None else _as_list(given)
 
 
 @host("Expand")
 def expand(call: HostCall, x: Array, sizes: Array) -> Any:
     """The tensor broadcast to a shape, in which a 1 keeps the tensor's size."""
-    asked = tuple(_listed(sizes))
+    asked = tuple(_as_list(sizes))
     if asked == x.shape:
         return x
     wanted = numpy.broadcast_shapes(x.shape, asked)
-    call.allow(wanted, x.dtype)
+    call.check_size(wanted, x.dtype)
     return numpy.broadcast_to(x, wanted)
 
 
@@ -134,7 +134,7 @@ def tile(call: HostCall, x: Array, repeats: Array) -> Any:
     times = repeats.tolist()
     if all(n == 1 for n in times):
         return x
-    call.allow((n * r for n, r in zip(x.shape, times)), x.dtype)
+    call.check_size((n * r for n, r in zip(x.shape, times)), x.dtype)
     return numpy.tile(x, times)
 
 
@@ -153,7 +153,7 @@ def split(call: HostCall, x: Array, sizes: Array | None = None) -> Any:
         parts = call.attribute("num_outputs", call.outputs)
         each = -(-x.shape[axis] // parts)
         given = [each] * (parts - 1) + [x.shape[axis] - each * (parts - 1)]
-    listed, before = _listed(given), (slice(None),) * (axis % x.ndim)
+    listed, before = _as_list(given), (slice(None),) * (axis % x.ndim)
     if sum(listed) != x.shape[axis]:
         raise call.wrong(f"parts of {listed} of {x.shape[axis]}")
     spans = (slice(end - size, end) for size, end in zip(listed, accumulate(listed)))
@@ -168,17 +168,17 @@ def slice_(
     """The elements from start up to end along each of the given axes, as in a Python slice."""
     if call.version < 10:
         starts, ends, axes = (call.attribute(name) for name in ("starts", "ends", "axes"))
-    chosen = range(len(_listed(starts))) if axes is None else _listed(axes)
+    chosen = range(len(_as_list(starts))) if axes is None else _as_list(axes)
     parts = [slice(None)] * x.ndim
-    by = [1] * len(chosen) if steps is None else _listed(steps)
-    for axis, start, end, step in zip(chosen, _listed(starts), _listed(ends), by, strict=True):
+    by = [1] * len(chosen) if steps is None else _as_list(steps)
+    for axis, start, end, step in zip(chosen, _as_list(starts), _as_list(ends), by, strict=True):
         # Before the first element a Python slice has to end at None, not at -1.
         past = step < 0 and end < -x.shape[axis]
         parts[axis] = slice(start, None if past else end, step)
     return x[tuple(parts)]
 
 
-def _listed(numbers: Array | Sequence[int] | None) -> list[int]:
+def _as_list(numbers: Array | Sequence[int] | None) -> list[int]:
     if numbers is None:
         return []
     return list(numbers.reshape(-1).tolist() if isinstance(numbers, numpy.ndarray) else numbers)
@@ -191,13 +191,13 @@ def pad(
     """The tensor with elements added before and after each axis; negative amounts crop."""
     if call.version < 11:
         pads, value = call.attribute("pads"), call.attribute("value", 0.0)
-    amounts, chosen = _listed(pads), range(x.ndim) if axes is None else [a % x.ndim for a in _listed(axes)]
+    amounts, chosen = _as_list(pads), range(x.ndim) if axes is None else [a % x.ndim for a in _as_list(axes)]
     before, after = [0] * x.ndim, [0] * x.ndim
     for number, axis in enumerate(chosen):
         before[axis], after[axis] = amounts[number], amounts[number + len(amounts) // 2]
     crop = tuple(slice(max(-b, 0), n - max(-a, 0)) for b, a, n in zip(before, after, x.shape))
     widths = [(max(b, 0), max(a, 0)) for b, a in zip(before, after)]
-    call.allow((n + b + a for n, (b, a) in zip(x.shape, widths)), x.dtype)
+    call.check_size((n + b + a for n, (b, a) in zip(x.shape, widths)), x.dtype)
     mode = call.attribute("mode", "constant")
     if mode != "constant":
         return numpy.pad(x[crop], widths, mode)
@@ -209,7 +209,7 @@ def constant_of_shape(call: HostCall, sizes: Array) -> Any:
     """A tensor with every element equal to `value`, 0.0 by default."""
     value = numpy.asarray(call.attribute("value", numpy.zeros(1, numpy.float32)))
     wanted = tuple(int(n) for n in sizes)
-    call.allow(wanted, value.dtype)
+    call.check_size(wanted, value.dtype)
     if not any(value.tobytes()):
         return numpy.zeros(wanted, value.dtype)  # from the system, which gives empty memory
     return numpy.full(wanted, value.reshape(()), value.dtype)

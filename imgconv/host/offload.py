@@ -40,7 +40,7 @@ CONDITIONS: Sequence[Pattern] = (IS_EMPTY, ("Cast", {"to": "bool"}, IS_EMPTY))
 
 
 @host(KEPT_ROWS, domain=DOMAIN)
-def existing_rows(call: HostCall, rows: Array, mask: Array) -> Array:
+def rows_that_exist(call: HostCall, rows: Array, mask: Array) -> Array:
     """The rows along an axis that exist."""
     return numpy.compress(mask, rows, int(call.attribute("axis", 0)))
 
@@ -71,7 +71,7 @@ def offload_suppression(graph: Graph) -> Graph:
     twice = {name for node in rest.nodes if _suppresses(node) for name in node.outputs if name in values}
     if not boundary or any(values[name].is_suppressed for name in twice):
         return graph
-    return _merged(graph, partition, rest, boundary, given)
+    return _move_to_device(graph, partition, rest, boundary, given)
 
 
 def _suppresses(node: HostNode) -> bool:
@@ -99,15 +99,15 @@ class _Offloader:
             if node.op_type != "Constant":
                 try:
                     with origin(node.name):
-                        made = self.made(node)
+                        made = self.outputs_of(node)
                 except (CannotOffloadError, Error):
                     continue
                 self.values |= {name: rows for name, rows in zip(node.outputs, made) if name}
 
-    def made(self, node: HostNode) -> Sequence[PaddedRows]:
+    def outputs_of(self, node: HostNode) -> Sequence[PaddedRows]:
         """The outputs of a node. Raises CannotOffloadError, and Error from its operator."""
         if node.op_type == "If" and not node.domain:
-            return [self.chosen(node)]
+            return [self.output_of_if(node)]
         if not all(name in self.values for name in node.inputs if name):
             raise CannotOffloadError
         given = [self.values[name] if name else None for name in node.inputs]
@@ -125,7 +125,7 @@ class _Offloader:
             self.places[node.inputs[0]] = made
         return made
 
-    def chosen(self, node: HostNode) -> PaddedRows:
+    def output_of_if(self, node: HostNode) -> PaddedRows:
         """An If that gives nothing if there are no rows, and else what its other branch makes of them."""
         then, other = node.attributes.get("then_branch"), node.attributes.get("else_branch")
         found: dict[str, str] = {}
@@ -144,7 +144,7 @@ class _Offloader:
         return inner
 
 
-def _merged(
+def _move_to_device(
     graph: Graph, partition: HostPartition, rest: HostGraph, boundary: Mapping[str, PaddedRows],
     given: Mapping[str, Tensor],
 ) -> Graph:

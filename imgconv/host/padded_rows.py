@@ -95,7 +95,7 @@ def padded_outputs(node: HostNode, given: OptionalRows) -> list[PaddedRows]:
         return _non_zero(rows[0])
     if all(each.space is None for each in rows):
         if any(each.sizes is not None for each in rows):
-            return _sizes(node, given)
+            return _outputs_of_sizes(node, given)
         return [PaddedRows(tensor) for tensor in call_operator(node, given)]
     if node.op_type == "Shape":
         sizes = numpy.array(rows[0].tensor.shape, object)
@@ -124,7 +124,7 @@ def take_rows(x: Tensor, places: Tensor) -> Tensor:
     return take_along(x, 0, places.reshape(-1, 1), (places.shape[0], x.shape[1]))
 
 
-def _on_host(node: HostNode, arrays: Sequence[Array | None]) -> list[Array]:
+def _run_on_host(node: HostNode, arrays: Sequence[Array | None]) -> list[Array]:
     """The outputs of the host's function, which may move objects, but not compute with them."""
     asked = registry.HostCall(node.name, node.op_type, node.version, node.attributes, len(node.outputs))
     try:
@@ -142,7 +142,7 @@ def _with_sizes(sizes: Array) -> PaddedRows:
     return PaddedRows(known, sizes=sizes if any(isinstance(each, RowSpace) for each in flat) else None)
 
 
-def _sizes(node: HostNode, given: OptionalRows) -> list[PaddedRows]:
+def _outputs_of_sizes(node: HostNode, given: OptionalRows) -> list[PaddedRows]:
     """The outputs of an operator that moves sizes, or compares them with negative numbers."""
     rows = [each for each in given if each is not None]
     known = [each.tensor.numpy() for each in rows if each.is_known]
@@ -153,7 +153,7 @@ def _sizes(node: HostNode, given: OptionalRows) -> list[PaddedRows]:
     if node.op_type == "Cast" and node.attributes["to"] in ("int32", "int64"):
         return rows
     arrays = [None if each is None else each.tensor.numpy() if each.sizes is None else each.sizes for each in given]
-    made = _on_host(node, arrays)
+    made = _run_on_host(node, arrays)
     return [_with_sizes(each) if each.dtype == object else PaddedRows(Tensor.constant(each)) for each in made]
 
 
@@ -188,12 +188,13 @@ def _moved_rows(node: HostNode, given: OptionalRows) -> list[PaddedRows]:
     if space is None or any(not _goes_with(node, each, first) for each in rows[1:]):
         raise CannotOffloadError
     numbers = [None if each is None else each.numbers() for each in given]
-    moved = numbers if node.op_type in ("Cast", "Identity") else _on_host(node, numbers)
+    moved = numbers if node.op_type in ("Cast", "Identity") else _run_on_host(node, numbers)
     results = []
     for tensor, each in zip(call_operator(node, given), moved):
         assert each is not None
-        axis = _axis_of(each)
-        results.append(replace(first, tensor=tensor, axis=axis, space=_part(node, rows, space, each.shape[axis])))
+        axis = _axis_of_row_numbers(each)
+        part = _space_of_first_rows(node, rows, space, each.shape[axis])
+        results.append(replace(first, tensor=tensor, axis=axis, space=part))
     return results
 
 
@@ -206,7 +207,7 @@ def _goes_with(node: HostNode, other: PaddedRows, first: PaddedRows) -> bool:
     ))
 
 
-def _axis_of(numbers: Array) -> int:
+def _axis_of_row_numbers(numbers: Array) -> int:
     """The axis along which the numbers are 0, 1, 2 ..., and equal along all others. One row does not show its axis."""
     for axis, count in enumerate(numbers.shape):
         own = numpy.arange(count).reshape(-1, *[1] * (numbers.ndim - 1 - axis))
@@ -215,7 +216,7 @@ def _axis_of(numbers: Array) -> int:
     raise CannotOffloadError
 
 
-def _part(node: HostNode, rows: Sequence[PaddedRows], space: RowSpace, count: int) -> RowSpace:
+def _space_of_first_rows(node: HostNode, rows: Sequence[PaddedRows], space: RowSpace, count: int) -> RowSpace:
     """The space of the first rows: all of them, or, if those that exist come first, up to a known end."""
     if count == space.mask.size:
         return space

@@ -40,12 +40,12 @@ def reduce(call: HostCall, x: Array, axes: Array | None = None) -> Any:
             chosen = list(range(x.ndim))
     how: dict[str, Any] = {"axis": tuple(a % x.ndim for a in chosen), "keepdims": call.flag("keepdims", True)}
     if call.op_type in ("ReduceMax", "ReduceMin"):
-        return _extreme(call, x, how)
+        return _max_or_min(call, x, how)
     wide = x.astype(numpy.float64) if x.dtype.kind == "f" else x.astype(numpy.int64)
     return numpy.asarray(_REDUCE[call.op_type](wide, **how)).astype(x.dtype)
 
 
-def _extreme(call: HostCall, x: Array, how: dict[str, Any]) -> Any:
+def _max_or_min(call: HostCall, x: Array, how: dict[str, Any]) -> Any:
     """The largest or smallest element; of no elements the other end of the type's range."""
     largest = call.op_type == "ReduceMax"
     if x.size:

@@ -40,7 +40,7 @@ class HostCall:
         """An attribute's value, or `default`, which is ONNX's, if the node does not have it."""
         return self.attributes.get(name, default)
 
-    def having(self, attributes: Mapping[str, Any]) -> HostCall:
+    def with_attributes(self, attributes: Mapping[str, Any]) -> HostCall:
         """The call with further attributes."""
         every = {**self.attributes, **attributes}
         return HostCall(self.node, self.op_type, self.version, every, self.outputs, self.limit)
@@ -49,7 +49,7 @@ class HostCall:
         """An attribute that is 0 or 1."""
         return bool(self.attributes.get(name, default))
 
-    def allow(self, shape: Any, dtype: Any = "float32") -> None:
+    def check_size(self, shape: Any, dtype: Any = "float32") -> None:
         """Raises ResourceError if a tensor of this shape is larger than the limit, before it is made."""
         sizes = tuple(map(int, shape))
         count = prod(sizes) * numpy.dtype(dtype).itemsize
@@ -110,7 +110,7 @@ def find(op_type: str, domain: str = "") -> HostFunction:
     """
     if not has_host_function(op_type, domain):
         raise ModelError(f"the host has no function for {ops.qualified(domain, op_type)}")
-    return _FUNCTIONS.get((domain, op_type)) or partial(composed, domain=domain)
+    return _FUNCTIONS.get((domain, op_type)) or partial(run_composition, domain=domain)
 
 
 def compose(node: HostNode, inputs: Sequence[Tensor | None]) -> list[Tensor]:
@@ -125,7 +125,7 @@ def compose(node: HostNode, inputs: Sequence[Tensor | None]) -> list[Tensor]:
 
 
 @host("BitShift", "Conv", "ConvTranspose", "EyeLike", "NonMaxSuppression", "NonZero", "Range", "Size", "Unique")
-def composed(call: HostCall, *inputs: Any, domain: str = "") -> Any:
+def run_composition(call: HostCall, *inputs: Any, domain: str = "") -> Any:
     """The outputs of a node as the import computes those of constants, some of them by a numpy function of `ops/`.
 
     Raises ModelError.

@@ -26,7 +26,7 @@ def top_k(call: HostCall, x: Array, k: Array | None = None) -> Any:
     axis, largest = call.attribute("axis", -1), call.flag("largest", True)
     if not 0 <= count <= x.shape[axis]:
         raise call.wrong(f"the first {count} of {x.shape[axis]}")
-    key = _descending(x) if largest else x
+    key = _as_descending_keys(x) if largest else x
     if x.ndim == 1 and 4 * count >= x.size:
         order = numpy.argsort(key, kind="stable")[:count]
     elif x.ndim == 1:
@@ -40,7 +40,7 @@ def top_k(call: HostCall, x: Array, k: Array | None = None) -> Any:
     return x[order] if x.ndim == 1 else numpy.take_along_axis(x, order, axis), order.astype(numpy.int64)
 
 
-def _descending(x: Array) -> Array:
+def _as_descending_keys(x: Array) -> Array:
     """Numbers whose ascending order is x's descending one."""
     if x.dtype.kind == "f":
         return numpy.where(numpy.isnan(x), -numpy.inf, -x)
@@ -51,7 +51,7 @@ def _descending(x: Array) -> Array:
 def one_hot(call: HostCall, indices: Array, depth: Array, values: Array) -> Any:
     """on_value at each index along a new axis of length `depth`, off_value elsewhere."""
     axis, size = call.attribute("axis", -1), int(depth.item())
-    call.allow((*indices.shape, size), values.dtype)
+    call.check_size((*indices.shape, size), values.dtype)
     whole = indices.astype(numpy.int64)
     hot = numpy.where(whole < 0, whole + size, whole)[..., None] == numpy.arange(size)
     return numpy.where(hot if axis == -1 else numpy.moveaxis(hot, -1, axis), values[1], values[0])

@@ -56,7 +56,7 @@ def is_subgraph(node: HostNode) -> bool:
 
 def group_subgraphs(graph: HostGraph, around: Arrays | None = None) -> HostGraph:
     """The graph, and the bodies of its nodes, with subgraphs. around: the constants of the graphs around it."""
-    own = graph.own
+    own = graph.own_names
     known = {name: array for name, array in (around or {}).items() if name not in own} | constants_of(graph)
     nodes = [
         replace(node, attributes={**node.attributes, **{n: group_subgraphs(b, known) for n, b in node.bodies.items()}})
@@ -64,7 +64,7 @@ def group_subgraphs(graph: HostGraph, around: Arrays | None = None) -> HostGraph
     ]
     groups = _SubgraphFinder(nodes, known).groups()
     if groups:
-        nodes = _merged(nodes, groups, known, graph.outputs)
+        nodes = _with_groups_as_nodes(nodes, groups, known, graph.outputs)
     read = {*graph.outputs, *(name for node in nodes for name in node.reads)}
     kept = tuple(node for node in nodes if node.op_type != "Constant" or not read.isdisjoint(node.outputs))
     constants = {name: array for name, array in graph.constants.items() if name in read}
@@ -84,7 +84,7 @@ def ungrouped_layers(graph: HostGraph) -> list[HostNode]:
 
 def graph_of(body: HostGraph, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, str]) -> Graph:
     """The Graph of a subgraph for inputs of these shapes and dtypes. Raises what the operators' functions raise."""
-    tensors = _recorded(body, shapes, dtypes)
+    tensors = _record_tensors(body, shapes, dtypes)
     return build_graph(
         {name: tensors[name] for name in body.outputs}, [tensors[name] for name in body.inputs], body.nodes[0].name
     )
@@ -95,7 +95,7 @@ def row_inputs(body: HostGraph, shapes: Mapping[str, tuple[int, ...]], dtypes: M
 
     They are as long as the first layer's input. Empty if the subgraph is not of that kind.
     """
-    tensors = _recorded(body, shapes, dtypes)
+    tensors = _record_tensors(body, shapes, dtypes)
     count = next(iter(shapes[name] for name in body.nodes[0].inputs if name in shapes))[:1]
     rows = {name for name in body.inputs if shapes[name][:1] == count}
     found = frozenset(rows)
@@ -141,7 +141,7 @@ def _keeps_rows(node: HostNode, inputs: Sequence[Tensor | None], rows: Sequence[
     return node.op_type == "Transpose" and attributes.get("perm", (None,))[0] == 0
 
 
-def _recorded(
+def _record_tensors(
     body: HostGraph, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, str]
 ) -> dict[str, Tensor]:
     """Every value of a subgraph as a lazy tensor."""
@@ -158,7 +158,7 @@ def constants_of(graph: HostGraph) -> dict[str, Array]:
     """The graph's constants and the arrays of its Constant nodes, by name."""
     constants = [node for node in graph.nodes if node.op_type == "Constant" and not node.domain]
     nodes = [node for node in constants if node.attributes.keys().isdisjoint(("value_string", "value_strings"))]
-    made = _recorded(HostGraph((), (), tuple(nodes)), {}, {})
+    made = _record_tensors(HostGraph((), (), tuple(nodes)), {}, {})
     return {**graph.constants, **{name: tensor.numpy() for name, tensor in made.items()}}
 
 
@@ -213,7 +213,7 @@ class _SubgraphFinder:
         return True
 
 
-def _merged(
+def _with_groups_as_nodes(
     nodes: Sequence[HostNode], groups: Sequence[list[int]], known: Arrays, outputs: Iterable[str]
 ) -> list[HostNode]:
     """The nodes in topological order, each group as one node."""

@@ -29,23 +29,23 @@ COMMON_FILE = "cl/common.cl"
 @lru_cache
 def template_text(file: str) -> str:
     """The text of a template with its includes. Raises ValueError if an included file is not in the package."""
-    return _expanded(file, {COMMON_FILE})
+    return _expand_includes(file, {COMMON_FILE})
 
 
-def _expanded(file: str, done: set[str]) -> str:
+def _expand_includes(file: str, done: set[str]) -> str:
     """The text of a file with its includes, except those in `done`. Adds the inserted ones to `done`."""
 
-    def included(match: re.Match[str]) -> str:
+    def included_text(match: re.Match[str]) -> str:
         name = match[1]
         if name in done:
             return ""
         if name not in template_files():
             raise ValueError(f"{file} includes {name}, which is not a .cl file of the package")
         done.add(name)
-        return _expanded(name, done)
+        return _expand_includes(name, done)
 
     text = (FOLDER / file).read_text(encoding="utf-8").replace("#pragma once\n", "")
-    return _INCLUDE.sub(included, text)
+    return _INCLUDE.sub(included_text, text)
 
 
 def without_comments(text: str) -> str:
@@ -76,7 +76,7 @@ def template_names(file: str) -> frozenset[str]:
 
 
 @lru_cache
-def _own_names(file: str) -> tuple[list[str], list[str]]:
+def _functions_and_macros(file: str) -> tuple[list[str], list[str]]:
     """The names of a template's functions, and the macros that it defines."""
     text = template_body(file)
     return _FUNCTION.findall(text), _DEFINITION.findall(text)
@@ -98,7 +98,7 @@ def specialise(file: str, constants: Mapping[str, str | int], functions: str = "
         raise ValueError(f"{file} needs {', '.join(missing)}")
     defined = "".join(f"#define {definition}\n" for definition in given.values())
     own = hashlib.sha256((functions + defined + text).encode()).hexdigest()[:12]
-    named, definitions = map(dict.fromkeys, _own_names(file))
+    named, definitions = map(dict.fromkeys, _functions_and_macros(file))
     defined += "".join(f"#define {name} {name}_{own}\n" for name in named)
     ended = dict.fromkeys([*given, *named, *definitions])
     return functions + defined + text + "".join(f"#undef {name}\n" for name in ended if name != "NAME")

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 from imgconv.arrays import Array
 from imgconv.config import Accumulation, Config
 from imgconv.dtype import DType
-from imgconv.graph.expression import MathMode, operations
+from imgconv.graph.expression import MathMode, function_names
 from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Load, Node, Operand, Operation, Value
 from imgconv.kernels.device_model.models import time_range_of
-from imgconv.kernels.device_model.time_range import NEVER, TimeRange, best_of
+from imgconv.kernels.device_model.time_range import NEVER, TimeRange, index_of_best
 from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.layout import HostBuffer, ImageLimits, Layout, Placement, Texture
 from imgconv.kernels.kernel_source import KernelSource
@@ -219,7 +219,7 @@ def _always(problem: Problem, specialisation: Specialisation) -> bool:
     return True
 
 
-def _nothing(problem: Problem, target: Target) -> TimeRange:
+def _no_baseline(problem: Problem, target: Target) -> TimeRange:
     return NEVER
 
 
@@ -248,7 +248,7 @@ class Template(Generic[P, S, D]):
     place: Callable[[PlacingContext, tuple[Node, ...]], AnyLaunchStep | None]
     kernel: Callable[[LaunchStep[P, D], S, EmittingContext], KernelSource]
     allowed: Callable[[P, S], bool] = _always
-    baseline: Callable[[P, Target], TimeRange] = _nothing
+    baseline: Callable[[P, Target], TimeRange] = _no_baseline
     measured: bool = True
 
     def predict(self, problem: P, chosen: S, target: Target) -> TimeRange:
@@ -258,7 +258,7 @@ class Template(Generic[P, S, D]):
     def best_time(self, problem: P, target: Target) -> TimeRange:
         """The predicted time of a launch with the best candidate; NEVER if there is none."""
         times = [self.predict(problem, each, target) for each in self.candidates(problem, target)]
-        return times[best_of(times)] if times else NEVER
+        return times[index_of_best(times)] if times else NEVER
 
 
 # A template of the table. A problem meets its own template only (`template_of`), which these types cannot say.
@@ -332,7 +332,7 @@ def operation_kind(node: Node) -> str:
 
 def describe(node: Node) -> str:
     """A node's operation and the scalar functions that are fused into its store."""
-    fused = " ".join(operations(node.epilogue))
+    fused = " ".join(function_names(node.epilogue))
     body = str(node.operation)
     if isinstance(node.operation, Load):
         return fused or f"move {node.operands[0].value}"

@@ -26,7 +26,7 @@ from imgconv.runtime.host_fallback import HostFallback, strict_error
 from imgconv.loading.native_functions import native_functions_fit
 from imgconv.loading.device_target import target_of
 from imgconv.loading.plan_cache import CachedPlan, plan_key, read_graph, read_plan, write_plan
-from imgconv.loading.replanning import until_kernels_work
+from imgconv.loading.replanning import replan_until_kernels_work
 from imgconv.stored.precision_file import PrecisionFile, choice_key, read_choice, write_choice
 from imgconv.stored.tuning import TuningDatabase
 
@@ -80,8 +80,8 @@ class CompiledModel:
         """Every output by name; see Session.run. Raises what it and HostFallback.finish raise."""
         if self.fallback is None:
             return self.session.run(inputs, outputs)
-        made = self.session.run(inputs, self.fallback.on_device(outputs or {}))
-        return self.fallback.finish(made, self.fallback.inputs_of(inputs), outputs)
+        made = self.session.run(inputs, self.fallback.outputs_on_device(outputs or {}))
+        return self.fallback.finish(made, self.fallback.arrays_of_inputs(inputs), outputs)
 
     def reset(self) -> None:
         """Sets the states to zero. If other threads run frames, it waits for the current one."""
@@ -107,7 +107,7 @@ class CompiledModel:
         return self.make_graph()
 
 
-def subgraphs_on(
+def subgraph_maker(
     info: DeviceInfo, context: Device, config: Config, tuning: TuningDatabase | None = None, limits: Limits = Limits(),
     check: bool = True,
 ) -> OnDevice:
@@ -121,7 +121,7 @@ def subgraphs_on(
         from imgconv.loading.plans import prepare_for
         from imgconv.runtime.session import Session
 
-        def made(info: DeviceInfo) -> Session:
+        def make_session(info: DeviceInfo) -> Session:
             started, prepared = perf_counter(), prepare_for(info, graph, plain, tuning)
             session = Session(prepared.plan(plain), context, None, share_with)
             if check:
@@ -129,7 +129,7 @@ def subgraphs_on(
             return session
 
         with load_budget(limits):
-            return until_kernels_work(info, made)
+            return replan_until_kernels_work(info, make_session)
 
     def subgraph(body: HostGraph) -> HostFunction:
         from imgconv.loading.device_subgraphs import DeviceSubgraph
@@ -216,7 +216,7 @@ class ModelSource:
             with load_budget(self.limits):
                 return replace(self, info=info)._cached(shapes, contents, share_with)
 
-        return until_kernels_work(self.info, compiled)
+        return replan_until_kernels_work(self.info, compiled)
 
     def _cached(self, shapes: Shapes, contents: Arrays, share_with: Sequence[Session]) -> CompiledModel:
         """The model by the plan in the cache; compiled, and added to the cache, if there is none."""
@@ -278,7 +278,7 @@ class ModelSource:
             prepared, config, session = self._built(graph, shapes, share_with, started)
         log_half_share(session.plan, prepared.graph, config)
         optimised = prepared.graph
-        on_device = subgraphs_on(self.info, self.context, self.config, self.tuning, self.limits, self.check)
+        on_device = subgraph_maker(self.info, self.context, self.config, self.tuning, self.limits, self.check)
         fallback = HostFallback.prepare(optimised.host_partition, optimised.inputs, optimised.outputs, on_device)
         compiled = CompiledModel(lambda: optimised, session.plan, config, session, fallback, self.states)
         compiled.reset()
@@ -407,7 +407,7 @@ class CompiledFileSource:
         reads outside of its tensor reads zeros of an image.
         """
         saved = self.saved.for_shapes(shapes)
-        return until_kernels_work(self.info, lambda info: replace(self, info=info)._compiled(saved, share_with))
+        return replan_until_kernels_work(self.info, lambda info: replace(self, info=info)._compiled(saved, share_with))
 
     def _compiled(self, saved: SavedModel, share_with: Sequence[Session]) -> CompiledModel:
         from imgconv.compiling.compiler import PreparedGraph, with_image_limit
@@ -436,7 +436,7 @@ class CompiledFileSource:
                 check_once(SessionUnderTest(session, saved.read_graph(), saved.config, kept), started)
             if self.check:
                 _check_frames(session, saved.format)
-            on_device = subgraphs_on(self.info, self.context, saved.config, self.tuning, self.limits, self.check)
+            on_device = subgraph_maker(self.info, self.context, saved.config, self.tuning, self.limits, self.check)
             fallback = HostFallback.prepare(
                 saved.host_partition, plan.inputs, [v.name for v in plan.outputs], on_device
             )

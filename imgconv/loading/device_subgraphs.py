@@ -72,7 +72,7 @@ class DeviceSubgraph:
         rows = self._row_inputs(inputs)
         count = next((len(x) for name, x in zip(self.body.inputs, inputs) if name in rows), 0)
         given = {
-            name: _with_rows(x, rounded_up(count)) if name in rows else x for name, x in zip(self.body.inputs, inputs)
+            name: _with_rows(x, padded_count(count)) if name in rows else x for name, x in zip(self.body.inputs, inputs)
         }
         made = self._session(given).run(given)
         return tuple(made[name][:count] if rows else made[name] for name in self.body.outputs)
@@ -103,7 +103,7 @@ class DeviceSubgraph:
         return {n: x.shape for n, x in given.items()}, {n: x.dtype.name for n, x in given.items()}
 
 
-def rounded_up(count: int) -> int:
+def padded_count(count: int) -> int:
     """The number of rows that a subgraph is compiled for: 1, 2, 3, 4, 6, 8, 12, 16, 24, 32 ..., at least `count`."""
     power = 1 << max(count - 1, 0).bit_length()
     return power * 3 // 4 if count <= power * 3 // 4 else power

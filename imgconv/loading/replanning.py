@@ -17,7 +17,7 @@ T = TypeVar("T")
 MOST_REFUSED = 8  # plans of a load; a compiler that still crashes then will not stop
 
 
-def until_kernels_work(info: DeviceInfo, make: Callable[[DeviceInfo], T]) -> T:
+def replan_until_kernels_work(info: DeviceInfo, make: Callable[[DeviceInfo], T]) -> T:
     """Returns the result of `make`, which plans for a device and builds the kernels.
 
     Calls it again for a device with smaller work groups if the driver allows only these, and without a kernel that

@@ -24,7 +24,7 @@ try:
 except ModuleNotFoundError as error:
     raise MissingPackageError("onnx", "onnx", "writing an ONNX file") from error
 
-from imgconv.files.disk import written_whole
+from imgconv.files.disk import atomic_write
 from imgconv.graph.nodes import Graph, Value
 from imgconv.onnx_export.nodes import NodeExporter
 from imgconv.onnx_export.writer import OnnxWriter, element_type
@@ -49,35 +49,35 @@ def export_onnx(graph: Graph, path: str | os.PathLike[str] | None = None) -> onn
         writer.value, writer.origin = node.output, ", ".join(node.origin)
         before = len(writer.nodes)
         writer.name_result(nodes.epilogue(node), before)
-    model = _model(graph, writer)
+    model = _model_proto(graph, writer)
     if path is not None:
-        with written_whole(path) as file:
+        with atomic_write(path) as file:
             file.write(model.SerializeToString())
     return model
 
 
-def _read_by(nodes: Sequence[onnx.NodeProto]) -> set[str]:
+def _names_read(nodes: Sequence[onnx.NodeProto]) -> set[str]:
     """The names that nodes read, those in the bodies of Scans too."""
     bodies = [a.g.node for node in nodes for a in node.attribute if a.name == "body"]
-    return {name for node in nodes for name in node.input}.union(*map(_read_by, bodies))
+    return {name for node in nodes for name in node.input}.union(*map(_names_read, bodies))
 
 
-def _model(graph: Graph, writer: OnnxWriter) -> onnx.ModelProto:
+def _model_proto(graph: Graph, writer: OnnxWriter) -> onnx.ModelProto:
     """The ONNX model of the writer's nodes and initializers, with the Graph's inputs and outputs."""
     known = graph.values
     arrays = writer.initializers | {name: array for name, array in graph.constants.items() if name in graph.outputs}
-    read = _read_by(writer.nodes) | set(graph.outputs)
+    read = _names_read(writer.nodes) | set(graph.outputs)
     made = onnx.helper.make_graph(
-        writer.nodes, graph.name or "model", [_declared(v) for v in graph.inputs],
-        [_declared(known[name]) for name in graph.outputs],
+        writer.nodes, graph.name or "model", [_value_info(v) for v in graph.inputs],
+        [_value_info(known[name]) for name in graph.outputs],
         [onnx.numpy_helper.from_array(a, name) for name, a in arrays.items() if name in read],
-        value_info=[_declared(n.output) for n in graph.nodes if n.output.name not in graph.outputs],
+        value_info=[_value_info(n.output) for n in graph.nodes if n.output.name not in graph.outputs],
     )
     opsets = [onnx.helper.make_opsetid("", OPSET)]
     return onnx.helper.make_model(made, opset_imports=opsets, ir_version=IR_VERSION, producer_name="imgconv")
 
 
-def _declared(value: Value) -> onnx.ValueInfoProto:
+def _value_info(value: Value) -> onnx.ValueInfoProto:
     return onnx.helper.make_tensor_value_info(value.name, element_type(value.dtype), value.shape)
 
 

@@ -16,7 +16,9 @@ from imgconv.graph.nodes import IDENTITY, Concatenation, Convolution, Gather, Gr
 from imgconv.graph.nodes import Order, Product, Recurrence, Reduction, Suppression, indices_of
 from imgconv.graph.view import Shape
 from imgconv.onnx_export.recurrences import recurrence
-from imgconv.onnx_export.views import axes_of, export_view, grid_arrays, keep_axes, only_padding, reduced_axes, windows
+from imgconv.onnx_export.views import (
+    axes_of, export_view, grid_arrays, has_window_in_padding, keep_only_axes, reduced_axes, windows,
+)
 from imgconv.onnx_export.writer import OnnxTensor, OnnxWriter, common_dtype, compute_dtype
 
 REDUCTIONS = {"sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin", "product": "ReduceProd"}
@@ -34,7 +36,7 @@ class NodeExporter:
         """Exports what the operand reads. Axes along which it only repeats get length 1, but for the last `fixed`."""
         rank = len(operand.view.shape)
         indices = [*operand.view.index, *(b.index for b in operand.view.bounds)]
-        loose = replace(operand.view, shape=keep_axes(operand.view.shape, axes_of(indices)))
+        loose = replace(operand.view, shape=keep_only_axes(operand.view.shape, axes_of(indices)))
         shape = tuple(n if a >= rank - fixed else loose.shape[a] for a, n in enumerate(operand.view.shape))
         array = self.graph.constants.get(operand.value)
         if array is not None and not (loose.is_identity and shape == loose.shape):
@@ -59,16 +61,16 @@ class NodeExporter:
     def operation(self, node: Node) -> OnnxTensor:
         return EXPORTS[type(node.operation)](self, node.operation, node)
 
-    def only_moves(self, node: Node) -> bool:
+    def is_pure_movement(self, node: Node) -> bool:
         """Returns whether elements of one type are only moved, which needs no Cast."""
         stored = {self.graph.values[o.value].dtype for o in node.operands} | {node.output.dtype}
         return node.epilogue == IDENTITY and len(stored) == 1 and not any(o.view.bounds for o in node.operands)
 
     def movement(self, _: Load, node: Node) -> OnnxTensor:
-        return self.load(node.operands[0], 0, self.only_moves(node))
+        return self.load(node.operands[0], 0, self.is_pure_movement(node))
 
     def concatenation(self, operation: Concatenation, node: Node) -> OnnxTensor:
-        parts = [self.load(o, len(node.output.shape), self.only_moves(node)) for o in node.operands]
+        parts = [self.load(o, len(node.output.shape), self.is_pure_movement(node)) for o in node.operands]
         dtype = parts[0].dtype if len({p.dtype for p in parts}) == 1 else common_dtype(parts)
         parts = [self.writer.cast(p, dtype) for p in parts]
         return self.writer.emit("Concat", parts, dtype, node.output.shape, axis=operation.axis)
@@ -125,7 +127,7 @@ class NodeExporter:
         if any(p >= k for p, k in zip(found["pads"], (*window, *window))) or (dilated and operation.kind == "sum"):
             return None
         # If a window lies in the padding only, onnxruntime's MaxPool gives the least finite float, not -inf.
-        if operation.kind == "max" and only_padding(view, **found):
+        if operation.kind == "max" and has_window_in_padding(view, **found):
             return None
         x = self.load(Operand(node.operands[0].value, views.identity(view.source)), 4)
         if operation.kind == "max":
@@ -150,13 +152,13 @@ class NodeExporter:
             # The window is whole axes of the source: reduce the source itself along them.
             axes, whole, kept = source_axes, view.source, 1
             operands = tuple(replace(o, view=views.identity(whole)) for o in operands)
-        body = self.body(operation, [self.load(o, 0) for o in operands], whole)
+        body = self.reduction_input(operation, [self.load(o, 0) for o in operands], whole)
         result = tuple(1 if a in axes else n for a, n in enumerate(whole)) if kept else shape
         inputs = [body, self.writer.integers(*axes)]
         made = self.writer.emit(REDUCTIONS[operation.kind], inputs, body.dtype, result, keepdims=kept)
         return self.writer.reshape(made, shape)
 
-    def body(self, operation: Reduction, loaded: list[OnnxTensor], seen: Shape) -> OnnxTensor:
+    def reduction_input(self, operation: Reduction, loaded: list[OnnxTensor], seen: Shape) -> OnnxTensor:
         """Returns the tensor that a reduction runs over, in the shape of its views."""
         body = self.writer.compute(operation.body, loaded)
         return self.writer.expand(self.writer.cast(body, "int64") if body.dtype == "bool" else body, seen)
@@ -164,9 +166,10 @@ class NodeExporter:
     def argmax(self, operation: Reduction, node: Node) -> OnnxTensor:
         """ArgMax along the window, reshaped to one axis."""
         seen = node.operands[0].view.shape
-        return self.position(self.body(operation, [self.load(o, 0) for o in node.operands], seen), node.output.shape)
+        body = self.reduction_input(operation, [self.load(o, 0) for o in node.operands], seen)
+        return self.argmax_over_trailing_axes(body, node.output.shape)
 
-    def position(self, body: OnnxTensor, shape: Shape) -> OnnxTensor:
+    def argmax_over_trailing_axes(self, body: OnnxTensor, shape: Shape) -> OnnxTensor:
         """ArgMax over all axes after those of a shape."""
         flat = self.writer.reshape(body, (*shape, prod(body.shape[len(shape) :])))
         return self.writer.emit("ArgMax", [flat], "int64", shape, axis=len(shape), keepdims=0)
@@ -203,17 +206,17 @@ class NodeExporter:
     def gather(self, operation: Gather, node: Node) -> OnnxTensor:
         """Exports a gather, and the reduction of what it chooses if there is one."""
         indices, reduction, shape = indices_of(node), operation.reduction, node.output.shape
-        chosen = self.chosen(node.operands[0], indices)
+        chosen = self.gathered_elements(node.operands[0], indices)
         if reduction is None:
             return chosen
         rest = [self.load(o, 0) for o in node.operands[1 + len(indices) :]]
-        body = self.body(reduction, [chosen, *rest], chosen.shape)
+        body = self.reduction_input(reduction, [chosen, *rest], chosen.shape)
         if reduction.kind == "argmax":
-            return self.position(body, shape)
+            return self.argmax_over_trailing_axes(body, shape)
         axes = self.writer.integers(*range(len(shape), len(chosen.shape)))
         return self.writer.emit(REDUCTIONS[reduction.kind], [body, axes], body.dtype, shape, keepdims=0)
 
-    def chosen(self, table: Operand, indices: Sequence[Operand]) -> OnnxTensor:
+    def gathered_elements(self, table: Operand, indices: Sequence[Operand]) -> OnnxTensor:
         """A Gather from the flattened table at row-major positions, and a Where for each test that selects the fill."""
         view, rank = table.view, len(indices[0].view.shape)
         counted = grid_arrays(view.shape[:rank], range(rank))
@@ -228,9 +231,9 @@ class NodeExporter:
             grids[f"i{rank + number}"] = self.writer.cast(safe, "int64")
         for bound in view.bounds:
             inside = apply("and", apply("less_equal", bound.low, _A), apply("less", _A, bound.high))
-            tests.append(self.writer.compute(inside, [self.whole_number(bound.index, grids)]))
+            tests.append(self.writer.compute(inside, [self.index_value(bound.index, grids)]))
         flat: Expression = Literal(0.0)
-        places = [self.whole_number(e, grids) for e in view.index]
+        places = [self.index_value(e, grids) for e in view.index]
         for number, size in enumerate(view.source):
             clipped = apply("minimum", apply("maximum", Argument(number), 0.0), size - 1)
             flat = apply("add", apply("multiply", flat, size), clipped)
@@ -246,7 +249,7 @@ class NodeExporter:
             read = self.writer.compute(apply("where", _A, _B, table.fill), [test, read])
         return self.writer.expand(read, indices[0].view.shape)
 
-    def whole_number(self, index: Index, values: Mapping[str, OnnxTensor]) -> OnnxTensor:
+    def index_value(self, index: Index, values: Mapping[str, OnnxTensor]) -> OnnxTensor:
         """The value of an index expression, given tensors for its variables."""
         total: Expression = Literal(float(index.constant))
         tensors = []
@@ -254,7 +257,7 @@ class NodeExporter:
             if isinstance(atom, Variable):
                 part = values[atom.name]
             else:
-                part = self.whole_number(atom.value, values)
+                part = self.index_value(atom.value, values)
                 if isinstance(atom, Lookup):
                     clipped = apply("minimum", apply("maximum", _A, 0.0), len(atom.table) - 1)
                     place = self.writer.compute(clipped, [part])

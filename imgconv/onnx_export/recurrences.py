@@ -37,7 +37,7 @@ def _direction(
     constant = [writer.reshape(writer.pick(t, 1, picked), (batch, hidden)) for t in rest]
     numbers = writer.constant(numpy.arange(steps, dtype=numpy.float32))
     count, back = len(operation.states), int(operation.reverse[direction])
-    body = _body(writer, operation, matrices, constant)
+    body = _scan_body(writer, operation, matrices, constant)
     made = writer.emit(
         "Scan", [*constant[:count], given, numbers], "float32", (steps, batch, hidden), body=body, num_scan_inputs=2,
         scan_input_directions=[back, back], scan_output_directions=[back] * count,
@@ -47,7 +47,7 @@ def _direction(
     return [OnnxTensor(name, "float32", made.shape) for name in names[count:]]
 
 
-def _body(
+def _scan_body(
     outer: OnnxWriter, operation: Recurrence, matrices: Sequence[OnnxTensor], constant: Sequence[OnnxTensor]
 ) -> onnx.GraphProto:
     """One step: the states, x of the step and its number to the states after it, given twice."""

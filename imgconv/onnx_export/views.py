@@ -25,7 +25,8 @@ def export_view(writer: OnnxWriter, tensor: OnnxTensor, view: View, fill: float)
     amounts = _padding(view)
     if amounts is not None:
         return writer.pad(tensor, *amounts, fill)
-    made = _gathered(writer, tensor, replace(view, shape=keep_axes(view.shape, axes_of(view.index)), bounds=()))
+    small = keep_only_axes(view.shape, axes_of(view.index))
+    made = _gather_by_axes(writer, tensor, replace(view, shape=small, bounds=()))
     for bound in view.bounds:
         position = numpy.asarray(bound.index.evaluate(grid_arrays(view.shape, range(len(view.shape)))))
         valid = writer.constant((position >= bound.low) & (position < bound.high))
@@ -35,12 +36,12 @@ def export_view(writer: OnnxWriter, tensor: OnnxTensor, view: View, fill: float)
     return made
 
 
-def _gathered(writer: OnnxWriter, tensor: OnnxTensor, view: View) -> OnnxTensor:
+def _gather_by_axes(writer: OnnxWriter, tensor: OnnxTensor, view: View) -> OnnxTensor:
     """The tensor read through a view without bounds, one group of axes after another."""
-    groups = _groups(view)
+    groups = _dependent_axis_groups(view)
     made = writer.transpose(tensor, [a for source, _ in groups for a in source])
     wanted = [_positions(view, source, axes) for source, axes in groups]
-    if any(not _is_whole(p, view, source) for p, (source, _) in zip(wanted, groups, strict=True)):
+    if any(not _covers_all_positions(p, view, source) for p, (source, _) in zip(wanted, groups, strict=True)):
         made = writer.reshape(made, tuple(prod(view.source[a] for a in source) for source, _ in groups))
         for number, positions in enumerate(wanted):
             made = writer.pick(made, number, positions)
@@ -55,7 +56,7 @@ def axes_of(indices: Sequence[Index]) -> frozenset[int]:
     return frozenset(int(v.name[1:]) for e in indices for v in e.variables())
 
 
-def keep_axes(shape: Shape, axes: frozenset[int]) -> Shape:
+def keep_only_axes(shape: Shape, axes: frozenset[int]) -> Shape:
     """The shape with all axes but the given ones set to length 1."""
     return tuple(n if a in axes else 1 for a, n in enumerate(shape))
 
@@ -96,7 +97,7 @@ def windows(view: View) -> dict[str, list[int]] | None:
     return {"strides": strides, "dilations": dilations, "pads": [*before, *after]}
 
 
-def only_padding(view: View, strides: list[int], dilations: list[int], pads: list[int]) -> bool:
+def has_window_in_padding(view: View, strides: list[int], dilations: list[int], pads: list[int]) -> bool:
     """Returns whether some of the windows that `windows` found lie entirely outside of the source."""
     axes = zip(view.source[2:], view.shape[2:4], view.shape[4:], strides, dilations, pads)
     return any(
@@ -118,7 +119,7 @@ def reduced_axes(view: View, rank: int) -> list[int]:
     return [a for a in long if int(own[a][1:]) >= rank] if kept == sorted(kept) else []
 
 
-def _groups(view: View) -> list[tuple[list[int], list[int]]]:
+def _dependent_axis_groups(view: View) -> list[tuple[list[int], list[int]]]:
     """Groups (axes of the source, axes of the view) that depend on each other, in the order of the source.
 
     A source axis read at one position is grouped with an axis of length 1 of the view, as long as there is one left.
@@ -146,7 +147,7 @@ def _positions(view: View, source: Sequence[int], axes: Sequence[int]) -> Array:
     return numpy.broadcast_to(flat, tuple(view.shape[a] for a in axes)).ravel()
 
 
-def _is_whole(positions: Array, view: View, source: Sequence[int]) -> bool:
+def _covers_all_positions(positions: Array, view: View, source: Sequence[int]) -> bool:
     """Returns whether the positions are all positions of the source axes, each once and in order."""
     size = prod(view.source[a] for a in source)
     return len(positions) == size and numpy.array_equal(positions, numpy.arange(size))

@@ -139,15 +139,15 @@ class OnnxWriter:
         return self.as_tensor(made, "float32") if isinstance(made, Literal) else made
 
     def apply(self, e: Apply, arguments: Sequence[OnnxNumber]) -> OnnxTensor:
-        number = common_dtype(arguments[1:] if e.operation == "where" else arguments)
-        form = FUNCTIONS[e.operation].onnx
+        number = common_dtype(arguments[1:] if e.function == "where" else arguments)
+        form = FUNCTIONS[e.function].onnx
         if form.composed and (not form.operator or number == "float32"):
             tensors = [self.as_tensor(a, "float32") for a in arguments]
             return self.compute(form.composed(*map(Argument, range(len(tensors)))), tensors)
-        if number == "float32" and (made := self.relu_or_clip(e.operation, arguments)):
+        if number == "float32" and (made := self.relu_or_clip(e.function, arguments)):
             return made
         kinds = [number if form.takes == NUMBER else form.takes] * len(arguments)
-        if e.operation == "where":
+        if e.function == "where":
             kinds[0] = "bool"
         tensors = [self.as_tensor(a, kind) for a, kind in zip(arguments, kinds, strict=True)]
         shape = tuple(numpy.broadcast_shapes(*(t.shape for t in tensors)))

@@ -60,7 +60,7 @@ def import_onnx(
         graph = import_onnx("detector.onnx", {"images": (1, 3, 640, 640)})
     """
     file = _file_of(model)
-    with _naming(file), load_budget():
+    with _add_file_to_errors(file), load_budget():
         folder = Path(file).parent if file else None
         proto = cut_at(converted_to_supported_opset(_proto_of(model)), outputs)
         return _Importer(proto, folder, shapes or {}, contents or {}).run()
@@ -74,7 +74,7 @@ def declared_inputs(model: OnnxModel, outputs: Sequence[str] = ()) -> dict[str, 
     A dimension is a size, a name, or "" if it has neither. The dimensions are None if the file gives no shape.
     Example: {"images": ("float32", ["batch", 3, 640, 640])}. Raises ModelError and UnsupportedError as `import_onnx`.
     """
-    with _naming(_file_of(model)):
+    with _add_file_to_errors(_file_of(model)):
         graph = cut_at(converted_to_supported_opset(_proto_of(model)), outputs).graph
         return {value.name: declaration(value) for value in real_inputs(graph)}
 
@@ -96,7 +96,7 @@ def _proto_of(model: OnnxModel) -> onnx.ModelProto:
 
 
 @contextlib.contextmanager
-def _naming(file: str) -> Iterator[None]:
+def _add_file_to_errors(file: str) -> Iterator[None]:
     """Adds the file's name to each ModelError raised inside."""
     try:
         yield
@@ -147,7 +147,7 @@ class _Importer:
         partitioner = Partitioner(self.scope, inputs)
         for step in steps:
             partitioner.add(step)
-        outputs, partition = partitioner.finish(self.graph.output)
+        outputs, partition = partitioner.boundary_and_partition(self.graph.output)
         # An input without elements becomes a constant for the nodes that read it; as an output it stays the input.
         outputs |= {t.name: t for t in inputs if t.name in outputs}
         graph = replace(build_graph(outputs, inputs, self.graph.name or "model"), host_partition=partition)

@@ -24,7 +24,7 @@ def cut_at(proto: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
     inputs = [value.name for value in proto.graph.input]
     for name in names:
         if name not in made and name not in inputs:
-            raise InputError(f"outputs: no tensor is called {name!r}{_said_near(name, proto.graph, made)}")
+            raise InputError(f"outputs: no tensor is called {name!r}{_similar_names(name, proto.graph, made)}")
     cut = onnx.ModelProto()
     cut.CopyFrom(proto)
     graph = cut.graph
@@ -38,7 +38,7 @@ def cut_at(proto: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
     return cut
 
 
-def _said_near(name: str, graph: onnx.GraphProto, made: Sequence[str]) -> str:
+def _similar_names(name: str, graph: onnx.GraphProto, made: Sequence[str]) -> str:
     """Returns what a node of that name makes, or the tensors whose names are near it."""
     node = next((node for node in graph.node if node.name == name), None)
     if node is not None:

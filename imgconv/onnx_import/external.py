@@ -26,12 +26,12 @@ def with_external_data(tensor: onnx.TensorProto, folder: Path | None) -> onnx.Te
     if folder is None:
         raise ModelError(f"tensor {tensor.name!r} is in the external file {location!r}: pass the model's path")
     path = folder / location
-    offset = _number(tensor, entries, "offset", 0)
+    offset = _integer_entry(tensor, entries, "offset", 0)
     dtype = numpy.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
     current_budget().check_tensor(tensor.dims, str(dtype) if dtype.kind in "fiub" else "int64")
-    length = _number(tensor, entries, "length", prod(tensor.dims) * dtype.itemsize)
+    length = _integer_entry(tensor, entries, "length", prod(tensor.dims) * dtype.itemsize)
     try:
-        content = _read(path, folder, offset, length)
+        content = _read_part(path, folder, offset, length)
     except (OSError, ValueError) as error:
         said = getattr(error, "strerror", None) or error
         raise ModelError(
@@ -42,14 +42,14 @@ def with_external_data(tensor: onnx.TensorProto, folder: Path | None) -> onnx.Te
     return filled
 
 
-def _number(tensor: onnx.TensorProto, entries: dict[str, str], key: str, default: int) -> int:
+def _integer_entry(tensor: onnx.TensorProto, entries: dict[str, str], key: str, default: int) -> int:
     text = entries.get(key, str(default))
     if not text.isdecimal() or len(text) > 18:
         raise ModelError(f"the external data of tensor {tensor.name!r} has {key} {text!r}, which is not a valid number")
     return int(text)
 
 
-def _read(path: Path, folder: Path, offset: int, length: int) -> bytes:
+def _read_part(path: Path, folder: Path, offset: int, length: int) -> bytes:
     """Part of a file. Raises OSError or ValueError."""
     real = Path(os.path.realpath(path))
     if real == Path(os.path.realpath(folder)) or not real.is_relative_to(os.path.realpath(folder)):

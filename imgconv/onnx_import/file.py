@@ -86,20 +86,20 @@ def _nodes_after_inlining(proto: onnx.ModelProto) -> int:
     entered: set[tuple[str, str, str]] = set()
     while waiting:
         key = waiting[-1]
-        inner = {each for each in map(_called, functions[key]) if each in functions}
+        inner = {each for each in map(_function_id, functions[key]) if each in functions}
         missing = [each for each in inner if each not in counts]
         if key in counts or not missing:
-            counts.setdefault(key, sum(counts.get(_called(node), 1) for node in functions[key]))
+            counts.setdefault(key, sum(counts.get(_function_id(node), 1) for node in functions[key]))
             waiting.pop()
         elif key in entered and entered.intersection(missing):
             raise ModelError(f"the function {key[1]!r} calls itself")
         else:
             entered.add(key)
             waiting += missing
-    return sum(counts.get(_called(node), 1) for node in _all_nodes(proto.graph.node))
+    return sum(counts.get(_function_id(node), 1) for node in _all_nodes(proto.graph.node))
 
 
-def _called(node: onnx.NodeProto) -> tuple[str, str, str]:
+def _function_id(node: onnx.NodeProto) -> tuple[str, str, str]:
     return node.domain, node.op_type, node.overload
 
 

@@ -33,12 +33,12 @@ def read_inputs(values: Sequence[onnx.ValueInfoProto], shapes: Shapes) -> Iterat
     for key, given in shapes.items():
         _check_key(key, isinstance(given, Sequence), tuple(declared), tuple(sorted(symbols)))
     whole = {key: given for key, given in shapes.items() if isinstance(given, Sequence)}
-    sizes = {key: _size(key, given) for key, given in shapes.items() if key not in whole}
+    sizes = {key: _checked_size(key, given) for key, given in shapes.items() if key not in whole}
     for name, given in whole.items():
         sizes = {**_sizes_of(name, declared[name][1], given, sizes), **sizes}
     fixed = {name: _given_shape(name, declared[name][1], given) for name, given in whole.items()}
     for name, (dtype, dimensions) in declared.items():
-        shape = fixed[name] if name in fixed else _completed(name, dimensions, sizes)
+        shape = fixed[name] if name in fixed else _declared_shape(name, dimensions, sizes)
         current_budget().check_tensor(shape, dtype)
         yield Tensor.input(name, shape, dtype)
 
@@ -72,7 +72,7 @@ def declaration(value: onnx.ValueInfoProto) -> tuple[str, list[int | str] | None
     return dtype, ["" if d in _NO_SYMBOLS else d for d in dimensions]
 
 
-def _size(name: str, value: object, smallest: int = 1) -> int:
+def _checked_size(name: str, value: object, smallest: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, numpy.integer)) or value < smallest:
         raise InputError(f"shapes sets {name!r} to the size {value!r}; a size is an integer of at least {smallest}")
     return int(value)
@@ -95,7 +95,7 @@ def size_clash(values: Sequence[onnx.ValueInfoProto], shapes: Shapes) -> str:
             if isinstance(dimension, str) and dimension:
                 first, giver = found.setdefault(dimension, (size, f"input {name!r}"))
                 if first != size:
-                    shown = f"shapes sets input {name!r} to {list(given)}, but the model has {_shown(dimensions)}"
+                    shown = f"shapes sets input {name!r} to {list(given)}, but the model has {_as_text(dimensions)}"
                     return f"{shown} and {dimension!r} is {first} in {giver}"
     return ""
 
@@ -110,10 +110,10 @@ def _sizes_of(
 
 def _given_shape(name: str, dimensions: list[int | str] | None, shape: Sequence[int]) -> Shape:
     """The shape given for an input, checked."""
-    found = tuple(_size(name, n, 0) for n in shape)
+    found = tuple(_checked_size(name, n, 0) for n in shape)
     if dimensions is None:
         return found
-    problem = f"shapes sets input {name!r} to {list(found)}, but the model has {_shown(dimensions)}"
+    problem = f"shapes sets input {name!r} to {list(found)}, but the model has {_as_text(dimensions)}"
     if len(found) != len(dimensions):
         raise InputError(problem)
     for size, dimension in zip(found, dimensions, strict=True):
@@ -122,7 +122,7 @@ def _given_shape(name: str, dimensions: list[int | str] | None, shape: Sequence[
     return found
 
 
-def _completed(name: str, dimensions: list[int | str] | None, sizes: Mapping[str, int]) -> Shape:
+def _declared_shape(name: str, dimensions: list[int | str] | None, sizes: Mapping[str, int]) -> Shape:
     """The declared shape with every symbolic dimension replaced."""
     if dimensions is None:
         raise ShapeError(
@@ -134,18 +134,18 @@ def _completed(name: str, dimensions: list[int | str] | None, sizes: Mapping[str
         if not size:
             by_name = f" or shapes={{{dimension!r}: 224}}" if dimension else ""
             raise ShapeError(
-                f"input {name!r} is {_shown(dimensions)}: the size of axis {axis} is unknown. Pass it, as "
-                f"shapes={{{name!r}: {_example(dimensions)}}}{by_name}"
+                f"input {name!r} is {_as_text(dimensions)}: the size of axis {axis} is unknown. Pass it, as "
+                f"shapes={{{name!r}: {_example_shape(dimensions)}}}{by_name}"
             )
         shape.append(size)
     return tuple(shape)
 
 
-def _example(dimensions: Sequence[int | str]) -> tuple[int, ...]:
+def _example_shape(dimensions: Sequence[int | str]) -> tuple[int, ...]:
     return tuple(d if isinstance(d, int) else 1 if axis == 0 else 224 for axis, d in enumerate(dimensions))
 
 
-def _shown(dimensions: Sequence[int | str]) -> str:
+def _as_text(dimensions: Sequence[int | str]) -> str:
     return f"[{', '.join(str(d) or '?' for d in dimensions)}]"
 
 

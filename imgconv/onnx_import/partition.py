@@ -25,7 +25,7 @@ from imgconv.host.subgraphs import group_subgraphs
 from imgconv.limits import current_budget
 from imgconv.onnx_import.schema import ELEMENT_TYPES, domain_of, dtype_name, function_versions, schema_of
 from imgconv.onnx_import.scope import TYPE_ATTRIBUTES, ImportScope, NeededNode, UnrolledError, needed_nodes, reads
-from imgconv.onnx_import.texts import TEXT, text_nodes, string_outputs, with_text
+from imgconv.onnx_import.texts import TEXT, text_nodes, string_outputs, as_text_constant
 from imgconv.tensor import Tensor
 
 MOVES = frozenset((
@@ -67,7 +67,7 @@ class Partitioner:
         self.number += 1
         node = step.proto
         hosted = [name for name in reads(node) if name in self.hosted]
-        if with_text(node):
+        if as_text_constant(node):
             self.hosted[node.output[0]] = HostedNode(self.number, step, "strings are the host's")
             self.texts.add(node.output[0])
             return
@@ -88,16 +88,16 @@ class Partitioner:
             else:
                 self.makers |= {name: (self.number, step) for name in node.output if name}
                 return
-        self._leave(HostedNode(self.number, step, reason))
+        self._leave_to_host(HostedNode(self.number, step, reason))
 
-    def _leave(self, hosted: HostedNode) -> None:
+    def _leave_to_host(self, hosted: HostedNode) -> None:
         node = hosted.step.proto
         current_budget().check_time()
         if not host.has_host_function(node.op_type, domain_of(node)):
             raise UnsupportedError(
                 f"{node.op_type}: depends on data, and the host has no function for it", node=hosted.step.name
             )
-        unknown = [name for name in node.input if name and name not in self.hosted and not self.scope.knows(name)]
+        unknown = [name for name in node.input if name and name not in self.hosted and not self.scope.has_tensor(name)]
         if unknown:
             message = f"{node.op_type} reads {unknown[0]!r}, which no node before it computes"
             raise ModelError(message, node=hosted.step.name)
@@ -106,39 +106,41 @@ class Partitioner:
         self.texts |= string_outputs(hosted.step, self.texts, self.scope.version)
         self.hosted |= {name: hosted for name in node.output if name}
 
-    def finish(self, declared: Sequence[onnx.ValueInfoProto]) -> tuple[dict[str, Tensor], HostPartition | None]:
+    def boundary_and_partition(
+        self, declared: Sequence[onnx.ValueInfoProto]
+    ) -> tuple[dict[str, Tensor], HostPartition | None]:
         """Returns what the device makes, by name, and the HostPartition, or None. declared: the model's outputs.
 
         Raises ModelError if an output is not computed by any node.
         """
         names = [value.name for value in declared]
-        direct = {name: self._known(name) for name in names if name not in self.hosted}
+        direct = {name: self._tensor(name) for name in names if name not in self.hosted}
         if not self.hosted:
             return direct, None
         chosen = {each.number: each for each in self.hosted.values()}
         if self.inexact and any(each.step.proto.op_type in LAYERS for each in chosen.values()):
             raise self.inexact  # a network is the device's: its file can be changed
         first = chosen[min(chosen)]
-        cut = self._cut(chosen)
+        cut = self._boundary_values(chosen)
         nodes = tuple(host_node(self.scope, chosen[number].step) for number in sorted(chosen))
-        constants = {name: t.numpy() for name in cut if (t := self._known(name)).is_constant}
+        constants = {name: t.numpy() for name in cut if (t := self._tensor(name)).is_constant}
         boundary = [name for name in cut if name not in constants]
         graph = HostGraph(tuple(boundary), tuple(n for n in names if n in self.hosted), nodes, constants)
         values = tuple(
             _declared(value) if value.name in self.hosted else _value(value.name, direct[value.name])
             for value in declared
         )
-        made = direct | {name: self._known(name) for name in boundary if name not in self.inputs}
+        made = direct | {name: self._tensor(name) for name in boundary if name not in self.inputs}
         graph = group_subgraphs(hoist_loop_invariants(graph))
         return made, HostPartition(graph, values, first.step.name, first.reason)
 
-    def _known(self, name: str) -> Tensor:
+    def _tensor(self, name: str) -> Tensor:
         found = self.scope.find(name)
         if found is None:
             raise ModelError(f"output {name!r} is not computed by any node")
         return found
 
-    def _cut(self, chosen: dict[int, HostedNode]) -> list[str]:
+    def _boundary_values(self, chosen: dict[int, HostedNode]) -> list[str]:
         """The values that the host's nodes read and do not make; adds nodes to `chosen` that make the cut smaller."""
         while True:
             made = {name for each in chosen.values() for name in each.step.proto.output}
@@ -146,12 +148,12 @@ class Partitioner:
                 name for number in sorted(chosen) for name in sorted(reads(chosen[number].step.proto))
                 if name not in made
             ))
-            added = [name for name in cut if self._is_cheaper_here(name, cut)][:1] or self._pieces(cut)
+            added = [name for name in cut if self._is_cheaper_here(name, cut)][:1] or self._pieces_of_one_tensor(cut)
             if not added:
                 return cut
             chosen |= {number: HostedNode(number, step, "") for number, step in (self.makers[name] for name in added)}
 
-    def _pieces(self, cut: Sequence[str]) -> list[str]:
+    def _pieces_of_one_tensor(self, cut: Sequence[str]) -> list[str]:
         """The values of the cut that are pieces of one tensor, if it has at most twice their bytes.
 
         The tensor becomes the boundary tensor: a detector takes the scores of each class out of those of all.
@@ -159,28 +161,28 @@ class Partitioner:
         by_source: dict[str, list[str]] = {}
         for name in cut:
             if name in self.makers and self._may_run_here(name) and self.makers[name][1].proto.op_type in MOVES:
-                read = {n for n in self.makers[name][1].proto.input if n and not self._known(n).is_constant}
+                read = {n for n in self.makers[name][1].proto.input if n and not self._tensor(n).is_constant}
                 by_source.setdefault(read.pop() if len(read) == 1 else "", []).append(name)
         by_source.pop("", None)
         return next((
             pieces for source, pieces in by_source.items()
-            if len(pieces) > 1 and self._known(source).size <= 2 * sum(self._known(name).size for name in pieces)
+            if len(pieces) > 1 and self._tensor(source).size <= 2 * sum(self._tensor(name).size for name in pieces)
         ), [])
 
     def _is_cheaper_here(self, name: str, cut: Sequence[str]) -> bool:
         """Returns whether the host should make a value of the cut from what its node reads."""
         if not self._may_run_here(name):
             return False
-        tensor, node = self._known(name), self.makers[name][1].proto
+        tensor, node = self._tensor(name), self.makers[name][1].proto
         read = {n for n in node.input if n and n not in cut and n not in self.inputs}
-        new = sum(t.size for t in map(self._known, read) if not t.is_constant)
+        new = sum(t.size for t in map(self._tensor, read) if not t.is_constant)
         if tensor.dtype in WIDE:
             return new <= tensor.size
         return node.op_type in MOVES | COMPARES and new < tensor.size
 
     def _may_run_here(self, name: str) -> bool:
         """Returns whether the host may make a value that the device could make."""
-        if name not in self.makers or self._known(name).is_constant:
+        if name not in self.makers or self._tensor(name).is_constant:
             return False
         node = self.makers[name][1].proto
         if domain_of(node) or node.op_type in LAYERS or node.op_type not in host.supported():
@@ -226,7 +228,7 @@ def _declared(value: onnx.ValueInfoProto) -> Value:
 
 def host_node(scope: ImportScope, step: NeededNode) -> HostNode:
     """A node as plain data. Raises UnsupportedError for an attribute of a type that no tensor has."""
-    node = with_text(step.proto) or step.proto
+    node = as_text_constant(step.proto) or step.proto
     unknown = [a.i for a in node.attribute if a.name in TYPE_ATTRIBUTES and not _is_known_type(a.i)]
     if unknown:
         raise UnsupportedError(f"{node.op_type}: unsupported: type {dtype_name(unknown[0])}", node=step.name)

@@ -74,7 +74,7 @@ def _type_of(tensor: Tensor) -> onnx.TypeProto:
     )
 
 
-def bound_nodes(function: onnx.FunctionProto, node: onnx.NodeProto, version: int) -> list[onnx.NodeProto]:
+def inline_nodes(function: onnx.FunctionProto, node: onnx.NodeProto, version: int) -> list[onnx.NodeProto]:
     """The function's nodes, with attribute references replaced by the calling node's attributes or their defaults."""
     schema = onnx.defs.get_schema(node.op_type, version, "")
     given = {name: a.default_value for name, a in schema.attributes.items() if a.default_value.name}

@@ -23,7 +23,7 @@ from imgconv.onnx_import.external import with_external_data
 from imgconv.onnx_import.file import one_line_message
 from imgconv.onnx_import.input_shapes import real_inputs
 from imgconv.onnx_import.schema import (
-    ELEMENT_TYPES, OWN_DOMAINS, bound_nodes, domain_of, dtype_name, flag_problem, function_of, function_versions,
+    ELEMENT_TYPES, OWN_DOMAINS, inline_nodes, domain_of, dtype_name, flag_problem, function_of, function_versions,
     schema_of, type_problem,
 )
 from imgconv.tensor import Tensor, origin
@@ -103,7 +103,7 @@ def reads(node: onnx.NodeProto) -> set[str]:
     return names
 
 
-def _said_missing(missing: Mapping[str, Sequence[str]], foreign: set[str]) -> str:
+def _missing_operators_message(missing: Mapping[str, Sequence[str]], foreign: set[str]) -> str:
     """The message that lists unsupported operators and, of other domains than ONNX's, says how to add them."""
     listed = "; ".join(f"{op_type} ({_count_and_names(names)})" for op_type, names in sorted(missing.items()))
     if not foreign:
@@ -172,8 +172,8 @@ class ImportScope:
                 raise ModelError(f"output {name!r} is not computed by any node")
         return [tensor for _, tensor in made if tensor is not None]
 
-    def knows(self, name: str) -> bool:
-        return name in self.tensors or (self.outer is not None and self.outer.knows(name))
+    def has_tensor(self, name: str) -> bool:
+        return name in self.tensors or (self.outer is not None and self.outer.has_tensor(name))
 
     def find(self, name: str) -> Tensor | None:
         """The tensor of that name, here or in an outer graph; None for an absent optional input of a function."""
@@ -198,13 +198,13 @@ class ImportScope:
                 missing.setdefault(ops.qualified(domain, op_type), []).append(step.name)
                 foreign |= {domain} - {""}
         if missing:
-            raise UnsupportedError(_said_missing(missing, foreign), node=next(iter(missing.values()))[0])
+            raise UnsupportedError(_missing_operators_message(missing, foreign), node=next(iter(missing.values()))[0])
 
     def add(self, step: NeededNode) -> None:
         """Imports one node and defines its outputs."""
         node = step.proto
         current_budget().check_time()
-        unknown = [name for name in node.input if name and not self.knows(name)]
+        unknown = [name for name in node.input if name and not self.has_tensor(name)]
         if unknown:
             raise ModelError(f"{node.op_type} reads {unknown[0]!r}, which no node before it computes", node=step.name)
         inputs = tuple(self.find(name) if name else None for name in node.input)
@@ -236,7 +236,7 @@ class ImportScope:
         inner = ImportScope(self.source, {"": version})
         inner.tensors |= dict(zip(function.input, (*inputs, *[None] * len(function.input))))
         wanted = {name: made for name, made in zip(step.proto.output, function.output) if name in self.needed}
-        steps, needed = needed_nodes(bound_nodes(function, step.proto, self.version), wanted.values(), f"{step.name}/")
+        steps, needed = needed_nodes(inline_nodes(function, step.proto, self.version), wanted.values(), f"{step.name}/")
         inner.refuse_unsupported(steps)
         self.define_all(dict(zip(wanted, inner.run(steps, needed, wanted.values()))), step.name)
 

@@ -38,7 +38,7 @@ def text_constant(name: str, tensor: onnx.TensorProto) -> onnx.NodeProto:
     return made
 
 
-def with_text(node: onnx.NodeProto) -> onnx.NodeProto | None:
+def as_text_constant(node: onnx.NodeProto) -> onnx.NodeProto | None:
     """A Constant node of strings in whichever form, with a tensor as `text_constant` has it; None for another node."""
     if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
         return None
@@ -57,7 +57,7 @@ def string_outputs(step: NeededNode, texts: AbstractSet[str], version: int) -> s
     """
     node = step.proto
     bodies = [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
-    if with_text(node):
+    if as_text_constant(node):
         return set(node.output)
     if bodies:
         return {name for body in bodies for name in _texts_of_body(step, body, texts, version)}

@@ -62,14 +62,14 @@ def _self_attention(
     ends = [sum(sizes[:n]) for n in range(4)]
     if len(sizes) != 3 or ends[3] != projected.shape[2] or sizes[0] != sizes[1] or any(n % heads for n in sizes):
         raise call.wrong(f"hidden sizes {sizes} of {projected.shape[2]} columns for {heads} heads")
-    q, k, v = (_split(projected.slice(2, ends[n], ends[n + 1]), heads) for n in range(3))
+    q, k, v = (_split_heads(projected.slice(2, ends[n], ends[n + 1]), heads) for n in range(3))
     before, earlier = call.optional(past), 0
     if before is not None:
         if before.rank != 5:
             raise call.wrong(f"past {list(before.shape)}")
         earlier = before.shape[3]
         halves = [before.slice(0, n, n + 1).reshape(*before.shape[1:]) for n in (0, 1)]
-        k, v = _after_past(call, halves[0], k), _after_past(call, halves[1], v)
+        k, v = _append_to_past(call, halves[0], k), _append_to_past(call, halves[1], v)
     output = _attend(call, q, k, v, [_mask(call, mask, q, k, earlier), bias])
     if not call.is_output_used(1):
         return [output]
@@ -89,19 +89,19 @@ def multi_head_attention(call: Call) -> list[Tensor]:
     """
     if call.is_output_used(3):
         raise call.unsupported("output qk")
-    q, k, v = _three(call)
+    q, k, v = _query_key_value(call)
     earlier = call.optional(6), call.optional(7)
     if (earlier[0] is None) != (earlier[1] is None):
         raise call.wrong("needs past_key and past_value, or neither")
     past = 0
     if earlier[0] is not None and earlier[1] is not None:
         past = k.shape[2]
-        k, v = _after_past(call, earlier[0], k), _after_past(call, earlier[1], v)
+        k, v = _append_to_past(call, earlier[0], k), _append_to_past(call, earlier[1], v)
         past = k.shape[2] - past
     return [_attend(call, q, k, v, [_mask(call, 4, q, k, past), call.optional(5)]), k, v]
 
 
-def _three(call: Call) -> tuple[Tensor, Tensor, Tensor]:
+def _query_key_value(call: Call) -> tuple[Tensor, Tensor, Tensor]:
     """q, k and v, each (B, N, positions, size), with their biases."""
     query, key, value, bias = call.input(0), call.optional(1), call.optional(2), call.optional(3)
     heads, given = _heads(call), [t for t in (query, key, value) if t is not None]
@@ -126,7 +126,7 @@ def _three(call: Call) -> tuple[Tensor, Tensor, Tensor]:
             raise call.wrong(f"{sizes[n]} columns for {heads} heads")
         if bias is not None:
             part = part + bias.slice(0, sum(sizes[:n]), sum(sizes[: n + 1]))
-        parts[n] = part if part.rank == 4 else _split(part, heads)
+        parts[n] = part if part.rank == 4 else _split_heads(part, heads)
     return parts[0], parts[1], parts[2]
 
 
@@ -173,14 +173,14 @@ def _mask(call: Call, position: int, q: Tensor, k: Tensor, past: int) -> Tensor 
     return never if added is None else where(Tensor.constant(later), never, added)
 
 
-def _after_past(call: Call, before: Tensor, now: Tensor) -> Tensor:
+def _append_to_past(call: Call, before: Tensor, now: Tensor) -> Tensor:
     """Keys or values of earlier positions, then those of this call."""
     if before.rank != 4 or before.shape[:2] != now.shape[:2] or before.shape[3] != now.shape[3]:
         raise call.wrong(f"past {list(before.shape)} for {list(now.shape)}")
     return concatenate([before, now], 2)
 
 
-def _split(x: Tensor, heads: int) -> Tensor:
+def _split_heads(x: Tensor, heads: int) -> Tensor:
     """(B, positions, N*h) to (B, N, positions, h)."""
     return x.reshape(*x.shape[:2], heads, x.shape[2] // heads).transpose(0, 2, 1, 3)
 

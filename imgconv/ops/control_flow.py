@@ -67,7 +67,7 @@ def loop(call: Call) -> list[Tensor]:
         for stack, element in zip(stacks, elements, strict=True):
             stack.append(element)
     if stacks and not stacks[0]:
-        return carried + [_nothing(element) for element in _iterate(call, body, 0, carried)[2]]
+        return carried + [_empty_stacked_output(element) for element in _iterate(call, body, 0, carried)[2]]
     return carried + [_stack(call, stack, 0) for stack in stacks]
 
 
@@ -81,7 +81,7 @@ def _iterate(
     return made[0], made[1 : 1 + len(carried)], made[1 + len(carried) :]
 
 
-def _nothing(element: Tensor) -> Tensor:
+def _empty_stacked_output(element: Tensor) -> Tensor:
     """The stacked output of a loop that runs zero times."""
     return Tensor.constant(numpy.empty((0, *element.shape), element.dtype))
 
@@ -104,20 +104,20 @@ def scan(call: Call) -> list[Tensor]:
         raise call.wrong(f"num_scan_inputs is {number} with {len(call.inputs)} inputs")
     tensors = [call.input(i) for i in range(len(call.inputs))]
     states, scanned = tensors[:-number], tensors[-number:]
-    axes = _numbers(call, "scan_input_axes", len(scanned))
-    backward = _numbers(call, "scan_input_directions", len(scanned))
+    axes = _integers_per_tensor(call, "scan_input_axes", len(scanned))
+    backward = _integers_per_tensor(call, "scan_input_directions", len(scanned))
     axes = [call.axis(a, t.rank) for a, t in zip(axes, scanned, strict=True)]
     states, stacks = _scan(call, states, scanned, axes, backward)
     return states + [
         _stack(call, stack[::-1] if flip else stack, axis)
         for stack, axis, flip in zip(
-            stacks, _numbers(call, "scan_output_axes", len(stacks)),
-            _numbers(call, "scan_output_directions", len(stacks)), strict=True,
+            stacks, _integers_per_tensor(call, "scan_output_axes", len(stacks)),
+            _integers_per_tensor(call, "scan_output_directions", len(stacks)), strict=True,
         )
     ]
 
 
-def _numbers(call: Call, name: str, length: int) -> list[int]:
+def _integers_per_tensor(call: Call, name: str, length: int) -> list[int]:
     """An attribute with one number per tensor, zeros by default. A direction must be 0 or 1."""
     numbers = list(call.attribute(name, None) or [0] * length)
     if len(numbers) != length or ("directions" in name and not set(numbers) <= {0, 1}):

@@ -39,7 +39,7 @@ def deform_conv(call: Call) -> Tensor:
     indices, weights = [], []
     for axis in (0, 1):
         centre = moved.take(3, [axis]).reshape(split.shape[0], 1, taps, height * width, 1, 1)
-        centre = centre.cast("float32") + Tensor.constant(_places(window, axis))
+        centre = centre.cast("float32") + Tensor.constant(_tap_positions(window, axis))
         both = numpy.arange(2, dtype=numpy.float32).reshape((2, 1) if axis == 0 else 2)
         position = centre.apply("floor") + Tensor.constant(both)
         weights.append(tap_weight((centre - position).apply("absolute"), "linear"))
@@ -52,7 +52,7 @@ def deform_conv(call: Call) -> Tensor:
     return with_bias(call, product.reshape(x.shape[0], weight.shape[0], height, width), 3)
 
 
-def _places(window: Window, axis: int) -> numpy.ndarray:
+def _tap_positions(window: Window, axis: int) -> numpy.ndarray:
     """The position along an axis that each tap reads for each output, before offsets: (taps, outputs, 1, 1)."""
     at = numpy.arange(window.sizes[axis])[None] * window.strides[axis] - window.pads[axis]
     place = numpy.arange(window.kernel[axis])[:, None] * window.dilations[axis] + at

@@ -24,7 +24,7 @@ class Term:
         """The length of the axis with this label; 1 if the tensor has no such axis."""
         return self.tensor.shape[self.labels.index(label)] if label in self.labels else 1
 
-    def arranged(self, labels: Sequence[str]) -> Tensor:
+    def permuted_to(self, labels: Sequence[str]) -> Tensor:
         """The tensor with exactly these axes in this order; axes that it does not have get length 1."""
         own = [label for label in labels if label in self.labels]
         moved = self.tensor.transpose(*(self.labels.index(label) for label in own)) if own else self.tensor
@@ -54,7 +54,7 @@ def einsum(call: Call) -> Tensor:
     if rest:
         labels = tuple(label for label in total.labels if label in output)
         total = Term(total.tensor.sum(rest), labels)
-    return total.arranged(output).expand(*(sizes[label] for label in output))
+    return total.permuted_to(output).expand(*(sizes[label] for label in output))
 
 
 def _parse(call: Call, ranks: Sequence[int]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
@@ -115,7 +115,7 @@ def _product(a: Term, b: Term, needed: set[str]) -> Term:
     columns = [label for label in b.labels if label not in a.labels]
     # An axis of length 1 broadcasts to any length.
     length = {label: max(a.size(label), b.size(label)) for label in (*batch, *inner)}
-    left, right = a.arranged([*batch, *rows, *inner]), b.arranged([*batch, *inner, *columns])
+    left, right = a.permuted_to([*batch, *rows, *inner]), b.permuted_to([*batch, *inner, *columns])
     many, summed = [length[label] for label in batch], [length[label] for label in inner]
     heights, widths = [a.size(label) for label in rows], [b.size(label) for label in columns]
     m, k, n = prod(heights), prod(summed), prod(widths)

@@ -72,19 +72,19 @@ def power(call: Call) -> Tensor:
 @operator(*_EXTREMES)
 def extreme(call: Call) -> Tensor:
     """The largest or smallest of any number of tensors."""
-    return reduce(lambda a, b: a.apply(_EXTREMES[call.op_type], b), _all(call))
+    return reduce(lambda a, b: a.apply(_EXTREMES[call.op_type], b), _all_inputs(call))
 
 
 @operator("Sum")
 def sum_(call: Call) -> Tensor:
     """The sum of any number of tensors."""
-    return reduce(lambda a, b: a + b, _all(call))
+    return reduce(lambda a, b: a + b, _all_inputs(call))
 
 
 @operator("Mean")
 def mean(call: Call) -> Tensor:
     """The mean of any number of tensors."""
-    tensors = _all(call)
+    tensors = _all_inputs(call)
     total = reduce(lambda a, b: a.apply("add", b, dtype="float32"), tensors)
     return (total * (1 / len(tensors))).cast(tensors[0].dtype)
 
@@ -104,13 +104,13 @@ def logic(call: Call) -> Tensor:
 
 
 @operator("Not")
-def negate(call: Call) -> Tensor:
+def logical_not(call: Call) -> Tensor:
     """Logical not."""
     return call.input(0).apply("not")
 
 
 @operator("Where")
-def choose(call: Call) -> Tensor:
+def where_(call: Call) -> Tensor:
     """X if the condition is true, else Y, element by element; the three inputs broadcast."""
     return where(call.input(0), call.input(1), call.input(2))
 
@@ -171,7 +171,7 @@ _CASTS = (
 )
 
 
-def _all(call: Call) -> list[Tensor]:
+def _all_inputs(call: Call) -> list[Tensor]:
     tensors = [call.input(i) for i in range(len(call.inputs))]
     if call.op_type in ("Sum", "Mean"):
         call.needs_exact(*tensors)

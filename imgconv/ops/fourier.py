@@ -18,7 +18,7 @@ def dft(call: Call) -> Tensor:
 
     Its inverse with onesided gives real numbers, (..., length, ..., 1).
     """
-    x, parts = call.input(0), _parts(call, call.input(0))
+    x, parts = call.input(0), _parts_of_number(call, call.input(0))
     inverse, one_sided = call.flag("inverse"), call.flag("onesided")
     if one_sided and (parts == 2) != inverse:
         raise call.wrong(f"onesided {'from real' if inverse else 'of complex'} numbers")
@@ -32,7 +32,7 @@ def dft(call: Call) -> Tensor:
     last = x.cast("float32").slice(axis, 0, rows).transpose(*order, axis, x.rank - 1)
     columns = length // 2 + 1 if one_sided and not inverse else length
     call.check_length(rows * columns, "a matrix")
-    matrix = _matrix(rows, columns, length, inverse, one_sided)[:, :parts]
+    matrix = _dft_matrix(rows, columns, length, inverse, one_sided)[:, :parts]
     kept = 1 if one_sided and inverse else 2
     others = [x.shape[a] for a in order]
     flat = last.reshape(prod(others), rows * parts)
@@ -44,7 +44,7 @@ def dft(call: Call) -> Tensor:
 @operator("STFT")
 def stft(call: Call) -> Tensor:
     """The transforms of frames: (N, length, 1 or 2) -> (N, frames, bins, 2); a strided convolution with the window."""
-    signal, parts = call.input(0), 1 if call.input(0).rank == 2 else _parts(call, call.input(0))
+    signal, parts = call.input(0), 1 if call.input(0).rank == 2 else _parts_of_number(call, call.input(0))
     step, window = call.integers(1, "frame_step"), call.optional(2)
     given = call.integers(3, "frame_length")
     size = given[0] if given else window.size if window is not None else signal.shape[1]
@@ -55,7 +55,7 @@ def stft(call: Call) -> Tensor:
         raise call.wrong(f"a window of {window.size} for frames of {size}")
     bins = size // 2 + 1 if one_sided else size
     call.check_length(size * bins, "a matrix")
-    matrix = _matrix(size, bins, size, False, one_sided)[:, :parts]  # (size, parts, bins, 2)
+    matrix = _dft_matrix(size, bins, size, False, one_sided)[:, :parts]  # (size, parts, bins, 2)
     weight = Tensor.constant(matrix.transpose(2, 3, 1, 0).reshape(bins * 2, parts, size))
     if window is not None:
         weight = weight * window.cast("float32").reshape(1, 1, size)
@@ -64,7 +64,7 @@ def stft(call: Call) -> Tensor:
     return made.reshape(*made.shape[:2], bins, 2).cast(signal.dtype)
 
 
-def _parts(call: Call, x: Tensor) -> int:
+def _parts_of_number(call: Call, x: Tensor) -> int:
     """1 for real numbers, 2 for complex ones."""
     call.needs_floats(x)
     if x.rank < 2 or x.shape[-1] not in (1, 2):
@@ -81,7 +81,7 @@ def _signal_axis(call: Call, rank: int) -> int:
     return axis
 
 
-def _matrix(rows: int, columns: int, length: int, inverse: bool, one_sided: bool) -> Array:
+def _dft_matrix(rows: int, columns: int, length: int, inverse: bool, one_sided: bool) -> Array:
     """(rows, 2, columns, 2): what the real and the imaginary part of each input add to those of each output.
 
     A spectrum of one side stands for both: all but its first number, and the one at half an even length, count twice.

@@ -63,17 +63,17 @@ def fused_gemm(call: Call) -> Tensor:
     parameters = [call.attributes.get(f"activation_{each}") for each in ("alpha", "beta", "gamma")]
     if name == "Clip":
         raise call.unsupported("activation Clip")
-    return _activated(call, gemm(call), name, [float(p) for p in parameters if p is not None])
+    return _apply_activation(call, gemm(call), name, [float(p) for p in parameters if p is not None])
 
 
 @operator("FusedMatMul", "TransposeMatMul", domain=MICROSOFT, signature=Signature(
     {"A": "T", "B": "T"}, _TYPES, ("alpha", "transA", "transB", "transBatchA", "transBatchB")))
 def fused_matmul(call: Call) -> Tensor:
-    """alpha * A' B'; see `_transposed` for A' and B'."""
+    """alpha * A' B'; see `_transposed_operand` for A' and B'."""
     a, b = call.input(0), call.input(1)
     if not a.rank or not b.rank:
         raise call.wrong("a scalar has no matrix product")
-    product = _transposed(call, a, "A").matmul(_transposed(call, b, "B"))
+    product = _transposed_operand(call, a, "A").matmul(_transposed_operand(call, b, "B"))
     alpha = call.number("alpha", 1.0)
     return product if alpha == 1 else product * alpha
 
@@ -88,7 +88,7 @@ def channels_last(x: Tensor) -> Tensor:
     return x.transpose(0, *range(2, x.rank), 1) if x.rank > 2 else x
 
 
-def _transposed(call: Call, x: Tensor, name: str) -> Tensor:
+def _transposed_operand(call: Call, x: Tensor, name: str) -> Tensor:
     """The operand; transBatch moves the first axis before the last one, trans then swaps the last two. No vectors."""
     order = list(range(x.rank))
     if call.flag(f"transBatch{name}"):
@@ -104,10 +104,10 @@ def _with_addend_and_activation(call: Call, made: Tensor, z: Tensor | None) -> T
     if z is not None and z.shape != made.shape:
         raise call.wrong(f"Z of shape {list(z.shape)} for a convolution of {list(made.shape)}")
     parameters = [float(p) for p in call.attribute("activation_params", None) or ()]
-    return _activated(call, made if z is None else made + z, str(call.attribute("activation", "")), parameters)
+    return _apply_activation(call, made if z is None else made + z, str(call.attribute("activation", "")), parameters)
 
 
-def _activated(call: Call, x: Tensor, name: str, parameters: Sequence[float]) -> Tensor:
+def _apply_activation(call: Call, x: Tensor, name: str, parameters: Sequence[float]) -> Tensor:
     """The activation of x. Raises UnsupportedError if its name, or the number of its parameters, is another."""
     if not name:
         return x

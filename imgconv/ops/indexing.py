@@ -18,7 +18,7 @@ _REDUCTIONS: Mapping[str, tuple[ReductionKind, str]] = {
 }
 
 
-def along(source: Shape, shape: Shape, axis: int) -> View:
+def view_along(source: Shape, shape: Shape, axis: int) -> View:
     """The view of shape (*shape, source[axis]) whose last variable is the position along `axis`."""
     axes = axis_variables((*shape, source[axis]))
     return View((*shape, source[axis]), source, tuple(axes[-1] if a == axis else axes[a] for a in range(len(source))))
@@ -26,7 +26,7 @@ def along(source: Shape, shape: Shape, axis: int) -> View:
 
 def take_along(x: Tensor, axis: int, index: Tensor, shape: Shape) -> Tensor:
     """Reads x at the index along an axis and at the same position along the others; the index broadcasts to `shape`."""
-    return gather(x, along(x.shape, shape, axis), [index])
+    return gather(x, view_along(x.shape, shape, axis), [index])
 
 
 def counted_from_front(call: Call, index: Tensor, size: int) -> Tensor:
@@ -60,7 +60,7 @@ def nan_if_out_of_range(result: Tensor, *indices: tuple[Tensor, int]) -> Tensor:
     return result
 
 
-def _unknown(x: Tensor, *indices: Tensor) -> float:
+def _fill_for_out_of_range(x: Tensor, *indices: Tensor) -> float:
     """Returns the element for an index that only a run shows to be out of range: NaN, and 0 for integers."""
     return math.nan if x.is_float and not all(index.is_constant for index in indices) else 0.0
 
@@ -78,7 +78,7 @@ def gather_(call: Call) -> Tensor:
     axes = axis_variables((*shape, x.shape[axis]))
     source = (*axes[:axis], axes[-1], *axes[axis + index.rank : len(shape)])
     spread = index.reshape(*index.shape, *[1] * len(after))
-    return gather(x, View((*shape, x.shape[axis]), x.shape, source), [spread], _unknown(x, index))
+    return gather(x, View((*shape, x.shape[axis]), x.shape, source), [spread], _fill_for_out_of_range(x, index))
 
 
 @operator("GatherElements")
@@ -87,7 +87,7 @@ def gather_elements(call: Call) -> Tensor:
     x, index = call.input(0), call.input(1)
     axis = _checked_axis(call, x, index)
     place = counted_from_front(call, index, x.shape[axis])
-    return gather(x, along(x.shape, index.shape, axis), [place], _unknown(x, index))
+    return gather(x, view_along(x.shape, index.shape, axis), [place], _fill_for_out_of_range(x, index))
 
 
 @operator("GatherND")
@@ -105,10 +105,10 @@ def gather_nd(call: Call) -> Tensor:
     axes = axis_variables((*shape, *chosen))
     view = View((*shape, *chosen), x.shape, (*axes[:batch], *axes[len(shape) :], *axes[len(lead) : len(shape)]))
     parts = [
-        counted_from_front(call, _component(indices, number), size).reshape(*lead, *[1] * len(rest))
+        counted_from_front(call, _index_component(indices, number), size).reshape(*lead, *[1] * len(rest))
         for number, size in enumerate(chosen)
     ]
-    return gather(x, view, parts, _unknown(x, indices))
+    return gather(x, view, parts, _fill_for_out_of_range(x, indices))
 
 
 @operator("ScatterElements", "Scatter")
@@ -121,13 +121,13 @@ def scatter_elements(call: Call) -> Tensor:
     order = [axis, *(a for a in range(x.rank) if a != axis)]
     after = [0 if a == axis else n - m for a, (n, m) in enumerate(zip(x.shape, index.shape, strict=True))]
 
-    def rows(tensor: Tensor, fill: float = 0) -> Tensor:
+    def to_rows(tensor: Tensor, fill: float = 0) -> Tensor:
         """The tensor as (axis, all others), padded with the fill value up to x's size along the other axes."""
         padded = tensor.pad([0] * x.rank, after, fill) if any(after) and tensor is not x else tensor
         moved = padded.transpose(*order)
         return moved.reshape(moved.shape[0], prod(moved.shape[1:]))
 
-    made = _scattered(call, rows(x), rows(counted_from_front(call, index, x.shape[axis]), -1), rows(updates))
+    made = _scattered(call, to_rows(x), to_rows(counted_from_front(call, index, x.shape[axis]), -1), to_rows(updates))
     back = made.reshape(*(x.shape[a] for a in order)).transpose(*numpy.argsort(order).tolist())
     return nan_if_out_of_range(back, (index, x.shape[axis]))
 
@@ -142,14 +142,14 @@ def scatter_nd(call: Call) -> Tensor:
     chosen, rows = x.shape[:count], prod(indices.shape[:-1])
     if prod(chosen) > EXACT:
         raise call.unsupported(f"{prod(chosen)} positions, more than 2**24: indices are fp32 values on the device")
-    parts = [counted_from_front(call, _component(indices, n), size) for n, size in enumerate(chosen)]
+    parts = [counted_from_front(call, _index_component(indices, n), size) for n, size in enumerate(chosen)]
     flat = parts[0]
     for part, size in zip(parts[1:], chosen[1:]):
         flat = flat * size + part
     rest = prod(x.shape[count:])
     made = _scattered(call, x.reshape(prod(chosen), rest), flat.reshape(rows, 1), updates.reshape(rows, rest))
     return nan_if_out_of_range(
-        made.reshape(*x.shape), *((_component(indices, n), size) for n, size in enumerate(chosen))
+        made.reshape(*x.shape), *((_index_component(indices, n), size) for n, size in enumerate(chosen))
     )
 
 
@@ -217,7 +217,7 @@ def compress(call: Call) -> Tensor:
     return flat.take(along_axis, chosen.tolist())
 
 
-def _component(indices: Tensor, number: int) -> Tensor:
+def _index_component(indices: Tensor, number: int) -> Tensor:
     return indices.slice(indices.rank - 1, number, number + 1).reshape(*indices.shape[:-1])
 
 

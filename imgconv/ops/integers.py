@@ -17,10 +17,10 @@ def wrapped_around(x: Tensor) -> Tensor:
     """An 8- or 16-bit result wrapped around into its type's range, as ONNX asks; any other tensor unchanged."""
     if x.dtype not in NARROW or x.is_constant:
         return x
-    return _signed(x.apply("modulo", 1 << numpy.iinfo(x.dtype).bits), x.dtype)
+    return _reinterpreted_as(x.apply("modulo", 1 << numpy.iinfo(x.dtype).bits), x.dtype)
 
 
-def _signed(x: Tensor, dtype: str) -> Tensor:
+def _reinterpreted_as(x: Tensor, dtype: str) -> Tensor:
     """The bits of an unsigned number read as a number of the given dtype: 255 becomes -1 for int8."""
     limits = numpy.iinfo(dtype)
     return where(less(int(limits.max), x), x - (1 << limits.bits), x) if limits.min else x
@@ -34,7 +34,7 @@ def wrapped_product(a: Tensor, b: Tensor) -> Tensor:
     low = wide.apply("modulo", 256)
     high = (wide - low).apply("multiply", 1 / 256, dtype=wide.dtype)
     product = ((high * other).apply("modulo", 256) * 256 + low * other).apply("modulo", 1 << 16)
-    return _signed(product, a.dtype).cast(a.dtype)
+    return _reinterpreted_as(product, a.dtype).cast(a.dtype)
 
 
 def integer_power(call: Call, base: Tensor, exponent: Tensor) -> Tensor:
@@ -65,7 +65,7 @@ def integer_root(x: Tensor) -> Tensor:
     return where(less(x, near * near), near - 1, near)
 
 
-def _needs_every_bit(call: Call, *tensors: Tensor) -> None:
+def _refuse_wide_integers(call: Call, *tensors: Tensor) -> None:
     """Raises UnsupportedError for 32- and 64-bit integers that depend on an input: a device's float holds 24 bits."""
     if tensors[0].dtype not in NARROW and not all(t.is_constant for t in tensors):
         raise call.unsupported(f"the bits of {tensors[0].dtype} tensors that depend on a model input; Cast them")
@@ -75,7 +75,7 @@ def _needs_every_bit(call: Call, *tensors: Tensor) -> None:
 def bitwise(call: Call) -> Tensor:
     """And, or, exclusive or of the bits, in two's complement."""
     a, b = call.input(0), call.input(1)
-    _needs_every_bit(call, a, b)
+    _refuse_wide_integers(call, a, b)
     return elementwise(_BITWISE[call.op_type], a, b)
 
 
@@ -83,7 +83,7 @@ def bitwise(call: Call) -> Tensor:
 def bitwise_not(call: Call) -> Tensor:
     """Inverts every bit: -x - 1 if the type is signed, else the type's largest number minus x."""
     x = call.input(0)
-    _needs_every_bit(call, x)
+    _refuse_wide_integers(call, x)
     if x.is_constant:
         return Tensor.constant(numpy.invert(x.numpy()))
     return elementwise("subtract", int(numpy.iinfo(x.dtype).max) if x.dtype.startswith("u") else -1, x)
@@ -96,7 +96,7 @@ def bit_shift(call: Call) -> Tensor:
     left = call.choice("direction", "", ("LEFT", "RIGHT")) == "LEFT"
     if x.is_constant and distance.is_constant:
         return Tensor.constant((numpy.left_shift if left else numpy.right_shift)(x.numpy(), distance.numpy()))
-    _needs_every_bit(call, x, distance)
+    _refuse_wide_integers(call, x, distance)
     # A shift by more bits than the type has, or by a negative number, gives 0.
     distance = where(less(distance, 0), 64, distance.minimum(64))
     if not left:

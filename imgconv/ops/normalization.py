@@ -43,12 +43,12 @@ def batch_normalization(call: Call) -> Tensor:
 
 
 def _factor_and_shift(scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-    factor = _wide(scale) / numpy.sqrt(_wide(var) + epsilon)
-    shift = _wide(bias) - _wide(mean) * factor
+    factor = _to_float64(scale) / numpy.sqrt(_to_float64(var) + epsilon)
+    shift = _to_float64(bias) - _to_float64(mean) * factor
     return Tensor.constant(factor.astype(numpy.float32)), Tensor.constant(shift.astype(numpy.float32))
 
 
-def _wide(tensor: Tensor) -> Array:
+def _to_float64(tensor: Tensor) -> Array:
     return tensor.numpy().astype(numpy.float64)
 
 
@@ -62,7 +62,7 @@ def instance_normalization(call: Call) -> Tensor:
         raise call.wrong(f"scale {list(scale.shape)} and bias {list(bias.shape)} for {x.shape[1]} channels")
     ones = [1] * (x.rank - 2)
     centred, inverse, _ = _standardise(x, range(2, x.rank), call.number("epsilon", 1e-5))
-    return _scaled(x, centred, inverse, scale.reshape(-1, *ones), bias.reshape(-1, *ones))
+    return _scale_and_shift(x, centred, inverse, scale.reshape(-1, *ones), bias.reshape(-1, *ones))
 
 
 _LAYER_TYPES = {"T": FLOATS, "V": FLOATS}
@@ -78,7 +78,7 @@ def layer_normalization(call: Call) -> list[Tensor]:
     axes = range(call.axis(call.attribute("axis", -1), x.rank), x.rank)
     _check_stash_type(call)
     centred, inverse, mean = _standardise(x, axes, call.number("epsilon", 1e-5))
-    return [_with_shape_of(call, x, _scaled(scale, centred, inverse, scale, bias)), mean, inverse]
+    return [_with_shape_of(call, x, _scale_and_shift(scale, centred, inverse, scale, bias)), mean, inverse]
 
 
 @operator("RMSNormalization")
@@ -95,7 +95,7 @@ def simplified_layer_normalization(call: Call) -> list[Tensor]:
     axes = range(call.axis(call.attribute("axis", -1), x.rank), x.rank)
     _check_stash_type(call)
     inverse = _inverse_root_mean_square(x, axes, call.number("epsilon", 1e-5))
-    return [_with_shape_of(call, x, _scaled(scale, x.cast("float32"), inverse, scale, None)), inverse]
+    return [_with_shape_of(call, x, _scale_and_shift(scale, x.cast("float32"), inverse, scale, None)), inverse]
 
 
 _SKIP_TYPES = {"T": FLOATS}
@@ -107,7 +107,7 @@ def skip_layer_normalization(call: Call) -> list[Tensor]:
     """LayerNormalization over the last axis of s = input + skip + bias; also its mean, its factor, and s."""
     total = _with_skip(call, 4)
     centred, inverse, mean = _standardise(total, [total.rank - 1], call.number("epsilon", 1e-12))
-    made = _scaled(total, centred, inverse, call.input(2), call.optional(3))
+    made = _scale_and_shift(total, centred, inverse, call.input(2), call.optional(3))
     return [_with_shape_of(call, total, made), mean, inverse, total]
 
 
@@ -119,7 +119,7 @@ def skip_simplified_layer_normalization(call: Call) -> list[Tensor]:
         raise call.unsupported("its second output, a mean that it does not compute")
     total = _with_skip(call, 3)
     inverse = _inverse_root_mean_square(total, [total.rank - 1], call.number("epsilon", 1e-12))
-    made = _scaled(total, total.cast("float32"), inverse, call.input(2), None)
+    made = _scale_and_shift(total, total.cast("float32"), inverse, call.input(2), None)
     return [_with_shape_of(call, total, made), inverse, inverse, total]
 
 
@@ -148,7 +148,7 @@ def group_normalization(call: Call) -> Tensor:
     shape = (groups, x.shape[1] // groups, *[1] * (x.rank - 2))
     split = x.reshape(x.shape[0], groups, -1, *x.shape[2:])
     centred, inverse, _ = _standardise(split, range(2, split.rank), call.number("epsilon", 1e-5))
-    return _scaled(split, centred, inverse, *(t.reshape(*shape) for t in by_group)).reshape(*x.shape)
+    return _scale_and_shift(split, centred, inverse, *(t.reshape(*shape) for t in by_group)).reshape(*x.shape)
 
 
 _GROUPS = Signature(
@@ -173,7 +173,7 @@ def group_norm(call: Call) -> list[Tensor]:
     split = total.reshape(total.shape[0], groups, channels // groups, *total.shape[2:])
     centred, inverse, _ = _standardise(split, [2, 3, 4], call.number("epsilon", 1e-5))
     factors = (t.cast("float32").reshape(groups, channels // groups, 1, 1) for t in (scale, shift))
-    made = _scaled(centred, centred, inverse, *factors).reshape(*total.shape)
+    made = _scale_and_shift(centred, centred, inverse, *factors).reshape(*total.shape)
     made = (made.silu() if call.flag("activation") else made).cast(x.dtype)
     return [t.transpose(0, 2, 3, 1) if last else t for t in (made, total)]
 
@@ -244,7 +244,7 @@ def _with_shape_of(call: Call, x: Tensor, result: Tensor) -> Tensor:
     return result
 
 
-def _scaled(x: Tensor, centred: Tensor, inverse: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
+def _scale_and_shift(x: Tensor, centred: Tensor, inverse: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
     product = centred * inverse.apply("multiply", scale, dtype=inverse.dtype)
     return (product if bias is None else product.apply("add", bias, dtype=product.dtype)).cast(x.dtype)
 

@@ -19,10 +19,10 @@ def max_pool(call: Call) -> list[Tensor]:
     x = call.input(0)
     window = _window(call, x)
     largest = x.pool("max", window.kernel, window.strides, window.pads, window.dilations, window.sizes)
-    return [largest, _places(call, x, window)] if call.is_output_used(1) else [largest]
+    return [largest, _argmax_indices(call, x, window)] if call.is_output_used(1) else [largest]
 
 
-def _places(call: Call, x: Tensor, window: Window) -> Tensor:
+def _argmax_indices(call: Call, x: Tensor, window: Window) -> Tensor:
     """The index of each window's first largest element in the flattened input.
 
     With storage_order 1 the spatial axes of a channel are flattened in column-major order: the first varies fastest.
@@ -49,7 +49,7 @@ def average_pool(call: Call) -> Tensor:
     x = call.input(0)
     window = _window(call, x)
     call.check_length(max(k * n for k, n in zip(window.kernel, window.sizes, strict=True)), "the positions of an axis")
-    counts = _counts(window, x.shape[2:], call.flag("count_include_pad"))
+    counts = _elements_per_window(window, x.shape[2:], call.flag("count_include_pad"))
     if not counts.all():
         raise call.wrong(f"pads {list(window.pads)} make windows that hold nothing but padding")
     same = numpy.all(counts == counts.flat[0])
@@ -60,43 +60,43 @@ def average_pool(call: Call) -> Tensor:
 @operator("GlobalAveragePool")
 def global_average_pool(call: Call) -> Tensor:
     """The mean over all spatial axes, which keep length 1."""
-    x = _picture(call)
+    x = _spatial_input(call)
     return x.mean(range(2, x.rank), keepdims=True)
 
 
 @operator("GlobalMaxPool")
 def global_max_pool(call: Call) -> Tensor:
     """The largest element over all spatial axes, which keep length 1."""
-    x = _picture(call)
+    x = _spatial_input(call)
     return x.max(range(2, x.rank), keepdims=True)
 
 
 @operator("LpPool")
 def lp_pool(call: Call) -> Tensor:
     """(sum of |x|^p)^(1/p) of each window."""
-    x, p = _picture(call), int(call.attribute("p", 2))
+    x, p = _spatial_input(call), int(call.attribute("p", 2))
     window = _window(call, x)
-    total = _power(x, p).pool("sum", window.kernel, window.strides, window.pads, window.dilations, window.sizes)
-    return _root(total, p).cast(x.dtype)
+    total = _to_power_p(x, p).pool("sum", window.kernel, window.strides, window.pads, window.dilations, window.sizes)
+    return _pth_root(total, p).cast(x.dtype)
 
 
 @operator("GlobalLpPool")
 def global_lp_pool(call: Call) -> Tensor:
     """(sum of |x|^p)^(1/p) over all spatial axes, which keep length 1."""
-    x, p = _picture(call), int(call.attribute("p", 2))
-    return _root(_power(x, p).sum(range(2, x.rank), keepdims=True), p).cast(x.dtype)
+    x, p = _spatial_input(call), int(call.attribute("p", 2))
+    return _pth_root(_to_power_p(x, p).sum(range(2, x.rank), keepdims=True), p).cast(x.dtype)
 
 
-def _power(x: Tensor, p: int) -> Tensor:
+def _to_power_p(x: Tensor, p: int) -> Tensor:
     wide = x.cast("float32")
     return wide * wide if p == 2 else wide.apply("absolute") ** p if p != 1 else wide.apply("absolute")
 
 
-def _root(total: Tensor, p: int) -> Tensor:
+def _pth_root(total: Tensor, p: int) -> Tensor:
     return total.sqrt() if p == 2 else total ** (1 / p) if p != 1 else total
 
 
-def _picture(call: Call) -> Tensor:
+def _spatial_input(call: Call) -> Tensor:
     x = call.input(0)
     if x.rank < 3:
         raise call.wrong(f"input of shape {list(x.shape)} has no spatial axis")
@@ -106,10 +106,10 @@ def _picture(call: Call) -> Tensor:
 
 
 def _window(call: Call, x: Tensor) -> Window:
-    return read_window(call, _picture(call).shape[2:], call.attribute("kernel_shape", ()))
+    return read_window(call, _spatial_input(call).shape[2:], call.attribute("kernel_shape", ()))
 
 
-def _counts(window: Window, spatial: tuple[int, ...], with_padding: bool) -> numpy.ndarray:
+def _elements_per_window(window: Window, spatial: tuple[int, ...], with_padding: bool) -> numpy.ndarray:
     """Returns the number of elements in each output's mean, without positions that ceil_mode adds past the padding."""
     counts = numpy.ones((1,) * len(spatial))
     for i, size in enumerate(spatial):

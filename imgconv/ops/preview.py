@@ -28,7 +28,7 @@ def image_scaler(call: Call) -> Tensor:
 
 
 @operator(*_FUNCTIONS, signature=Signature({"X": "T"}, _TYPES, ("alpha", "beta")))
-def function(call: Call) -> Tensor:
+def parametric_function(call: Call) -> Tensor:
     """A function of x, alpha and beta, which ONNX gave no defaults."""
     absent = [name for name in ("alpha", "beta") if name not in call.attributes]
     if absent:

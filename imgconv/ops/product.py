@@ -16,11 +16,11 @@ def matmul(call: Call) -> Tensor:
     call.needs_floats(a, b)
     if not a.rank or not b.rank:
         raise call.wrong("a scalar has no matrix product")
-    made = scaled_sum(a, b, None, _in_float, -1, (-1,)) if b.rank == 2 else None
+    made = scaled_sum(a, b, None, _matmul_in_float, -1, (-1,)) if b.rank == 2 else None
     return a.matmul(b) if made is None else made
 
 
-def _in_float(a: Tensor, b: Tensor) -> Tensor:
+def _matmul_in_float(a: Tensor, b: Tensor) -> Tensor:
     return a.matmul(b, "float32")
 
 
@@ -70,7 +70,7 @@ def gemm(call: Call) -> Tensor:
     b = _transposed(b) if call.flag("transB") else b
     alpha, beta = call.number("alpha", 1.0), call.number("beta", 1.0)
     if alpha == beta == 1 and (c is None or c.shape == (b.shape[1],)):
-        made = scaled_sum(a, b, c, _in_float, -1, (-1,))
+        made = scaled_sum(a, b, c, _matmul_in_float, -1, (-1,))
         if made is not None:
             return made
     product = a.matmul(b)

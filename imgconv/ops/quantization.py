@@ -35,12 +35,12 @@ def quantize_linear(call: Call) -> Tensor:
         raise call.unsupported(f"to {dtype}; use one of {', '.join(_QUANTISED)}")
     if call.attribute("precision", None) not in (None, "undefined", "float32"):
         raise call.unsupported(f"precision {call.attribute('precision', None)}; the division is done in float")
-    scale = _spread(call, call.input(1), x).cast("float32")
-    zero = None if zero is None else _spread(call, zero, x)
-    return quantised(requantised(x, scale, *_levels(dtype, zero)), zero, dtype)
+    scale = _broadcastable(call, call.input(1), x).cast("float32")
+    zero = None if zero is None else _broadcastable(call, zero, x)
+    return quantised(requantised(x, scale, *_level_range(dtype, zero)), zero, dtype)
 
 
-def _levels(dtype: str, zero: Tensor | None) -> tuple[float, float]:
+def _level_range(dtype: str, zero: Tensor | None) -> tuple[float, float]:
     """The least and the most integer of a level less its zero point; infinite if the zero point is not known."""
     limits = numpy.iinfo(dtype)
     if zero is not None and not (zero.is_constant and zero.size == 1):
@@ -56,8 +56,8 @@ def dequantize_linear(call: Call) -> Tensor:
     dtype = call.attribute("output_dtype", None) or scale.dtype
     if dtype not in FLOATS:
         raise call.unsupported(f"to {dtype}; use {' or '.join(FLOATS)}")
-    integers = centred(x, None if zero is None else _spread(call, zero, x))
-    scale = _spread(call, scale, x).cast("float32")
+    integers = centred(x, None if zero is None else _broadcastable(call, zero, x))
+    scale = _broadcastable(call, scale, x).cast("float32")
     made = (integers.cast("float32") * scale).cast(dtype)
     if scale.is_constant and dtype == "float32" and (x.dtype in _BYTES or x.dtype == "int32" and x.is_constant):
         made.quantised = integers, scale
@@ -80,7 +80,7 @@ def dynamically_quantised(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return ((x / scale).apply("round") + zero).clip(0, 255), scale, zero
 
 
-def _spread(call: Call, by: Tensor, x: Tensor) -> Tensor:
+def _broadcastable(call: Call, by: Tensor, x: Tensor) -> Tensor:
     """The scale or zero point in a shape that broadcasts to x."""
     block = int(call.attribute("block_size", 0))
     if not block and by.size == 1 and by.rank <= 1:
@@ -107,47 +107,47 @@ def quantised(x: Tensor, zero: Tensor | None, dtype: str, rounds_last: bool = Fa
 @operator("ConvInteger")
 def conv_integer(call: Call) -> Tensor:
     """The convolution of x - x_zero_point with w - w_zero_point, in int32."""
-    parts, bound = convolve(call, call.input(0), call.optional(2), call.input(1), call.optional(3))
-    return _exact(call, parts, bound)
+    parts, bound = integer_convolution(call, call.input(0), call.optional(2), call.input(1), call.optional(3))
+    return _exact_total(call, parts, bound)
 
 
 @operator("MatMulInteger")
 def matmul_integer(call: Call) -> Tensor:
     """The matrix product of a - a_zero_point and b - b_zero_point, in int32."""
-    parts, bound = multiply(call, call.input(0), call.optional(2), call.input(1), call.optional(3))
-    return _exact(call, parts, bound)
+    parts, bound = integer_matmul(call, call.input(0), call.optional(2), call.input(1), call.optional(3))
+    return _exact_total(call, parts, bound)
 
 
 @operator("QLinearConv")
 def qlinear_conv(call: Call) -> Tensor:
     """The convolution's int32 sums, with the bias, times x_scale * w_scale / y_scale, quantised with y's zero point."""
     x, weight = call.input(0), call.input(3)
-    parts, bound = convolve(call, x, call.input(2), weight, call.input(5))
+    parts, bound = integer_convolution(call, x, call.input(2), weight, call.input(5))
     by_channel = (-1, *[1] * (x.rank - 2))
     bias = call.optional(8)
     if bias is not None:
         if bias.shape != (weight.shape[0],):
             raise call.wrong(f"bias {list(bias.shape)} for {weight.shape[0]} channels")
         bias = bias.reshape(*by_channel)
-    scales = [_scale(call, position).cast("float32") for position in (1, 4, 6)]
+    scales = [_scalar_or_vector(call, position).cast("float32") for position in (1, 4, 6)]
     if scales[1].size not in (1, weight.shape[0]):
         raise call.wrong(f"w_scale {list(scales[1].shape)} for {weight.shape[0]} channels")
     factor = scales[0] * scales[1].reshape(*by_channel) / scales[2]
-    return quantised(total(parts, bound, bias) * factor, _scale(call, 7), call.input(7).dtype)
+    return quantised(rounded_total(parts, bound, bias) * factor, _scalar_or_vector(call, 7), call.input(7).dtype)
 
 
 @operator("QLinearMatMul")
 def qlinear_matmul(call: Call) -> Tensor:
     """The product's int32 sums times a_scale * b_scale / y_scale, quantised with y's zero point."""
     a, b = call.input(0), call.input(3)
-    parts, bound = multiply(call, a, call.input(2), b, call.input(5))
+    parts, bound = integer_matmul(call, a, call.input(2), b, call.input(5))
     scales = _by_row(call, call.input(1), a), by_column(call, call.input(4), b), _by_row(call, call.input(6), a)
     scale_a, scale_b, scale_y = (s.cast("float32") for s in scales)
-    product = total(parts, bound, None) * (scale_a * scale_b / scale_y)
+    product = rounded_total(parts, bound, None) * (scale_a * scale_b / scale_y)
     return quantised(product, _by_row(call, call.input(7), a), call.input(7).dtype)
 
 
-def _scale(call: Call, position: int) -> Tensor:
+def _scalar_or_vector(call: Call, position: int) -> Tensor:
     """A scale or zero point: a scalar, or a vector with one element per channel."""
     found = call.input(position)
     if found.rank > 1:
@@ -176,7 +176,7 @@ def by_column(call: Call, by: Tensor, b: Tensor) -> Tensor:
 # Sums of products of integers: (partial sums that are each exact, a bound of their total)
 
 
-def convolve(
+def integer_convolution(
     call: Call, x: Tensor, x_zero: Tensor | None, weight: Tensor, w_zero: Tensor | None
 ) -> tuple[list[Tensor], int]:
     """The convolution as partial sums, each over some of the input channels, and a bound of their total.
@@ -195,9 +195,9 @@ def convolve(
     if x_zero is not None and not x_zero.is_constant and weight.is_constant and not padded:
         sums = weight.cast("int32").sum(range(1, weight.rank)).reshape(-1, *[1] * (x.rank - 2))
         shift, x_zero = -x_zero.cast("int32").reshape() * sums, None
-    low, high = _span(x, x_zero) if shift is None else (0, _width(x))
+    low, high = _range_less_zero_point(x, x_zero) if shift is None else (0, _largest_difference(x))
     x = centred(x, x_zero).cast("int32")  # the sums have its type
-    terms = _terms(weight, low, high)
+    terms = _term_bounds(weight, low, high)
     by_channel = numpy.moveaxis(terms, 2, 0).reshape(weight.shape[1], 2, weight.shape[0], -1).sum(axis=-1)
     groups, each = x.shape[1] // weight.shape[1], weight.shape[1]
 
@@ -207,11 +207,11 @@ def convolve(
         channels = [group * each + c for group in range(groups) for c in range(start, stop)]
         return compute(x.take(1, channels), weight.slice(1, start, stop))
 
-    parts, bound = _split(call, by_channel, part)
+    parts, bound = _exact_partial_sums(call, by_channel, part)
     return (parts, bound) if shift is None else ([*parts, shift], bound)
 
 
-def multiply(
+def integer_matmul(
     call: Call, a: Tensor, a_zero: Tensor | None, b: Tensor, b_zero: Tensor | None
 ) -> tuple[list[Tensor], int]:
     """The matrix product as partial sums, each over some columns of a and rows of b, and a bound of their total.
@@ -227,14 +227,14 @@ def multiply(
     if by_row is not None and given and b.is_constant and min(a.rank, b.rank) > 1:
         shift = -by_row.cast("int32") * b.cast("int32").sum((axis,), keepdims=True)
         a_zero = by_row = None
-    low, high = _span(a, a_zero) if shift is None else (0, _width(a))
+    low, high = _range_less_zero_point(a, a_zero) if shift is None else (0, _largest_difference(a))
     a = centred(a, by_row).cast("int32")  # the sums have its type
-    terms = numpy.moveaxis(_terms(b, low, high), axis + 1, 0).reshape(b.shape[axis], -1)
+    terms = numpy.moveaxis(_term_bounds(b, low, high), axis + 1, 0).reshape(b.shape[axis], -1)
 
     def part(start: int, stop: int) -> Tensor:
         return a.slice(a.rank - 1, start, stop).matmul(b.slice(axis, start, stop))
 
-    parts, bound = _split(call, terms, part)
+    parts, bound = _exact_partial_sums(call, terms, part)
     return (parts, bound) if shift is None else ([*parts, shift], bound)
 
 
@@ -245,7 +245,7 @@ def centred(x: Tensor, zero: Tensor | None) -> Tensor:
     return wide.cast("int8") if fits else wide
 
 
-def _span(x: Tensor, zero: Tensor | None) -> tuple[int, int]:
+def _range_less_zero_point(x: Tensor, zero: Tensor | None) -> tuple[int, int]:
     """(low, high) of x - zero for any content of x, with low <= 0 <= high."""
     limits, shift = numpy.iinfo(x.dtype), numpy.zeros(1, numpy.int64)
     if zero is not None:
@@ -254,7 +254,7 @@ def _span(x: Tensor, zero: Tensor | None) -> tuple[int, int]:
     return min(int(limits.min - shift.max()), 0), max(int(limits.max - shift.min()), 0)
 
 
-def _width(x: Tensor) -> int:
+def _largest_difference(x: Tensor) -> int:
     """The largest difference of two elements of x.
 
     With one zero point for all, n - zero from 0 to it bounds the sum of (n - zero) * w, and those of n * w, of either
@@ -264,7 +264,7 @@ def _width(x: Tensor) -> int:
     return int(limits.max) - int(limits.min)
 
 
-def _terms(weight: Tensor, low: int, high: int) -> Array:
+def _term_bounds(weight: Tensor, low: int, high: int) -> Array:
     """Bounds of weight * n for n from low to high: how far above 0, and how far below: (2, *weight.shape)."""
     if weight.is_constant:
         content = weight.numpy().astype(numpy.int64)
@@ -276,7 +276,7 @@ def _terms(weight: Tensor, low: int, high: int) -> Array:
     return numpy.stack([numpy.maximum(0, numpy.maximum(*ends)), -numpy.minimum(0, numpy.minimum(*ends))])
 
 
-def _split(call: Call, terms: Array, part: Callable[[int, int], Tensor]) -> tuple[list[Tensor], int]:
+def _exact_partial_sums(call: Call, terms: Array, part: Callable[[int, int], Tensor]) -> tuple[list[Tensor], int]:
     """Returns the fewest partial sums over the first axis that are all exact, and a bound of their total."""
     parts, start = [], 0
     reached = numpy.zeros(terms.shape[1:], numpy.int64)
@@ -291,25 +291,25 @@ def _split(call: Call, terms: Array, part: Callable[[int, int], Tensor]) -> tupl
     return parts, int(terms.sum(axis=0).max(initial=0))
 
 
-def _exact(call: Call, parts: list[Tensor], bound: int) -> Tensor:
+def _exact_total(call: Call, parts: list[Tensor], bound: int) -> Tensor:
     """The total as int32. Raises UnsupportedError if it may exceed 2**24."""
     if bound > EXACT:
         raise call.unsupported(f"sums that may reach {bound}; fp32 is exact for integers up to 2**24")
     return _sum(parts)
 
 
-def total(parts: list[Tensor], bound: int, bias: Tensor | None) -> Tensor:
+def rounded_total(parts: list[Tensor], bound: int, bias: Tensor | None) -> Tensor:
     """The total in float, rounded once. If it may exceed 2**24, multiples of 4096 and remainders are summed apart."""
     if bias is not None:
         parts = [*parts, bias]
         bound += int(numpy.abs(bias.numpy().astype(numpy.int64)).max()) if bias.is_constant else EXACT
     if bound <= EXACT:
         return _sum(parts).cast("float32")
-    floats = [_halves(p) for p in parts]
+    floats = [_high_and_low(p) for p in parts]
     return _sum([high for high, _ in floats]) * _SPLIT + _sum([low for _, low in floats])
 
 
-def _halves(part: Tensor) -> tuple[Tensor, Tensor]:
+def _high_and_low(part: Tensor) -> tuple[Tensor, Tensor]:
     """(high, low) with part = high*4096 + low and 0 <= low < 4096."""
     if part.is_constant:
         high, low = numpy.divmod(part.numpy().astype(numpy.int64), int(_SPLIT))

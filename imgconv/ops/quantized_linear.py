@@ -29,21 +29,21 @@ def qlinear_binary(call: Call) -> Tensor:
     """C = A + B or A * B."""
     if call.op_type == "QLinearMul":
         factor = _scalar(call, 1) * _scalar(call, 4) / _scalar(call, 6)
-        return _written(call, _centred(call, 0) * _centred(call, 3) * factor, 7, rounds_last=True)
+        return _quantized_result(call, _centred(call, 0) * _centred(call, 3) * factor, 7, rounds_last=True)
     a, b = (_centred(call, n) * (_scalar(call, n + 1) / _scalar(call, 6)) for n in (0, 3))
-    return _written(call, a + b, 7, rounds_last=True)
+    return _quantized_result(call, a + b, 7, rounds_last=True)
 
 
 @operator("QLinearSigmoid", domain=MICROSOFT, signature=Signature(_X, _BYTES))
 def qlinear_sigmoid(call: Call) -> Tensor:
     """Y = 1 / (1 + exp(-X))."""
-    return _written(call, _read(call, 0).sigmoid() / _scalar(call, 3), 4)
+    return _quantized_result(call, _dequantized(call, 0).sigmoid() / _scalar(call, 3), 4)
 
 
 @operator("QLinearLeakyRelu", domain=MICROSOFT, signature=Signature(_X, _BYTES, ("alpha",)))
 def qlinear_leaky_relu(call: Call) -> Tensor:
     """Y = X if X >= 0, else alpha*X."""
-    return _written(call, _read(call, 0).leaky_relu(call.number("alpha", 0.01)) / _scalar(call, 3), 4)
+    return _quantized_result(call, _dequantized(call, 0).leaky_relu(call.number("alpha", 0.01)) / _scalar(call, 3), 4)
 
 
 @operator("QLinearAveragePool", domain=MICROSOFT, signature=Signature(
@@ -53,7 +53,7 @@ def qlinear_average_pool(call: Call) -> Tensor:
     last = call.flag("channels_last")
     x = channels_first(_centred(call, 0)) if last else _centred(call, 0)
     made = average_pool(call.with_inputs(x)) * (_scalar(call, 1) / _scalar(call, 3))
-    return _written(call, channels_last(made) if last else made, 4, rounds_last=True)
+    return _quantized_result(call, channels_last(made) if last else made, 4, rounds_last=True)
 
 
 @operator("QLinearGlobalAveragePool", domain=MICROSOFT, signature=Signature(_X, _BYTES, ("channels_last",)))
@@ -62,7 +62,7 @@ def qlinear_global_average_pool(call: Call) -> Tensor:
     last = call.flag("channels_last")
     x = channels_first(_centred(call, 0)) if last else _centred(call, 0)
     made = global_average_pool(call.with_inputs(x)) * (_scalar(call, 1) / _scalar(call, 3))
-    return _written(call, channels_last(made) if last else made, 4)
+    return _quantized_result(call, channels_last(made) if last else made, 4)
 
 
 @operator("QLinearSoftmax", domain=MICROSOFT, signature=Signature(_X, _BYTES, ("axis", "opset")))
@@ -72,8 +72,8 @@ def qlinear_softmax(call: Call) -> Tensor:
     version = int(call.attribute("opset", 0))
     if version < 1:
         raise call.wrong(f"opset is {version}")
-    made = softmax(replace(call, inputs=(_read(call, 0),), version=version, attributes=settings))
-    return _written(call, made * (1 / _scalar(call, 3)).apply("floor"), 4)
+    made = softmax(replace(call, inputs=(_dequantized(call, 0),), version=version, attributes=settings))
+    return _quantized_result(call, made * (1 / _scalar(call, 3)).apply("floor"), 4)
 
 
 @operator("QLinearConcat", domain=MICROSOFT, signature=Signature(
@@ -89,7 +89,7 @@ def qlinear_concat(call: Call) -> Tensor:
         x = call.input(position)
         if x.rank != first.rank or any(a != b for i, (a, b) in enumerate(zip(x.shape, first.shape)) if i != axis):
             raise call.wrong(f"{list(first.shape)} and {list(x.shape)} differ outside of axis {axis}")
-        parts.append(_written(call, _read(call, position) / _scalar(call, 0), 1))
+        parts.append(_quantized_result(call, _dequantized(call, position) / _scalar(call, 0), 1))
     return concatenate(parts, axis)
 
 
@@ -98,7 +98,7 @@ def qlinear_concat(call: Call) -> Tensor:
     "y_zero_point": "T", "z_scale": _FLOAT, "z_zero_point": "T"}, _BYTES))
 def qlinear_where(call: Call) -> Tensor:
     """X if the condition is true, else Y."""
-    x, y = (_written(call, _read(call, position) / _scalar(call, 7), 8) for position in (1, 4))
+    x, y = (_quantized_result(call, _dequantized(call, position) / _scalar(call, 7), 8) for position in (1, 4))
     return where(call.input(0), x, y)
 
 
@@ -149,12 +149,12 @@ def _centred(call: Call, position: int) -> Tensor:
     return x if call.optional(position + 2) is None else x - _scalar(call, position + 2).cast("float32")
 
 
-def _read(call: Call, position: int) -> Tensor:
+def _dequantized(call: Call, position: int) -> Tensor:
     """The number that a quantised input stands for; its scale and zero point are the inputs after it."""
     return _centred(call, position) * _scalar(call, position + 1)
 
 
-def _written(call: Call, x: Tensor, position: int, rounds_last: bool = False) -> Tensor:
+def _quantized_result(call: Call, x: Tensor, position: int, rounds_last: bool = False) -> Tensor:
     """The result, already divided by its scale, quantised with the zero point at that position."""
     zero = None if call.optional(position) is None else _scalar(call, position)
     byte = next(t for t in call.inputs if t is not None and t.dtype in _BYTES["T"])

@@ -7,7 +7,7 @@ from math import prod
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.ops.quantization import by_column, centred, dynamically_quantised, multiply, quantised, total
+from imgconv.ops.quantization import by_column, centred, dynamically_quantised, integer_matmul, quantised, rounded_total
 from imgconv.ops.registry import FLOATS, MICROSOFT, Call, Signature, operator
 from imgconv.tensor import Tensor
 
@@ -25,8 +25,8 @@ def qgemm(call: Call) -> Tensor:
         raise call.wrong(f"needs two matrices, not {list(a.shape)} and {list(b.shape)}")
     a = a.transpose(1, 0) if call.flag("transA") else a
     b = b.transpose(1, 0) if call.flag("transB") else b
-    _scalars(call, 1, 2)
-    parts, bound = multiply(call, a, call.input(2), b, call.input(5))
+    _check_scalars(call, 1, 2)
+    parts, bound = integer_matmul(call, a, call.input(2), b, call.input(5))
     bias = call.optional(6)
     if bias is not None and numpy.broadcast_shapes(bias.shape, (a.shape[0], b.shape[1])) != (a.shape[0], b.shape[1]):
         raise call.wrong(f"C {list(bias.shape)} does not broadcast to {[a.shape[0], b.shape[1]]}")
@@ -35,9 +35,9 @@ def qgemm(call: Call) -> Tensor:
     if call.optional(7) is None or zero is None:
         if call.optional(7) is not zero:
             raise call.wrong("needs y_scale and y_zero_point, or neither")
-        return total(parts, bound, bias) * factor
-    _scalars(call, 7, 8)
-    return quantised(total(parts, bound, bias) * (factor / call.input(7).reshape()), zero.reshape(), zero.dtype)
+        return rounded_total(parts, bound, bias) * factor
+    _check_scalars(call, 7, 8)
+    return quantised(rounded_total(parts, bound, bias) * (factor / call.input(7).reshape()), zero.reshape(), zero.dtype)
 
 
 @operator("MatMulIntegerToFloat", domain=MICROSOFT, signature=Signature({
@@ -45,7 +45,7 @@ def qgemm(call: Call) -> Tensor:
     "bias": "T3?"}, {"T1": _BYTES, "T2": _BYTES, "T3": FLOATS}))
 def matmul_integer_to_float(call: Call) -> Tensor:
     """(A - a_zero_point) (B - b_zero_point) * a_scale * b_scale + bias; one scale for A, one for B or its columns."""
-    _scalars(call, 2, 4)
+    _check_scalars(call, 2, 4)
     a, a_zero = call.input(0), call.optional(4)
     integers = centred(a, None if a_zero is None else a_zero.reshape())
     return _scaled_product(call, integers, call.input(2).reshape(), (3, 5, 6))
@@ -86,11 +86,11 @@ def matmul_n_bits(call: Call) -> Tensor:
     a, bias = call.input(0), call.optional(5)
     if not a.rank or a.shape[-1] != inner or (bias is not None and bias.shape != (columns,)):
         raise call.wrong(f"A of shape {list(a.shape)} for K {inner}, or a bias that is not [{columns}]")
-    product = a.matmul(Tensor.constant(_weights(call, inner, columns).T.astype(a.dtype)))
+    product = a.matmul(Tensor.constant(_dequantized_weights(call, inner, columns).T.astype(a.dtype)))
     return product if bias is None else product + bias
 
 
-def _weights(call: Call, inner: int, columns: int) -> Array:
+def _dequantized_weights(call: Call, inner: int, columns: int) -> Array:
     """(quantised - zero_point) * scale of each block, as (N, K)."""
     bits, block = int(call.attribute("bits", 4)), int(call.attribute("block_size", 0))
     if bits not in (2, 4, 8) or block < 16 or block & (block - 1):
@@ -120,7 +120,7 @@ def _unpacked(packed: Array, bits: int) -> Array:
     return spread.reshape(*packed.shape[:-1], -1)
 
 
-def _scalars(call: Call, *positions: int) -> None:
+def _check_scalars(call: Call, *positions: int) -> None:
     """Raises UnsupportedError if one of the inputs is there and has more than one element."""
     for position in positions:
         found = call.optional(position)

@@ -21,27 +21,27 @@ def dynamic_quantize_lstm(call: Call) -> list[Tensor]:
     DynamicQuantizeLinear quantises X once, up to the end of the longest sequence, and the state of the whole batch at
     each step. onnxruntime does so on one thread; on several it quantises the states of parts of a batch apart.
     """
-    inputs = (_rounded_input(call), _weights(call, 1, 8), _weights(call, 2, 10), *call.inputs[3:8])
+    inputs = (_rounded_input(call), _float_weights(call, 1, 8), _float_weights(call, 2, 10), *call.inputs[3:8])
     plain = replace(call, op_type="LSTM", inputs=inputs)
-    return lstm(plain, lambda state, r: _rounded(state).matmul(r.transpose(1, 0)))
+    return lstm(plain, lambda state, r: _fake_quantized(state).matmul(r.transpose(1, 0)))
 
 
 def _rounded_input(call: Call) -> Tensor:
     """X (steps, batch, I) quantised; steps after the longest sequence are zero."""
     x, lengths = call.input(0), call.constant(4, "sequence_lens")
     if lengths is None or x.rank != 3:
-        return _rounded(x)
+        return _fake_quantized(x)
     longest = min(int(lengths.max(initial=0)), x.shape[0])
-    return _rounded(x.slice(0, 0, longest)).pad([0, 0, 0], [x.shape[0] - longest, 0, 0])
+    return _fake_quantized(x.slice(0, 0, longest)).pad([0, 0, 0], [x.shape[0] - longest, 0, 0])
 
 
-def _rounded(x: Tensor) -> Tensor:
+def _fake_quantized(x: Tensor) -> Tensor:
     """Returns x as dynamic quantisation rounds it."""
     levels, scale, zero = dynamically_quantised(x)
     return (levels - zero) * scale
 
 
-def _weights(call: Call, position: int, scales: int) -> Tensor:
+def _float_weights(call: Call, position: int, scales: int) -> Tensor:
     """Quantised weights as floats, (directions, 4*H, size); their scale and zero point are two inputs."""
     weights, scale, zero = call.input(position), call.input(scales), call.input(scales + 1)
     if weights.rank != 3 or any(t.shape not in (weights.shape[:1], weights.shape[::2]) for t in (scale, zero)):

@@ -26,7 +26,7 @@ def _clipped(x: Expression, low: float, high: float) -> Expression:
     return apply("minimum", apply("maximum", x, low), high)
 
 
-def _linear(x: Expression, a: float, b: float) -> Expression:
+def _affine(x: Expression, a: float, b: float) -> Expression:
     return apply("add", apply("multiply", x, a), b)
 
 
@@ -48,13 +48,13 @@ _ACTIVATIONS = {
     "sigmoid": Activation(lambda x, _, __: apply("sigmoid", x)),
     "softsign": Activation(lambda x, _, __: apply("divide", x, apply("add", apply("absolute", x), 1))),
     "softplus": Activation(lambda x, _, __: _softplus(x)),
-    "affine": Activation(_linear, 1.0, 0.0),
+    "affine": Activation(_affine, 1.0, 0.0),
     "leakyrelu": Activation(lambda x, a, _: apply("where", apply("less", x, 0), apply("multiply", x, a), x), 0.01),
     "thresholdedrelu": Activation(lambda x, a, _: apply("where", apply("less", x, a), 0, x), 1.0),
     "scaledtanh": Activation(
         lambda x, a, b: apply("multiply", apply("tanh", apply("multiply", x, b)), a), nan, nan
     ),
-    "hardsigmoid": Activation(lambda x, a, b: _clipped(_linear(x, a, b), 0, 1), 0.2, 0.5),
+    "hardsigmoid": Activation(lambda x, a, b: _clipped(_affine(x, a, b), 0, 1), 0.2, 0.5),
     "elu": Activation(
         lambda x, a, _: apply("where", apply("less", x, 0), apply("multiply", apply("expm1", x), a), x), 1.0
     ),
@@ -180,7 +180,7 @@ def _layer(
     cells = []
     for functions in _functions(call, names, len(backward)):
         cell = Cell(size, len(given.others) + (given.lengths is not None), functions)
-        cells.append(_stopped(cell, *step(cell)) if given.lengths is not None else step(cell))
+        cells.append(_frozen_past_end(cell, *step(cell)) if given.lengths is not None else step(cell))
     total = _input_product(x, given, size[0])
     single = len(backward) == 1 or (cells[0][0] == cells[1][0] and cells[0][1] == cells[1][1])
     groups = [range(len(backward))] if single else [range(1), range(1, 2)]
@@ -190,13 +190,13 @@ def _layer(
     if given.lengths is not None:
         times = Tensor.constant(numpy.arange(x.shape[0], dtype=numpy.float32).reshape(-1, 1, 1, 1))
         y = where(less(times, given.lengths.reshape(-1, 1, 1)), y, 0.0)
-    finals = [_final(states, number, backward) for number in range(size[1])]
+    finals = [_final_state(states, number, backward) for number in range(size[1])]
     if by_batch:
         return [y.transpose(1, 0, 2, 3), *finals]
     return [y.transpose(0, 2, 1, 3), *(t.transpose(1, 0, 2) for t in finals)]
 
 
-def _stopped(cell: Cell, states: list[Expression], inner: Expression | None) -> StepExpressions:
+def _frozen_past_end(cell: Cell, states: list[Expression], inner: Expression | None) -> StepExpressions:
     """The expressions of a step that leaves the states as they are past the end of a sequence.
 
     A backward run therefore starts at the end of each sequence with its initial states.
@@ -205,7 +205,7 @@ def _stopped(cell: Cell, states: list[Expression], inner: Expression | None) -> 
     return [apply("where", runs, new, cell.state(number)) for number, new in enumerate(states)], inner
 
 
-def _final(states: Tensor, number: int, backward: Sequence[bool]) -> Tensor:
+def _final_state(states: Tensor, number: int, backward: Sequence[bool]) -> Tensor:
     """A state (N, D, H) after the last step of each direction."""
     last = [0 if each else states.shape[1] - 1 for each in backward]
     whole = states.take(0, [number]).reshape(*states.shape[1:])
@@ -249,7 +249,7 @@ def _states(
     return concatenate(made, 3)
 
 
-def _product_of(r: Tensor, product: StateProduct | None) -> Callable[[Tensor], Tensor]:
+def _state_product(r: Tensor, product: StateProduct | None) -> Callable[[Tensor], Tensor]:
     """The product of a state and r. The transpose is one tensor for all steps: each one is computed at load."""
     transposed = r.transpose(1, 0)
     return (lambda state: state.matmul(transposed)) if product is None else lambda state: product(state, r)
@@ -264,8 +264,8 @@ def _unrolled(
     count, batch, _, gates, hidden = x.shape
     made: list[Tensor] = []
     late = 0 if inner is None else hidden  # rows of r, the last ones, that `inner` is multiplied with
-    whole_of = _product_of(r.slice(0, 0, gates * hidden - late), product)
-    last_of = _product_of(r.slice(0, gates * hidden - late, gates * hidden), product)
+    whole_of = _state_product(r.slice(0, 0, gates * hidden - late), product)
+    last_of = _state_product(r.slice(0, gates * hidden - late, gates * hidden), product)
     for time in reversed(range(count)) if backward else range(count):
         given = x.take(0, [time]).reshape(batch, gates * hidden)
         whole = whole_of(states[0])
@@ -289,7 +289,7 @@ def _value(expression: Expression, arguments: Sequence[Tensor]) -> Tensor:
     given: Sequence[Tensor | float] = arguments
 
     def applied(part: Apply, values: Sequence[Tensor | float]) -> Tensor | float:
-        return elementwise(part.operation, *values)
+        return elementwise(part.function, *values)
 
     made = fold(expression, float, given, applied)
     if not isinstance(made, Tensor):
@@ -360,7 +360,7 @@ def _functions(call: Call, defaults: Sequence[str], count: int) -> list[list[Gat
     alphas, betas = (list(call.attribute(f"activation_{name}", None) or ()) for name in ("alpha", "beta"))
     limit = call.attribute("clip", None)
 
-    def function(name: str, clips: bool) -> GateFunction:
+    def gate_function(name: str, clips: bool) -> GateFunction:
         kind = _ACTIVATIONS[name]
         alpha, beta = (
             0.0 if default is None else float(given.pop(0)) if given else default
@@ -372,5 +372,5 @@ def _functions(call: Call, defaults: Sequence[str], count: int) -> list[list[Gat
 
     each = len(defaults)
     # The argument of LSTM's third function is the cell, which is not clipped.
-    made = [function(name, limit is not None and i % each < 2) for i, name in enumerate(names)]
+    made = [gate_function(name, limit is not None and i % each < 2) for i, name in enumerate(names)]
     return [made[i * each : (i + 1) * each] for i in range(count)]

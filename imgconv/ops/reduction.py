@@ -31,7 +31,7 @@ _AXES_INPUT = {"ReduceSum": 13}
 @operator(*_REDUCTIONS)
 def reduction(call: Call) -> Tensor:
     """The sum, product, maximum or minimum of the elements, or of a function of each element."""
-    x, axes, keepdims = _read(call)
+    x, axes, keepdims = _reduction_arguments(call)
     kind, body, epilogue = _REDUCTIONS[call.op_type]
     if call.op_type == "ReduceL2" and not x.is_float:
         return integer_root(x.reduce(kind, axes, keepdims, body))
@@ -41,7 +41,7 @@ def reduction(call: Call) -> Tensor:
 @operator("ReduceMean")
 def mean(call: Call) -> Tensor:
     """sum / count."""
-    x, axes, keepdims = _read(call)
+    x, axes, keepdims = _reduction_arguments(call)
     if x.is_float:
         return x.mean(axes, keepdims)
     total = x.sum(axes, keepdims)
@@ -51,7 +51,7 @@ def mean(call: Call) -> Tensor:
 @operator("ReduceLogSumExp")
 def log_sum_exp(call: Call) -> Tensor:
     """m + log(sum(exp(x - m))), where m is the largest element, or the nearest finite number."""
-    x, axes, keepdims = _read(call)
+    x, axes, keepdims = _reduction_arguments(call)
     wide = x.cast("float32")
     largest = wide.max(axes, keepdims=True).clip(-3e38, 3e38)
     total = (wide - largest).exp().sum(axes, keepdims)
@@ -61,16 +61,16 @@ def log_sum_exp(call: Call) -> Tensor:
 @operator("Softmax")
 def softmax(call: Call) -> Tensor:
     """exp(x - m) / sum(exp(x - m)), where m is the largest element."""
-    return _normalise(call, lambda powers, total, _: powers / total)
+    return _normalised_exponentials(call, lambda powers, total, _: powers / total)
 
 
 @operator("LogSoftmax")
 def log_softmax(call: Call) -> Tensor:
     """x - m - log(sum(exp(x - m))), where m is the largest element."""
-    return _normalise(call, lambda _, total, shifted: shifted - total.log())
+    return _normalised_exponentials(call, lambda _, total, shifted: shifted - total.log())
 
 
-def _normalise(call: Call, finish: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+def _normalised_exponentials(call: Call, finish: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
     """Normalises along `axis` since opset 13; before, over all axes from `axis` on."""
     x = call.input(0)
     if call.version >= 13:
@@ -83,7 +83,7 @@ def _normalise(call: Call, finish: Callable[[Tensor, Tensor, Tensor], Tensor]) -
     return finish(powers, powers.sum(axes, keepdims=True), shifted).cast(x.dtype)
 
 
-def _read(call: Call) -> tuple[Tensor, list[int], bool]:
+def _reduction_arguments(call: Call) -> tuple[Tensor, list[int], bool]:
     """(the input, the axes to reduce, whether they keep length 1)."""
     x = call.input(0)
     if call.op_type in ("ReduceLogSum", "ReduceLogSumExp"):

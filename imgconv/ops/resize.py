@@ -117,7 +117,7 @@ def _scaled_axes(
         raise call.wrong(f"scales {scales} for {len(numbers)} axes")
     axes = []
     for i, (number, scale) in enumerate(zip(numbers, scales, strict=True)):
-        start, end = _region(roi, i, len(numbers))
+        start, end = _roi_of_axis(roi, i, len(numbers))
         if end - start != 1:
             raise call.unsupported(
                 "tf_crop_and_resize with scales: ONNX's text multiplies the size by the length of the roi, its shape "
@@ -142,12 +142,12 @@ def _sized_axes(
         scales = [common] * len(numbers)
         sizes = [int(numpy.floor(common * _Single(x.shape[a]) + _Single(0.5))) for a in numbers]
     return [
-        ResizedAxis(a, x.shape[a], size, scale, *_region(roi, i, len(numbers)))
+        ResizedAxis(a, x.shape[a], size, scale, *_roi_of_axis(roi, i, len(numbers)))
         for i, (a, size, scale) in enumerate(zip(numbers, sizes, scales, strict=True))
     ]
 
 
-def _region(roi: Array | None, i: int, count: int) -> tuple[float, float]:
+def _roi_of_axis(roi: Array | None, i: int, count: int) -> tuple[float, float]:
     return (0.0, 1.0) if roi is None else (float(roi[i]), float(roi[count + i]))
 
 
@@ -162,7 +162,7 @@ def _resize(
         crops = method.coordinates == "tf_crop_and_resize"
         if axis.scale == 1 and axis.before == axis.after and not crops:
             continue
-        where_ = _original(axis, method.coordinates)
+        where_ = _input_coordinates(axis, method.coordinates)
         taps[axis.number] = _taps(axis, where_, method)
         if crops:
             beyond = (where_ < 0) | (where_ > axis.before - 1)
@@ -185,7 +185,7 @@ def _resampled(x: Tensor, taps: Mapping[int, tuple[Any, Any]]) -> Tensor:
     return x
 
 
-def _original(axis: ResizedAxis, coordinates: Coordinates) -> Any:
+def _input_coordinates(axis: ResizedAxis, coordinates: Coordinates) -> Any:
     """The input coordinate of each output position."""
     x, half, n = numpy.arange(axis.after, dtype=_Single), _Single(0.5), _Single(axis.before)
     scale, resized = axis.scale, _Single(axis.after)

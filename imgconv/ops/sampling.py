@@ -42,11 +42,11 @@ def grid_sample(call: Call) -> Tensor:
         taps = numpy.array(_TAPS[mode], numpy.float32).reshape([-1 if a == axis else 1 for a in range(count)])
         position = spread.apply("floor") + Tensor.constant(taps)
         weights.append(tap_weight((spread - position).apply("absolute"), mode))
-        indices.append(_inside(position, padding, limits[axis], x.shape[2 + axis]))
+        indices.append(_padded_position(position, padding, limits[axis], x.shape[2 + axis]))
     return weighted_sum(x, indices, weights if mode != "nearest" else [])
 
 
-def _inside(position: Tensor, padding: str, limit: tuple[float, float], size: int) -> Tensor:
+def _padded_position(position: Tensor, padding: str, limit: tuple[float, float], size: int) -> Tensor:
     """The position after border or reflection padding; a gather reads zero at a position that stays outside."""
     if padding == "reflection":
         position = _reflected(position, limit)
@@ -129,22 +129,22 @@ def roi_align(call: Call) -> Tensor:
     bins = rows.shape[1], columns.shape[1]
     shape = (rois.shape[0], x.shape[1], *bins, *rows.shape[2:], *columns.shape[2:])
 
-    def vertical(part: Tensor) -> Tensor:
+    def by_rows(part: Tensor) -> Tensor:
         return part.reshape(part.shape[0], 1, part.shape[1], 1, *part.shape[2:], 1, 1)
 
-    def horizontal(part: Tensor) -> Tensor:
+    def by_columns(part: Tensor) -> Tensor:
         return part.reshape(part.shape[0], 1, 1, part.shape[1], 1, 1, *part.shape[2:])
 
     chosen = (x.shape[0], *x.shape[2:])
     axes = axis_variables((*shape, *chosen))
     seen = View((*shape, *chosen), x.shape, (axes[8], axes[1], axes[9], axes[10]))
-    read = gather(x, seen, [batch.reshape(-1, *[1] * 7), vertical(rows), horizontal(columns)]).cast("float32")
-    samples = read * vertical(row_weights) * horizontal(column_weights)
+    read = gather(x, seen, [batch.reshape(-1, *[1] * 7), by_rows(rows), by_columns(columns)]).cast("float32")
+    samples = read * by_rows(row_weights) * by_columns(column_weights)
     stray = less(batch, 0).apply("or", less(batch, x.shape[0]).apply("not")).reshape(-1, 1, 1, 1)
     if not largest:
         count = (row_count * column_count).maximum(1).reshape(-1, 1, 1, 1)
         return _nan_if_no_picture(samples.sum(range(4, 8)) / count, stray).cast(x.dtype)
-    last = (vertical(_number_of_sample(rows)), horizontal(_number_of_sample(columns)))
+    last = (by_rows(_sample_index_in_bin(rows)), by_columns(_sample_index_in_bin(columns)))
     for number, limit in zip(last, (row_count, column_count), strict=True):
         samples = where(less(number, limit.reshape(-1, *[1] * 7)), samples, -numpy.inf)
     found = samples.max(range(4, 8))
@@ -156,7 +156,7 @@ def _nan_if_no_picture(regions: Tensor, stray: Tensor) -> Tensor:
     return regions if stray.is_constant and not stray.numpy().any() else where(stray, math.nan, regions)
 
 
-def _number_of_sample(positions: Tensor) -> Tensor:
+def _sample_index_in_bin(positions: Tensor) -> Tensor:
     """(1, 1, samples, 1): the number of each sample within its bin, from 0."""
     return Tensor.constant(numpy.arange(positions.shape[2], dtype=numpy.float32).reshape(1, 1, -1, 1))
 

@@ -62,12 +62,12 @@ def top_k(call: Call) -> list[Tensor]:
     axes = [*(a for a in range(x.rank) if a != axis), axis]
     last, back = x.transpose(*axes), numpy.argsort(axes).tolist()
     largest = call.flag("largest", True)
-    chosen = _counted(last, count, largest) if size <= COUNTED else order(last, count, largest)
+    chosen = _order_by_counting(last, count, largest) if size <= COUNTED else order(last, count, largest)
     values = take_along(last, last.rank - 1, chosen, chosen.shape)
     return [values.transpose(*back), chosen.transpose(*back)]
 
 
-def _counted(x: Tensor, count: int, largest: bool) -> Tensor:
+def _order_by_counting(x: Tensor, count: int, largest: bool) -> Tensor:
     """The same as `order`: an element's place is the number of elements that come before it."""
     lead, size = x.shape[:-1], x.shape[-1]
     this, other = x.reshape(*lead, size, 1), x.reshape(*lead, 1, size)
@@ -115,11 +115,11 @@ def cumulative(call: Call) -> Tensor:
     kind: ReductionKind = "sum" if call.op_type == "CumSum" else "product"
     order = [*(a for a in range(x.rank) if a != axis), axis]
     last = x.transpose(*order)
-    made = _running(_reversed(call, last), kind, call.flag("exclusive"))
-    return _reversed(call, made).transpose(*numpy.argsort(order).tolist())
+    made = _running(_reversed_if_asked(call, last), kind, call.flag("exclusive"))
+    return _reversed_if_asked(call, made).transpose(*numpy.argsort(order).tolist())
 
 
-def _reversed(call: Call, x: Tensor) -> Tensor:
+def _reversed_if_asked(call: Call, x: Tensor) -> Tensor:
     return x.slice(x.rank - 1, x.shape[-1] - 1, -1, -1) if call.flag("reverse") else x
 
 

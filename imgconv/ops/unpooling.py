@@ -33,9 +33,9 @@ def col2im(call: Call) -> Tensor:
     split = x.reshape(x.shape[0], channels, *block, *blocks)
     shape = (x.shape[0], channels, *image, *block)
     axes = axis_variables(shape)
-    places, bounds = _reached(axes[2 : 2 + count], axes[2 + count :], strides, dilations, pads, blocks)
+    places, bounds = _windows_reaching(axes[2 : 2 + count], axes[2 + count :], strides, dilations, pads, blocks)
     view = View(shape, split.shape, (*axes[:2], *axes[2 + count :], *places), bounds)
-    return split.through(view).sum(range(2 + count, 2 + 2 * count))
+    return split.read_through(view).sum(range(2 + count, 2 + 2 * count))
 
 
 @operator("MaxUnpool")
@@ -85,7 +85,7 @@ def _search_for_index(
     """Looks at each output position for the element with its index, among those whose windows cover it."""
     count, sizes = len(kernel), shape[2:]
     axes = axis_variables((*shape, *kernel))
-    reached, bounds = _reached(
+    reached, bounds = _windows_reaching(
         axes[2 : 2 + count], axes[2 + count :], strides, (1,) * count, pads, x.shape[2:]
     )
     view = View((*shape, *kernel), x.shape, (*axes[:2], *reached), bounds)
@@ -99,16 +99,16 @@ def _search_for_index(
         begin = Tensor.constant(begins.reshape([-1 if a == axis else 1 for a in range(count)]))
         stray = stray.apply("or", less(at, begin)).apply("or", less(at, begin + kernel[axis]).apply("not"))
     here = Tensor.constant(numpy.arange(prod(sizes)).reshape(*sizes, *ones))
-    hits = elementwise("equal", inside.through(view, -1), here, dtype="bool")
+    hits = elementwise("equal", inside.read_through(view, -1), here, dtype="bool")
     number = Tensor.constant(numpy.arange(x.size).reshape(x.shape))
-    last = where(hits, number.through(view, -1), -1).max(taps)
+    last = where(hits, number.read_through(view, -1), -1).max(taps)
     flat = gather(x.reshape(-1), View((*shape, x.size), (x.size,), axis_variables((*shape, x.size))[-1:]), [last])
     found = where(less(last, 0), 0, flat)
-    lost = where(stray.cast("float32").through(view).max(taps).cast("bool"), math.nan, found)
+    lost = where(stray.cast("float32").read_through(view).max(taps).cast("bool"), math.nan, found)
     return lost.cast(x.dtype)
 
 
-def _reached(
+def _windows_reaching(
     at: tuple[Index, ...], taps: tuple[Index, ...], strides: tuple[int, ...], dilations: tuple[int, ...],
     pads: tuple[int, ...], sizes: list[int] | tuple[int, ...],
 ) -> tuple[list[Index], tuple[Bound, ...]]:

@@ -28,10 +28,10 @@ def read_numbers(call: Call, name: str, count: int, default: int, low: int) -> t
     numbers = tuple(call.attribute(name, None) or [default] * count)
     if len(numbers) != count or min(numbers) < low:
         raise call.wrong(f"{name} is {list(numbers)}; it needs {count} numbers, none below {low}")
-    return _bounded(call, name, numbers)
+    return _check_bounded(call, name, numbers)
 
 
-def _bounded(call: Call, name: str, numbers: tuple[int, ...]) -> tuple[int, ...]:
+def _check_bounded(call: Call, name: str, numbers: tuple[int, ...]) -> tuple[int, ...]:
     if max(numbers, default=0) > EXACT:
         raise PassedError(f"{call.op_type}: {name} {list(numbers)}, more than 2**24", node=call.node)
     return numbers
@@ -42,7 +42,7 @@ def read_window(call: Call, spatial: Sequence[int], kernel: Sequence[int]) -> Wi
     count = len(spatial)
     if len(kernel) != count or min(kernel) < 1:
         raise call.wrong(f"kernel_shape is {list(kernel)} for {count} spatial axes")
-    _bounded(call, "kernel_shape", tuple(kernel))
+    _check_bounded(call, "kernel_shape", tuple(kernel))
     strides = read_numbers(call, "strides", count, 1, 1)
     dilations = read_numbers(call, "dilations", count, 1, 1)
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
@@ -55,7 +55,7 @@ def read_window(call: Call, spatial: Sequence[int], kernel: Sequence[int]) -> Wi
         pads = read_numbers(call, "pads", 2 * count, 0, 0) if auto_pad == "NOTSET" else (0,) * (2 * count)
         rounds_up = call.flag("ceil_mode")
         sizes = [
-            _positions(spatial[i], pads[i], pads[count + i], reach[i], strides[i], rounds_up) for i in range(count)
+            _window_count(spatial[i], pads[i], pads[count + i], reach[i], strides[i], rounds_up) for i in range(count)
         ]
         if auto_pad == "VALID" and sizes != [(n - r) // s + 1 for n, r, s in zip(spatial, reach, strides, strict=True)]:
             raise call.unsupported(
@@ -73,7 +73,7 @@ def split_padding(totals: Sequence[int], odd_first: bool) -> tuple[int, ...]:
     return (*before, *(t - b for t, b in zip(totals, before, strict=True)))
 
 
-def _positions(size: int, before: int, after: int, reach: int, stride: int, rounds_up: bool) -> int:
+def _window_count(size: int, before: int, after: int, reach: int, stride: int, rounds_up: bool) -> int:
     room = size + before + after - reach
     if not rounds_up:
         return room // stride + 1

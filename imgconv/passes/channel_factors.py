@@ -24,25 +24,25 @@ def fuse_channel_factors(graph: Graph) -> Graph:
     gone = set()
     for node in graph.nodes:
         readers = graph.consumers[node.output.name]
-        found = _factors(graph, node)
-        if found is None or not readers or not all(_takes_factors(r, node.output.name) for r in readers):
+        found = _match_tensor_times_factors(graph, node)
+        if found is None or not readers or not all(_can_take_factors(r, node.output.name) for r in readers):
             continue
         gone.add(node.output.name)
         for reader in readers:
             made[reader.output.name] = replace(
-                reader, operands=_of_channels(reader.operands[0], *found, reader.operands[1]),
+                reader, operands=_factored_operands(reader.operands[0], *found, reader.operands[1]),
                 origin=tuple(dict.fromkeys((*node.origin, *reader.origin))),
             )
     kept = (made.get(n.output.name, n) for n in graph.nodes if n.output.name not in gone)
     return replace(graph, nodes=tuple(kept))
 
 
-def _factors(graph: Graph, node: Node) -> tuple[Operand, Operand] | None:
+def _match_tensor_times_factors(graph: Graph, node: Node) -> tuple[Operand, Operand] | None:
     """(The tensor, the factors (N, C, 1, 1) of its channels) if the node is their product, else None."""
     expression = node.epilogue
     if not isinstance(node.operation, Load) or len(node.output.shape) != 4 or node.output.name in graph.outputs:
         return None
-    if not isinstance(expression, Apply) or expression.operation != "multiply" or len(node.epilogue_operands) != 1:
+    if not isinstance(expression, Apply) or expression.function != "multiply" or len(node.epilogue_operands) != 1:
         return None
     if set(expression.arguments) != {Argument(0), Argument(1)}:
         return None
@@ -55,14 +55,16 @@ def _factors(graph: Graph, node: Node) -> tuple[Operand, Operand] | None:
     return None
 
 
-def _of_channels(read: Operand, x: Operand, factors: Operand, weights: Operand) -> tuple[Operand, Operand, Operand]:
+def _factored_operands(
+    read: Operand, x: Operand, factors: Operand, weights: Operand
+) -> tuple[Operand, Operand, Operand]:
     """The operands of a convolution that reads channels of the product of x and the factors."""
     view = read.view
     taken = View((*view.shape[:2], 1, 1), factors.view.shape, (*view.index[:2], constant(0), constant(0)))
     return Operand(x.value, view), weights, Operand(factors.value, taken.composed_with(factors.view))
 
 
-def _takes_factors(reader: Node, name: str) -> bool:
+def _can_take_factors(reader: Node, name: str) -> bool:
     """Returns whether the reader is a 1x1 convolution of the named value, or of whole texels of it, and reads nothing
     else of it."""
     operation, operands = reader.operation, reader.operands

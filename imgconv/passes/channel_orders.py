@@ -67,7 +67,7 @@ def order_channels(graph: Graph) -> Graph:
     constants = dict(graph.constants)
     for chain in _chains(graph):
         _find_readers(graph, chain)
-        orders = [_order(part, chain) for part in chain.all_parts]
+        orders = [_channels_sorted_by_readers(part, chain) for part in chain.all_parts]
         padded, channels = sum(map(len, orders)), sum(len(part.channels) for part in chain.all_parts)
         if chain.readers and padded <= MOST_PADDING * channels:
             made |= _rewrite(graph, chain, orders, constants)
@@ -132,7 +132,7 @@ def elementwise_of(
     waiting = [operand]
     while waiting:
         read = waiting.pop()
-        if _is_by_channel(graph, read) or (read.value in found and read.view.is_identity):
+        if _is_constant_per_channel(graph, read) or (read.value in found and read.view.is_identity):
             continue
         node = graph.producers.get(read.value)
         if node is None or not read.view.is_identity or len(read.view.shape) != 4:
@@ -143,7 +143,7 @@ def elementwise_of(
                 return ()
             waiting += node.all_operands
     first = [node for node in found.values() if is_first(graph, node)]
-    if len(first) != 1 or not all(_is_by_channel(graph, o) for o in first[0].epilogue_operands):
+    if len(first) != 1 or not all(_is_constant_per_channel(graph, o) for o in first[0].epilogue_operands):
         return ()
     made = tuple(node for node in graph.nodes if node.output.name in found)
     readers = [reader for node in made[:-1] for reader in graph.consumers[node.output.name]]
@@ -163,7 +163,7 @@ def _is_dense(graph: Graph, node: Node) -> bool:
     return known is not None and weights.view.is_identity and known.dtype.kind == "f"
 
 
-def _is_by_channel(graph: Graph, operand: Operand) -> bool:
+def _is_constant_per_channel(graph: Graph, operand: Operand) -> bool:
     """Returns whether the operand is known numbers, one for each channel (axis 1) or one for all."""
     variables = {v.name for e in operand.view.index for v in e.variables()}
     return operand.value in graph.constants and variables <= {"i1"} and not operand.view.bounds
@@ -196,7 +196,7 @@ def _find_readers(graph: Graph, chain: ConcatenationChain) -> None:
         chain.readers.clear()
 
 
-def _order(part: ConcatenationPart, chain: ConcatenationChain) -> list[int]:
+def _channels_sorted_by_readers(part: ConcatenationPart, chain: ConcatenationChain) -> list[int]:
     """The part's channels, sorted by their readers; the last of a group is repeated to fill its texel."""
     groups: dict[tuple[int, ...], list[int]] = {}
     sets = [set(channels.tolist()) for channels in chain.readers.values()]
@@ -221,7 +221,7 @@ def _rewrite(
             order, start = next(waiting), sum(o.view.shape[1] for o in joined)
             # A repeated channel has the position of its first copy.
             positions[order[::-1]] = start + numpy.arange(len(order))[::-1]
-            new = _sorted(graph, part, [channel - part.first for channel in order], constants)
+            new = _reordered_nodes(graph, part, [channel - part.first for channel in order], constants)
             made |= {old.output.name: [each] for old, each in zip(part.made, new, strict=True)}
             joined.append(whole_operand(new[-1].output))
         if parts:
@@ -231,23 +231,25 @@ def _rewrite(
             made[node.output.name] = [replace(node, output=whole, operands=tuple(joined))]
         assert whole is not None, "the first concatenation has parts only"
         channel = variable("i1", node.output.shape[1]).lookup(positions[chain.sources[node.output.name]].tolist())
-        in_order = replace(node, operation=Load(), operands=(_by_channel(whole, node.output.shape[1], channel),))
+        in_order = replace(node, operation=Load(), operands=(_reading_channels(whole, node.output.shape[1], channel),))
         made.setdefault(node.output.name, []).append(in_order)
         for reader in graph.consumers[node.output.name]:
             if reader.output.name in chain.readers:
                 places = positions[chain.readers[reader.output.name]]
-                made[reader.output.name] = [_reading(graph, reader, whole, places, constants)]
+                made[reader.output.name] = [_read_reordered(graph, reader, whole, places, constants)]
     return made
 
 
-def _by_channel(value: Value, channels: int, channel: Index) -> Operand:
+def _reading_channels(value: Value, channels: int, channel: Index) -> Operand:
     """The value (N, C, H, W), read at another channel for each of `channels`."""
     n, _, h, w = value.shape
     own = axis_variables((n, channels, h, w))
     return Operand(value.name, View((n, channels, h, w), value.shape, (own[0], channel, own[2], own[3])))
 
 
-def _sorted(graph: Graph, part: ConcatenationPart, order: Sequence[int], constants: dict[str, Array]) -> list[Node]:
+def _reordered_nodes(
+    graph: Graph, part: ConcatenationPart, order: Sequence[int], constants: dict[str, Array]
+) -> list[Node]:
     """The nodes that compute the part's channels in the given order."""
     made: dict[str, Node] = {}
 
@@ -274,7 +276,7 @@ def _sorted(graph: Graph, part: ConcatenationPart, order: Sequence[int], constan
     return list(made.values())
 
 
-def _reading(graph: Graph, node: Node, whole: Value, places: Array, constants: dict[str, Array]) -> Node:
+def _read_reordered(graph: Graph, node: Node, whole: Value, places: Array, constants: dict[str, Array]) -> Node:
     """The convolution, which reads the texels that have its channels. places: of each channel, in `whole`."""
     quads = numpy.unique(places // LANES)
     weights, name = constants[node.operands[1].value], graph.unused_name(f"{node.output.name}.ordered")
@@ -283,5 +285,5 @@ def _reading(graph: Graph, node: Node, whole: Value, places: Array, constants: d
     constants[name] = spread.swapaxes(0, 1)
     own = variable("i1", len(spread))
     channel = (own // LANES).lookup(quads.tolist()) * LANES + own % LANES
-    read = _by_channel(whole, len(spread), channel)
+    read = _reading_channels(whole, len(spread), channel)
     return replace(node, operands=(read, Operand(name, identity(constants[name].shape))))

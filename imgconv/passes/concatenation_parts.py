@@ -25,7 +25,7 @@ def push_into_concatenation(graph: Graph) -> Graph:
     for node in graph.nodes:
         name = _concatenation_of(graph, node)
         if name is not None:
-            parts = _split(graph, node, graph.producers[name])
+            parts = _push_into_parts(graph, node, graph.producers[name])
             made |= {} if parts is None else {node.output.name: parts, name: []}
     split = replace(graph, nodes=tuple(new for node in graph.nodes for new in made.get(node.output.name, [node])))
     return merge_elementwise(split) if made else graph
@@ -42,12 +42,12 @@ def _concatenation_of(graph: Graph, node: Node) -> str | None:
         alone = graph.consumers[operand.value] == (node,)
         whole = all(o.view.is_identity for o in node.all_operands if o.value == operand.value)
         aligned = all(part.view.shape[1] % LANES == 0 for part in made.operands[:-1])  # parts begin at whole texels
-        if alone and whole and aligned and all(_takes_work(graph, part) for part in made.operands):
+        if alone and whole and aligned and all(_can_take_work(graph, part) for part in made.operands):
             return operand.value
     return None
 
 
-def _takes_work(graph: Graph, part: Operand) -> bool:
+def _can_take_work(graph: Graph, part: Operand) -> bool:
     """Returns whether a part has a kernel that can do work on it: one that makes it, or copies it.
 
     A part that others read too may be written in place all the same, so no copy of it is sure.
@@ -59,7 +59,7 @@ def _takes_work(graph: Graph, part: Operand) -> bool:
     return alone and isinstance(made.operation, (Convolution, Load, Product))
 
 
-def _split(graph: Graph, node: Node, whole: Node) -> list[Node] | None:
+def _push_into_parts(graph: Graph, node: Node, whole: Node) -> list[Node] | None:
     """The work on each part, and the concatenation of its results. None if an operand's view would be too long."""
     nodes: list[Node] = []
     first, shape = 0, node.output.shape

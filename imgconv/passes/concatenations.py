@@ -49,7 +49,7 @@ def _rewrite(graph: Graph, node: Node, axis: int) -> list[Node]:
         segments[-1].append(operand)
         offset += operand.view.shape[axis]
     if len(segments) == 1:
-        return [*made, _sum(node, node.output, segments[0], axis)]
+        return [*made, _padded_sum(node, node.output, segments[0], axis)]
     parts = []
     for number, segment in enumerate(segments):
         if len(segment) == 1:
@@ -58,14 +58,14 @@ def _rewrite(graph: Graph, node: Node, axis: int) -> list[Node]:
         shape = list(node.output.shape)
         shape[axis] = sum(o.view.shape[axis] for o in segment)
         value = Value(graph.unused_name(f"{node.output.name}.part{number}"), tuple(shape), node.output.dtype)
-        made.append(_sum(node, value, segment, axis))
+        made.append(_padded_sum(node, value, segment, axis))
         parts.append(whole_operand(value))
     if in_place and all(p.view.shape[axis] % LANES == 0 for p in parts[:-1]):
         return [*made, replace(node, operands=tuple(parts))]
-    return [*made, _sum(node, node.output, parts, axis)]
+    return [*made, _padded_sum(node, node.output, parts, axis)]
 
 
-def _sum(node: Node, output: Value, parts: list[Operand], axis: int) -> Node:
+def _padded_sum(node: Node, output: Value, parts: list[Operand], axis: int) -> Node:
     """The load that adds the parts, each read as zero outside of its own position."""
     operands = []
     offset = 0

@@ -11,4 +11,4 @@ def remove_dead_code(graph: Graph) -> Graph:
     Given:   a = load(x) then exp($0);  b = load(x) then relu;  output b
     Result:  b = load(x) then relu;  output b
     """
-    return graph.of_outputs(graph.outputs)
+    return graph.with_outputs(graph.outputs)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from imgconv.graph.expression import Apply, Argument, Expression, Literal, operations, subexpressions, substitute
+from imgconv.graph.expression import Apply, Argument, Expression, Literal, function_names, subexpressions, substitute
 from imgconv.graph.nodes import GraphEditor, Graph, Load, Node, Operand, Reduction
 from imgconv.kernels.layout import LANES
 from imgconv.passes.concatenations import MOST_OPERANDS
-from imgconv.passes.requantization import folded
+from imgconv.passes.requantization import with_folded_requantization
 from imgconv.passes.views import read_through
 
 
@@ -38,7 +38,7 @@ def merge_elementwise(graph: Graph) -> Graph:
     while changed:
         merged = [_merge_into_readers(editing, editing.producers[name], reasons) for name in list(editing.producers)]
         changed = any(merged)
-    return replace(editing.graph(), reasons=reasons)
+    return replace(editing.edited_graph(), reasons=reasons)
 
 
 def _merge_into_readers(graph: GraphEditor, node: Node, reasons: dict[str, str]) -> bool:
@@ -70,7 +70,7 @@ def recomputing_is_profitable(graph: GraphEditor, node: Node) -> tuple[bool, str
     if _joins_a_kernel(graph, node) and (len(readers) > 1 or elsewhere):
         return False, "left to the epilogue of the kernel before it, where it costs no reads"
     reads = sum(o.value not in graph.constants for o in node.all_operands)
-    made = folded(node.epilogue, node, graph.constants)
+    made = with_folded_requantization(node.epilogue, node, graph.constants)
     each = reads + sum(0.25 if _is_cheap(p) else 1.0 for p in subexpressions(made) if isinstance(p, Apply))
     again, kept = positions * each, size * (each + 1) + positions + LAUNCH
     decision = "recomputed in" if again <= kept else "kept as a texture for"
@@ -80,7 +80,7 @@ def recomputing_is_profitable(graph: GraphEditor, node: Node) -> tuple[bool, str
 
 
 def _is_cheap(part: Apply) -> bool:
-    return part.operation in CHEAP or (part.operation == "divide" and isinstance(part.arguments[1], Literal))
+    return part.function in CHEAP or (part.function == "divide" and isinstance(part.arguments[1], Literal))
 
 
 def _joins_a_kernel(graph: GraphEditor, node: Node) -> bool:
@@ -106,29 +106,29 @@ def _merge(node: Node, reader: Node) -> Node | None:
         return None
     operands: list[Operand] = []
 
-    def collected(operand: Operand) -> Argument:
+    def collect_operand(operand: Operand) -> Argument:
         if operand not in operands:
             operands.append(operand)
         return Argument(operands.index(operand))
 
-    def inline(operand: Operand) -> Expression:
+    def inlined(operand: Operand) -> Expression:
         """The operand as an expression of the collected operands; the node's expression replaces its value."""
         if operand.value != name:
-            return collected(operand)
+            return collect_operand(operand)
         arguments: dict[int, Expression] = {}
         for number, inner in enumerate(node.all_operands):
             made = read_through(operand, inner)
             if made is None:
                 raise _CannotCompose
-            arguments[number] = collected(made)
+            arguments[number] = collect_operand(made)
         return substitute(node.epilogue, arguments)
 
     try:
         if isinstance(reader.operation, Reduction) and all(o.value != name for o in reader.epilogue_operands):
-            body = substitute(reader.operation.body, {i: inline(o) for i, o in enumerate(reader.operands)})
+            body = substitute(reader.operation.body, {i: inlined(o) for i, o in enumerate(reader.operands)})
             merged = replace(reader, operation=replace(reader.operation, body=body), operands=tuple(operands))
         elif isinstance(reader.operation, Load):
-            expression = substitute(reader.epilogue, {i: inline(o) for i, o in enumerate(reader.all_operands)})
+            expression = substitute(reader.epilogue, {i: inlined(o) for i, o in enumerate(reader.all_operands)})
             merged = replace(
                 reader, operands=(operands[0],), epilogue=expression, epilogue_operands=tuple(operands[1:])
             )
@@ -144,7 +144,7 @@ def _merge(node: Node, reader: Node) -> Node | None:
 def short_enough(first: Node, second: Node) -> bool:
     """Returns whether the expressions of two nodes together have at most MOST_OPERATIONS operations."""
     bodies = [n.operation.body for n in (first, second) if isinstance(n.operation, Reduction)]
-    return sum(map(len, map(operations, (first.epilogue, second.epilogue, *bodies)))) <= MOST_OPERATIONS
+    return sum(map(len, map(function_names, (first.epilogue, second.epilogue, *bodies)))) <= MOST_OPERATIONS
 
 
 class _CannotCompose(Exception):

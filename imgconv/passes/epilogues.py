@@ -8,7 +8,7 @@ from imgconv.graph.expression import Argument, Expression, substitute
 from imgconv.graph.nodes import Concatenation, GraphEditor, Graph, Load, Node, Operand
 from imgconv.passes.concatenations import MOST_OPERANDS
 from imgconv.passes.elementwise import merge_elementwise, short_enough
-from imgconv.passes.literals import without_unused_operands
+from imgconv.passes.literals import without_redundant_epilogue_operands
 
 
 def fuse_epilogues(graph: Graph) -> Graph:
@@ -24,7 +24,7 @@ def fuse_epilogues(graph: Graph) -> Graph:
         editing = GraphEditor(graph)
         for name in list(editing.producers):
             _fuse_into_producer(editing, editing.producers[name])
-        graph = editing.graph()
+        graph = editing.edited_graph()
         merged = merge_elementwise(graph)
         if merged == graph:
             return graph
@@ -60,7 +60,7 @@ def _fuse(node: Node, producer: Node) -> Node:
         else:
             extra.append(operand)
             arguments[number] = Argument(len(extra))
-    return without_unused_operands(
+    return without_redundant_epilogue_operands(
         replace(
             producer, output=node.output, epilogue=substitute(node.epilogue, arguments), epilogue_operands=tuple(extra),
             origin=tuple(dict.fromkeys((*producer.origin, *node.origin))),

@@ -59,18 +59,18 @@ class _InexactIntegerMarker:
     changed: bool = False
 
     def add(self, node: Node) -> None:
-        made = self._spread(node)
+        made = self._propagate_nan(node)
         found = self._range(node)
         if node.output.name in self.moved:
             if not self._reads_exact(node):
                 self.rounded.add(node.output.name)
-        elif not node.output.dtype.startswith("float") and not (self._reads_exact(node) or _selects(node)):
+        elif not node.output.dtype.startswith("float") and not (self._reads_exact(node) or _selects_elements(node)):
             raise UnsupportedError(
                 "computes with a constant integer above 2**24 that fp32 cannot represent",
                 node=", ".join(node.origin) or node.output.name,
             )
         elif node.output.dtype in WIDE and not (-EXACT <= found[0] and found[1] <= EXACT) and not self._preserves(node):
-            made, found = self._guarded(made), (-EXACT, EXACT)
+            made, found = self._with_nan_where_inexact(made), (-EXACT, EXACT)
             self.poisoned.add(node.output.name)
         elif not node.output.dtype.startswith("float") and node.reads & self.poisoned:
             self.poisoned.add(node.output.name)
@@ -98,7 +98,7 @@ class _InexactIntegerMarker:
 
     def _preserves(self, node: Node) -> bool:
         """Returns whether the results are exact if the operands are: elements of them, positions, or small integers."""
-        kept = _chooses(node) and set(expression.operations(node.epilogue)) <= _PRESERVING
+        kept = _picks_elements(node) and set(expression.function_names(node.epilogue)) <= _PRESERVING
         read = {self.graph.values[name].dtype for name in node.reads} - {node.output.dtype}
         return kept and read.isdisjoint(WIDE) and self._reads_exact(node)
 
@@ -115,7 +115,7 @@ class _InexactIntegerMarker:
         numbers = [numpy.float64(e.value) for e in steps if isinstance(e, Literal)]
         return not node.reads & self.rounded and all(_is_exact(n, largest) for n in (*numbers, *wide))
 
-    def _guarded(self, node: Node) -> Node:
+    def _with_nan_where_inexact(self, node: Node) -> Node:
         """The node with NaN for each result that may not be exact, or that has a partial sum that may not be."""
         operation = node.operation
         size: Expression = expression.apply("absolute", node.epilogue)
@@ -127,7 +127,7 @@ class _InexactIntegerMarker:
         within = expression.apply("less", size, EXACT)
         return replace(node, epilogue=expression.apply("where", within, node.epilogue, float("nan")))
 
-    def _spread(self, node: Node) -> Node:
+    def _propagate_nan(self, node: Node) -> Node:
         """The node with NaN for each result that has a NaN operand, also if the operation alone would give a number."""
         if node.output.dtype.startswith("float") or not node.reads & self.poisoned:
             return node
@@ -166,22 +166,22 @@ def _operations_hiding_nan(steps: Expression) -> set[Expression]:
     """The arguments inside operations that may give a number for NaN."""
     found: set[Expression] = set()
     for step in expression.subexpressions(steps):
-        if isinstance(step, Apply) and step.operation in _SILENT:
-            for part in step.arguments[: 1 if step.operation == "where" else None]:
+        if isinstance(step, Apply) and step.function in _SILENT:
+            for part in step.arguments[: 1 if step.function == "where" else None]:
                 found |= {e for e in expression.subexpressions(part) if isinstance(e, Argument)}
     return found
 
 
-def _chooses(node: Node) -> bool:
+def _picks_elements(node: Node) -> bool:
     """Returns whether a node's operation gives elements of its operands, or positions."""
     if isinstance(node.operation, Reduction):
         return node.operation.kind in ("max", "min", "argmax") and node.operation.body == IDENTITY
     return isinstance(node.operation, (Load, Concatenation, Gather))
 
 
-def _selects(node: Node) -> bool:
+def _selects_elements(node: Node) -> bool:
     """Returns whether the results are elements of the node's operands: a rounded operand shows in them."""
-    return _chooses(node) and set(expression.operations(node.epilogue)) <= {"maximum", "minimum", "where"}
+    return _picks_elements(node) and set(expression.function_names(node.epilogue)) <= {"maximum", "minimum", "where"}
 
 
 def _is_exact(numbers: ArrayLike, largest: list[numpy.float64]) -> bool:

@@ -24,13 +24,13 @@ def join_gathers(graph: Graph) -> Graph:
     for node in graph.nodes:
         if isinstance(node.operation, Gather):
             for reader in editing.consumers[node.output.name]:
-                joined = _joined(editing, node, node.operation, reader)
+                joined = _merge_into_reader(editing, node, node.operation, reader)
                 if joined is not None:
                     editing.merge(node.output.name, {reader.output.name: joined})
-    return editing.graph()
+    return editing.edited_graph()
 
 
-def _joined(graph: GraphEditor, gather: Node, operation: Gather, reader: Node) -> Node | None:
+def _merge_into_reader(graph: GraphEditor, gather: Node, operation: Gather, reader: Node) -> Node | None:
     """The reader that chooses elements itself; None if that is not possible or repeats work."""
     name, reduction = gather.output.name, reader.operation
     if operation.reduction is not None or gather.epilogue != IDENTITY or name in graph.outputs:

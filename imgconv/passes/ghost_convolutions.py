@@ -32,14 +32,14 @@ def join_ghost_convolutions(graph: Graph) -> Graph:
     made: dict[str, list[Node]] = {}
     constants = dict(graph.constants)
     for node in graph.nodes:
-        found = _found(graph, node)
+        found = _match(graph, node)
         if found:
-            made |= _joined(graph, node, found, constants)
+            made |= _replacements(graph, node, found, constants)
     nodes = [new for node in graph.nodes for new in made.get(node.output.name, [node])]
     return replace(graph, nodes=tuple(nodes), constants=constants)
 
 
-def _found(graph: Graph, node: Node) -> tuple[Node, ...]:
+def _match(graph: Graph, node: Node) -> tuple[Node, ...]:
     """The depthwise convolution of a concatenation's first part, and the work on it that makes the second; or empty."""
     if not isinstance(node.operation, Concatenation) or node.operation.axis != 1 or len(node.operands) != 2:
         return ()
@@ -63,7 +63,9 @@ def _is_depthwise(graph: Graph, node: Node) -> bool:
     return depthwise and floats and prod(weights.shape[2:]) <= MOST_TAPS
 
 
-def _joined(graph: Graph, node: Node, found: tuple[Node, ...], constants: dict[str, Array]) -> dict[str, list[Node]]:
+def _replacements(
+    graph: Graph, node: Node, found: tuple[Node, ...], constants: dict[str, Array]
+) -> dict[str, list[Node]]:
     """The nodes that replace the concatenation and what makes its second part, by name."""
     shape, own = node.output.shape, axis_variables(node.output.shape)
     half = shape[1] // 2
@@ -74,7 +76,7 @@ def _joined(graph: Graph, node: Node, found: tuple[Node, ...], constants: dict[s
     joined: dict[str, Operand] = {}
     for old in found:
         value = Value(graph.unused_name(f"{old.output.name}.joined"), shape, old.output.dtype)
-        extra = tuple(joined.get(o.value) or _for_both(o, shape) for o in old.epilogue_operands)
+        extra = tuple(joined.get(o.value) or _for_both_halves(o, shape) for o in old.epilogue_operands)
         if isinstance(old.operation, Convolution):
             weights = constants[old.operands[1].value]
             name = graph.unused_name(f"{old.output.name}.weights")
@@ -83,7 +85,7 @@ def _joined(graph: Graph, node: Node, found: tuple[Node, ...], constants: dict[s
             new = replace(old, output=value, operation=replace(old.operation, groups=shape[1]), operands=operands)
         else:
             first = old.operands[0]
-            new = replace(old, output=value, operands=(joined.get(first.value) or _for_both(first, shape),))
+            new = replace(old, output=value, operands=(joined.get(first.value) or _for_both_halves(first, shape),))
         joined[old.output.name] = whole_operand(value)
         made[old.output.name] = [replace(new, epilogue_operands=extra)]
     name = graph.unused_name(f"{node.output.name}.own")
@@ -98,7 +100,7 @@ def _joined(graph: Graph, node: Node, found: tuple[Node, ...], constants: dict[s
     return made
 
 
-def _for_both(operand: Operand, shape: tuple[int, ...]) -> Operand:
+def _for_both_halves(operand: Operand, shape: tuple[int, ...]) -> Operand:
     """A constant of the second half's channels, read for both halves."""
     half = shape[1] // 2
     channel = variable("i1", shape[1]) % half

@@ -43,12 +43,12 @@ def _rewrite(node: Node, uniform: dict[str, float]) -> Node:
             arguments[number] = Argument(len(kept))
     if len(kept) == len(node.epilogue_operands):
         return node
-    return without_unused_operands(
+    return without_redundant_epilogue_operands(
         replace(node, epilogue=substitute(node.epilogue, arguments), epilogue_operands=tuple(kept))
     )
 
 
-def without_unused_operands(node: Node) -> Node:
+def without_redundant_epilogue_operands(node: Node) -> Node:
     """The node without unused epilogue operands and with each repeated operand only once."""
     used = argument_numbers(node.epilogue) - {0}
     kept: list[Operand] = []

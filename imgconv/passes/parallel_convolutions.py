@@ -70,7 +70,7 @@ def _join(graph: Graph, node: Node, terms: TermWeights, constants: dict[str, Arr
     if len(branches) < 2:  # most sums: their weights, which may be large, are not touched
         return ()
     largest = max(branches.values(), key=lambda branch: branch.taps)
-    placed = {o: array for o, branch in branches.items() if (array := _in_window(branch, largest)) is not None}
+    placed = {o: array for o, branch in branches.items() if (array := _weights_in_window(branch, largest)) is not None}
     others = [operand for operand in terms if operand and operand not in placed]
     if len(placed) < 2 or any(numpy.any(terms[operand] != 1) for operand in others):
         return ()
@@ -101,11 +101,11 @@ def _convolution(graph: Graph, operand: Operand) -> tuple[Operand, ConvolutionBr
     known, view = graph.constants.get(node.operands[1].value), node.operands[1].view
     if known is None or known.dtype.kind != "f" or not view.is_identity or len(node.operands) != 2:
         return None
-    is_branch = node.epilogue == IDENTITY and _is_inside(graph, operand)
+    is_branch = node.epilogue == IDENTITY and _is_read_nowhere_else(graph, operand)
     return (node.operands[0], ConvolutionBranch(node.operation, known, node.origin)) if is_branch else None
 
 
-def _is_inside(graph: Graph, operand: Operand) -> bool:
+def _is_read_nowhere_else(graph: Graph, operand: Operand) -> bool:
     """Returns whether an operand is the whole result of a node that has no other reader."""
     alone = len(graph.consumers[operand.value]) == 1 and operand.value not in graph.outputs
     return alone and operand.view.is_identity and graph.values[operand.value].dtype.startswith("float")
@@ -115,20 +115,20 @@ def _branch(graph: Graph, node: Node, operand: Operand, x: Operand, steps: Convo
     """An operand as a convolution of x, with the strides and groups of `steps`."""
     if operand == x:
         same = operand.view.shape == node.output.shape and steps.strides == (1, 1)
-        return _ones(steps, operand.view.shape[1]) if same else None
+        return _identity_convolution(steps, operand.view.shape[1]) if same else None
     read, made = _convolution(graph, operand) or (None, None)
     is_like = made is not None and replace(made.operation, pads=(0, 0), dilations=(1, 1)) == steps
     return made if is_like and read == x else None
 
 
-def _ones(operation: Convolution, channels: int) -> ConvolutionBranch:
+def _identity_convolution(operation: Convolution, channels: int) -> ConvolutionBranch:
     """The 1x1 convolution that gives its input."""
     weights, each = numpy.zeros((channels, channels // operation.groups, 1, 1)), numpy.arange(channels)
     weights[each, each % weights.shape[1]] = 1.0
     return ConvolutionBranch(operation, weights)
 
 
-def _in_window(branch: ConvolutionBranch, largest: ConvolutionBranch) -> Array | None:
+def _weights_in_window(branch: ConvolutionBranch, largest: ConvolutionBranch) -> Array | None:
     """The weights of a branch in the window of another one, in float64. None if a position is none of that window."""
     made = numpy.zeros((*branch.weights.shape[:2], *largest.weights.shape[2:]))
     positions = []
@@ -163,16 +163,16 @@ def _sum_of(graph: Graph, node: Node, found: dict[str, TermWeights]) -> TermWeig
         made: TermWeights | None = {None: constant} if constant is not None else None
         if made is None and isinstance(part, Argument):
             operand = node.all_operands[part.number]
-            inner = found.get(operand.value) if _is_inside(graph, operand) else None
+            inner = found.get(operand.value) if _is_read_nowhere_else(graph, operand) else None
             made = {operand: numpy.ones(1)} if inner is None else inner
         elif made is None and isinstance(part, Apply) and all(each in known for each in part.arguments):
-            made = _combined(part.operation, [known[each] for each in part.arguments])
+            made = _combine_sums(part.function, [known[each] for each in part.arguments])
         if made is not None:
             known[part] = made
     return known.get(node.epilogue)
 
 
-def _combined(operation: str, sums: list[TermWeights]) -> TermWeights | None:
+def _combine_sums(operation: str, sums: list[TermWeights]) -> TermWeights | None:
     """The result of a scalar function of sums; None if it is no sum."""
     zero = numpy.zeros(1)
     if operation in ("add", "subtract"):

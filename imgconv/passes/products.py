@@ -33,7 +33,7 @@ def _rewrite(graph: Graph, node: Node, gone: set[str]) -> Node:
     operands: list[Operand] = []
     scaled: Expression = Argument(0)
     for operand in node.operands:
-        found = _factor(graph, graph.producers.get(operand.value), operand)
+        found = _operand_without_factor(graph, graph.producers.get(operand.value), operand)
         if found is not None:
             gone.add(operand.value)
             operand, scaled = found[0], apply(found[1], scaled, found[2])
@@ -44,14 +44,14 @@ def _rewrite(graph: Graph, node: Node, gone: set[str]) -> Node:
     return replace(node, operands=tuple(operands), epilogue=substitute(node.epilogue, {**arguments, 0: scaled}))
 
 
-def _factor(graph: Graph, made: Node | None, operand: Operand) -> tuple[Operand, str, Literal] | None:
+def _operand_without_factor(graph: Graph, made: Node | None, operand: Operand) -> tuple[Operand, str, Literal] | None:
     """Returns the operand without its factor, "multiply" or "divide", and the factor, if only this operand reads it."""
     if made is None or not isinstance(made.operation, Load) or made.epilogue_operands:
         return None
     expression, name = made.epilogue, made.output.name
-    if not isinstance(expression, Apply) or expression.operation not in ("multiply", "divide"):
+    if not isinstance(expression, Apply) or expression.function not in ("multiply", "divide"):
         return None
-    number = _number(expression)
+    number = _literal_factor(expression)
     if number is None or not 1 / LARGEST_FACTOR <= abs(number.value) <= LARGEST_FACTOR:
         return None
     readers = graph.consumers[name]
@@ -62,13 +62,13 @@ def _factor(graph: Graph, made: Node | None, operand: Operand) -> tuple[Operand,
     if operand.view.bounds and operand.fill:  # a fill of zero is zero times the factor too
         return None
     through = read_through(operand, source)
-    return None if through is None else (through, expression.operation, number)
+    return None if through is None else (through, expression.function, number)
 
 
-def _number(expression: Apply) -> Literal | None:
+def _literal_factor(expression: Apply) -> Literal | None:
     """The literal by which $0 is multiplied or divided; None if it is another expression."""
     first, second = expression.arguments
     if first == Argument(0) and isinstance(second, Literal):
         return second
-    multiplies = expression.operation == "multiply" and second == Argument(0)
+    multiplies = expression.function == "multiply" and second == Argument(0)
     return first if multiplies and isinstance(first, Literal) else None

@@ -12,12 +12,12 @@ import numpy
 
 from imgconv.arrays import Array, Arrays
 from imgconv.graph.expression import (
-    LEVEL_SIGMOID, Apply, Argument, Expression, Literal, apply, argument_numbers, operations, subexpressions,
+    LEVEL_SIGMOID, Apply, Argument, Expression, Literal, apply, argument_numbers, function_names, subexpressions,
 )
 from imgconv.graph.intervals import ANY, range_of
 from imgconv.graph.pass_through import EXACT
 from imgconv.graph.nodes import Graph, Node, Operand, Product
-from imgconv.passes.literals import without_unused_operands
+from imgconv.passes.literals import without_redundant_epilogue_operands
 from imgconv.passes.scales import along_axis, by_channel
 
 ARITHMETIC = ("add", "subtract", "multiply", "divide")
@@ -44,9 +44,9 @@ def fold_requantization(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(nodes), constants=constants)
 
 
-def folded(epilogue: Expression, node: Node, constants: Arrays) -> Expression:
+def with_folded_requantization(epilogue: Expression, node: Node, constants: Arrays) -> Expression:
     """The epilogue of a node after `fold_requantization`, to count its operations."""
-    return _Folding(node, dict(constants), str).rewritten(epilogue) if "round" in operations(epilogue) else epilogue
+    return _Folding(node, dict(constants), str).rewritten(epilogue) if "round" in function_names(epilogue) else epilogue
 
 
 @dataclass
@@ -76,12 +76,12 @@ class _Folding:
 
     def node(self) -> Node:
         """The node with its new epilogue."""
-        if "round" not in operations(self.original.epilogue):
+        if "round" not in function_names(self.original.epilogue):
             return self.original
         made = self.rewritten(self.original.epilogue)
         if made == self.original.epilogue:
             return self.original
-        return without_unused_operands(replace(
+        return without_redundant_epilogue_operands(replace(
             self.original, epilogue=made, epilogue_operands=(*self.original.epilogue_operands, *self.added),
         ))
 
@@ -96,14 +96,14 @@ class _Folding:
             return expression
         found = _rounded_and_clipped(expression)
         if found is None:
-            return apply(expression.operation, *map(self.rewritten, expression.arguments))
+            return apply(expression.function, *map(self.rewritten, expression.arguments))
         inner, low, high = found
-        number = self._folded(inner) if _is_scaled_twice(inner) else _of_level_sigmoid(self.rewritten(inner))
-        if isinstance(number, Apply) and number.operation == "saturate":
-            least, most = _range(number)
+        number = self._folded(inner) if _is_scaled_twice(inner) else _with_level_sigmoid(self.rewritten(inner))
+        if isinstance(number, Apply) and number.function == "saturate":
+            least, most = _unconditional_range(number)
             if low == least and most == high or not self._ends(expression) and low <= least and most <= high:
                 return number  # it is one of these levels already
-        least, most = _range(number)
+        least, most = _unconditional_range(number)
         if math.isfinite(least + most) and low <= round(least) and round(most) <= high and not self._ends(expression):
             return apply("round", number)
         return apply("saturate", number, low, high)
@@ -111,20 +111,20 @@ class _Folding:
     def _ends(self, expression: Expression) -> bool:
         """Returns whether levels are the result: then their limits say how it is stored."""
         epilogue = self.original.epilogue
-        return expression in (epilogue, (_less(epilogue, "multiply") or (None,))[0])
+        return expression in (epilogue, (_match_with_literal(epilogue, "multiply") or (None,))[0])
 
     def _folded(self, expression: Expression) -> Expression:
         """The expression as a sum of terms times factors."""
         found = self._sum(expression)
-        constant = self._text(found.constant)
+        constant = self._expression_of(found.constant)
         if not found.terms:
             return constant
         factors = list(found.terms.values())
         if all(numpy.array_equal(each, factors[0]) for each in factors):
-            return _multiply_add(reduce(partial(apply, "add"), found.terms), self._text(factors[0]), constant)
+            return _multiply_add(reduce(partial(apply, "add"), found.terms), self._expression_of(factors[0]), constant)
         made = constant
         for term, factor in found.terms.items():
-            made = _multiply_add(term, self._text(factor), made)
+            made = _multiply_add(term, self._expression_of(factor), made)
         return made
 
     def _sum(self, expression: Expression) -> _Sum:
@@ -133,13 +133,13 @@ class _Folding:
         if constant is not None:
             return _Sum(constant=constant)
         if (
-            isinstance(expression, Apply) and expression.operation in ARITHMETIC
+            isinstance(expression, Apply) and expression.function in ARITHMETIC
             and _rounded_and_clipped(expression) is None
         ):
             first, second = map(self._sum, expression.arguments)
-            if expression.operation in ("add", "subtract"):
-                return first.add(second, 1.0 if expression.operation == "add" else -1.0)
-            made = _product(first, second) if expression.operation == "multiply" else _quotient(first, second)
+            if expression.function in ("add", "subtract"):
+                return first.add(second, 1.0 if expression.function == "add" else -1.0)
+            made = _product(first, second) if expression.function == "multiply" else _quotient(first, second)
             if made is not None:
                 return made
         return _Sum({self.rewritten(expression): 1.0})
@@ -158,7 +158,7 @@ class _Folding:
         rank = len(self.original.output.shape)
         return rank - 1 if isinstance(self.original.operation, Product) or rank < 2 else 1
 
-    def _text(self, factor: Factor) -> Expression:
+    def _expression_of(self, factor: Factor) -> Expression:
         """A factor as an expression: a number, or an operand with one for each channel."""
         if numpy.ndim(factor) == 0 or numpy.all(factor == factor[0]):
             return Literal(float(numpy.float32(numpy.ravel(factor)[0])))
@@ -196,48 +196,48 @@ def _quotient(a: _Sum, b: _Sum) -> _Sum | None:
 
 def _rounded_and_clipped(expression: Expression) -> tuple[Expression, float, float] | None:
     """(x, low, high) if an expression is QuantizeLinear of x, less its zero point; else None."""
-    rest, shift = _less(expression, "subtract") or (expression, 0.0)
-    if isinstance(rest, Apply) and rest.operation == "truncate":
+    rest, shift = _match_with_literal(expression, "subtract") or (expression, 0.0)
+    if isinstance(rest, Apply) and rest.function == "truncate":
         rest = rest.arguments[0]
-    below = _less(rest, "minimum")
-    above = below and _less(below[0], "maximum")
+    below = _match_with_literal(rest, "minimum")
+    above = below and _match_with_literal(below[0], "maximum")
     if not below or not above:
         return None
-    rest, added = _less(above[0], "add") or (above[0], 0.0)
+    rest, added = _match_with_literal(above[0], "add") or (above[0], 0.0)
     whole = all(float(n).is_integer() and abs(n) < EXACT for n in (shift, above[1], below[1]))
-    if not (whole and added == shift and isinstance(rest, Apply) and rest.operation == "round"):
+    if not (whole and added == shift and isinstance(rest, Apply) and rest.function == "round"):
         return None
     return rest.arguments[0], above[1] - shift, below[1] - shift
 
 
-def _less(expression: Expression, operation: str) -> tuple[Expression, float] | None:
+def _match_with_literal(expression: Expression, operation: str) -> tuple[Expression, float] | None:
     """(x, n) if an expression applies an operation to x and a number n; else None."""
-    if not isinstance(expression, Apply) or expression.operation != operation:
+    if not isinstance(expression, Apply) or expression.function != operation:
         return None
     first, second = expression.arguments
     return (first, second.value) if isinstance(second, Literal) else None
 
 
-def _of_level_sigmoid(expression: Expression) -> Expression:
+def _with_level_sigmoid(expression: Expression) -> Expression:
     """The quotient of a sigmoid of a level and of a scale, with a sigmoid that is exact enough for levels."""
-    quotient = _less(expression, "divide")
-    if quotient is None or not isinstance(quotient[0], Apply) or quotient[0].operation != "sigmoid":
+    quotient = _match_with_literal(expression, "divide")
+    if quotient is None or not isinstance(quotient[0], Apply) or quotient[0].function != "sigmoid":
         return expression
     (x,) = quotient[0].arguments
-    level, low, high = _less(x, "multiply"), *_range(x)
+    level, low, high = _match_with_literal(x, "multiply"), *_unconditional_range(x)
     if level is None or low < -LEVEL_SIGMOID or high > LEVEL_SIGMOID:
         return expression
     return apply("divide", apply("level_sigmoid", *level), quotient[1])
 
 
-def _range(expression: Expression) -> tuple[float, float]:
+def _unconditional_range(expression: Expression) -> tuple[float, float]:
     """The range of an expression of any arguments."""
     return range_of(expression, [ANY] * (1 + max(argument_numbers(expression), default=0)))
 
 
 def _is_scaled_twice(expression: Expression) -> bool:
     """Returns whether a number is divided by a scale after other arithmetic."""
-    if not isinstance(expression, Apply) or expression.operation != "divide":
+    if not isinstance(expression, Apply) or expression.function != "divide":
         return False
     inner = expression.arguments[0]
-    return isinstance(inner, Apply) and inner.operation in ARITHMETIC
+    return isinstance(inner, Apply) and inner.function in ARITHMETIC

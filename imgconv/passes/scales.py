@@ -11,7 +11,7 @@ from imgconv.graph.expression import Argument, Expression, Literal, apply, repla
 from imgconv.graph.index import Variable
 from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Node, Operand, Product
 from imgconv.graph.view import Shape, View, axis_variables
-from imgconv.passes.literals import without_unused_operands
+from imgconv.passes.literals import without_redundant_epilogue_operands
 
 
 def fold_scales(graph: Graph) -> Graph:
@@ -37,7 +37,7 @@ def _rewrite(graph: Graph, node: Node, constants: dict[str, Array]) -> Node:
     axis = 1 if isinstance(node.operation, Convolution) else len(node.output.shape) - 1
     if not weights.view.is_identity and (isinstance(node.operation, Convolution) or constants[weights.value].ndim != 2):
         return node
-    scale, shift, rest, steps = _peel(node, axis, constants)
+    scale, shift, rest, steps = _split_scale_and_shift(node, axis, constants)
     if steps == 0 or (steps == 1 and numpy.all(scale == 1)):
         return node
     made = node
@@ -47,12 +47,12 @@ def _rewrite(graph: Graph, node: Node, constants: dict[str, Array]) -> Node:
         constants[name] = scaled
         made = replace(made, operands=(made.operands[0], Operand(name, view)))
     if not numpy.any(shift):
-        return without_unused_operands(replace(made, epilogue=rest))
+        return without_redundant_epilogue_operands(replace(made, epilogue=rest))
     bias = graph.unused_name(f"{node.output.name}.bias")
     constants[bias] = shift.astype(numpy.float32)
     added = apply("add", IDENTITY, Argument(len(made.epilogue_operands) + 1))
     operand = Operand(bias, along_axis(node.output.shape, axis))
-    return without_unused_operands(
+    return without_redundant_epilogue_operands(
         replace(
             made, epilogue=replace_subexpression(rest, IDENTITY, added),
             epilogue_operands=(*made.epilogue_operands, operand),
@@ -60,7 +60,7 @@ def _rewrite(graph: Graph, node: Node, constants: dict[str, Array]) -> Node:
     )
 
 
-def _peel(node: Node, axis: int, constants: dict[str, Array]) -> tuple[Array, Array, Expression, int]:
+def _split_scale_and_shift(node: Node, axis: int, constants: dict[str, Array]) -> tuple[Array, Array, Expression, int]:
     """(scale, shift, rest of the epilogue, steps removed): the removed innermost steps compute sum*scale + shift."""
     size = node.output.shape[axis]
     scale, shift, rest, steps = numpy.ones(size), numpy.zeros(size), node.epilogue, 0
@@ -69,19 +69,19 @@ def _peel(node: Node, axis: int, constants: dict[str, Array]) -> tuple[Array, Ar
         if len(found) != 1:
             return scale, shift, rest, steps
         (user,) = found
-        if user.operation not in ("add", "subtract", "multiply", "divide") or user.arguments.count(IDENTITY) != 1:
+        if user.function not in ("add", "subtract", "multiply", "divide") or user.arguments.count(IDENTITY) != 1:
             return scale, shift, rest, steps
         first = user.arguments[0] == IDENTITY
         other = by_channel(node, user.arguments[1 if first else 0], axis, constants)
-        if other is None or (user.operation == "divide" and not first):
+        if other is None or (user.function == "divide" and not first):
             return scale, shift, rest, steps
-        if user.operation == "add":
+        if user.function == "add":
             shift = shift + other
-        elif user.operation == "subtract":
+        elif user.function == "subtract":
             scale, shift = (scale, shift - other) if first else (-scale, other - shift)
         else:
             with numpy.errstate(all="ignore"):
-                factor = other if user.operation == "multiply" else 1 / other
+                factor = other if user.function == "multiply" else 1 / other
             if not numpy.all(numpy.isfinite(factor)):
                 return scale, shift, rest, steps
             scale, shift = scale * factor, shift * factor

@@ -56,7 +56,7 @@ def sum_as_reduction(node: Node) -> Node:
         return node
     if any(map(_is_filled, node.operands)):
         return node
-    shape = (*node.output.shape, *_window(node))
+    shape = (*node.output.shape, *_reduced_axes(node))
     operands = tuple(
         Operand(
             operand.value,
@@ -74,7 +74,7 @@ def _is_filled(operand: Operand) -> bool:
     return bool(operand.view.bounds) and operand.fill != 0
 
 
-def _window(node: Node) -> tuple[int, ...]:
+def _reduced_axes(node: Node) -> tuple[int, ...]:
     """The axes over which a node sums: of channels, rows and columns, or of K."""
     if isinstance(node.operation, Convolution):
         x, w = node.operands[:2]
@@ -85,7 +85,7 @@ def _window(node: Node) -> tuple[int, ...]:
 def _convolution_views(node: Node, operation: Convolution) -> list[tuple[list[Index], list[Bound]]]:
     """Index and bounds of each operand, by the axes of the output, then channel, row and column of the window."""
     x, _, *factors = node.operands
-    window = _window(node)
+    window = _reduced_axes(node)
     image, filter_, row, column, c, ky, kx = axis_variables((*node.output.shape, *window))
     filters = node.output.shape[1] // operation.groups
     channel, where, bounds = filter_ // filters * window[0] + c, list[Index](), list[Bound]()

@@ -22,7 +22,7 @@ def push_views(graph: Graph) -> Graph:
         made = replace(
             node,
             operands=tuple(
-                o if n == 0 and _fills(node, o, movements) else _composed_operand(o, movements)
+                o if n == 0 and _would_lose_fill(node, o, movements) else _composed_operand(o, movements)
                 for n, o in enumerate(node.operands)
             ),
             epilogue_operands=tuple(_composed_operand(o, movements) for o in node.epilogue_operands),
@@ -38,7 +38,7 @@ def is_movement(node: Node) -> bool:
     return isinstance(node.operation, Load) and node.epilogue == IDENTITY
 
 
-def _fills(node: Node, table: Operand, movements: dict[str, Operand]) -> bool:
+def _would_lose_fill(node: Node, table: Operand, movements: dict[str, Operand]) -> bool:
     """Returns whether a gather's table would lose its own fill value, which the gather reads for an index outside."""
     inner = movements.get(table.value)
     return isinstance(node.operation, Gather) and inner is not None and inner.view.bounds != () and (
@@ -62,9 +62,9 @@ def compose(outer: Operand, inner: Operand) -> Operand | None:
 def read_through(outer: Operand, inner: Operand) -> Operand | None:
     """The same as `compose`, but None also if the composed indices have more than MOST_TERMS terms."""
     made = compose(outer, inner)
-    return made if made is None or _terms(made) <= MOST_TERMS else None
+    return made if made is None or _term_count(made) <= MOST_TERMS else None
 
 
-def _terms(operand: Operand) -> int:
+def _term_count(operand: Operand) -> int:
     """The number of terms in the indices of an operand's view and of its bounds."""
     return sum(e.term_count for e in (*operand.view.index, *(bound.index for bound in operand.view.bounds)))

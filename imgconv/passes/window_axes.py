@@ -26,9 +26,9 @@ def _split(node: Node) -> Node:
     rank = len(node.output.shape)
     while True:
         views = [o.view for o in node.operands]
-        for shape in _shapes(views, rank):
+        for shape in _shapes_with_split_axis(views, rank):
             others = [reshape(view.shape, shape).composed_with(view) for view in views]
-            if _terms(others) < _terms(views):
+            if _term_count(others) < _term_count(views):
                 operands = tuple(replace(o, view=v) for o, v in zip(node.operands, others, strict=True))
                 node = replace(node, operands=operands)
                 break
@@ -36,20 +36,20 @@ def _split(node: Node) -> Node:
             return node
 
 
-def _shapes(views: list[View], rank: int) -> Iterator[tuple[int, ...]]:
+def _shapes_with_split_axis(views: list[View], rank: int) -> Iterator[tuple[int, ...]]:
     """The shape of the views with one window axis split, for each axis and divisor that some index suggests."""
     shape = views[0].shape
     found = set()
     for view in views:
         for expression in (*view.index, *(b.index for b in view.bounds)):
-            found |= set(_divided(expression))
+            found |= set(_divided_variables(expression))
     for axis in range(rank, len(shape)):
         for divisor in sorted({d for name, d in found if name == f"i{axis}"}, reverse=True):
             if 1 < divisor < shape[axis] and shape[axis] % divisor == 0:
                 yield (*shape[:axis], shape[axis] // divisor, divisor, *shape[axis + 1 :])
 
 
-def _divided(expression: Index) -> Iterator[tuple[str, int]]:
+def _divided_variables(expression: Index) -> Iterator[tuple[str, int]]:
     """Variables that are divided, and by what: ("i2", 40) for (i2/40)%40."""
     for atom, _ in expression.terms:
         if isinstance(atom, Variable):
@@ -58,8 +58,8 @@ def _divided(expression: Index) -> Iterator[tuple[str, int]]:
             for inner, factor in atom.value.terms:
                 if isinstance(inner, Variable) and factor and atom.divisor % factor == 0:
                     yield inner.name, atom.divisor // abs(factor)
-        yield from _divided(atom.value)
+        yield from _divided_variables(atom.value)
 
 
-def _terms(views: list[View]) -> int:
+def _term_count(views: list[View]) -> int:
     return sum(e.term_count for view in views for e in (*view.index, *(b.index for b in view.bounds)))

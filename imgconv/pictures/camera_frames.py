@@ -20,13 +20,13 @@ def camera_frame(picture: Image.Image, size: Size, how: Preparation) -> Array:
     if picture.size != size:
         picture = picture.resize(size)
     if how.format in YUV:
-        return _yuv(numpy.asarray(picture, numpy.float64), how)
+        return _rgb_to_yuv(numpy.asarray(picture, numpy.float64), how)
     mode = {"grey": "L", "rgba": "RGBA"}.get(how.format, "RGB")
     array = numpy.asarray(picture.convert(mode))
     return numpy.ascontiguousarray(array[..., ::-1] if how.format == "bgr" else array)
 
 
-def _yuv(rgb: Array, how: Preparation) -> Array:
+def _rgb_to_yuv(rgb: Array, how: Preparation) -> Array:
     """ITU-R BT.601-7, 2.5: the inverse of what preprocessing/stage.py computes."""
     weights = red, _, blue = luma_weights(how.colors)
     luma = rgb @ numpy.array(weights)
@@ -41,10 +41,10 @@ def _yuv(rgb: Array, how: Preparation) -> Array:
         y, gain = 16 * (largest // 255) + luma * (219 * (largest // 255) / 255), 224 * (largest // 255) / 255
     middle = (largest + 1) // 2
     y, u, v = (numpy.rint(each).clip(0, largest) for each in (y, middle + u * gain, middle + v * gain))
-    return _packed(y, u, v, how)
+    return _to_frame_format(y, u, v, how)
 
 
-def _packed(y: Array, u: Array, v: Array, how: Preparation) -> Array:
+def _to_frame_format(y: Array, u: Array, v: Array, how: Preparation) -> Array:
     height, width = y.shape
     if how.format == "yuyv":
         made = numpy.stack([y[:, 0::2], u, y[:, 1::2], v], axis=2)

@@ -16,7 +16,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from imgconv.arrays import Array
 from imgconv.errors import InputError
-from imgconv.files.disk import check_regular, written_whole
+from imgconv.files.disk import check_regular, atomic_write
 from imgconv.preprocessing.pixels import Pixels
 from imgconv.preprocessing.preparation import (
     ChannelOrder, Filter, PictureInput, Preparation, Size, luma_weights, resize_geometry, taps,
@@ -40,10 +40,10 @@ def read_picture(path: str | os.PathLike[str]) -> Image.Image:
         check_regular(path)
     except OSError as error:
         raise InputError(f"cannot read picture {name!r}: {error.strerror or error}") from error
-    return upright(name, name)
+    return open_upright(name, name)
 
 
-def upright(name: str, source: str | IO[bytes]) -> Image.Image:
+def open_upright(name: str, source: str | IO[bytes]) -> Image.Image:
     """The picture in a file or a stream of bytes, as `read_picture` gives it. Raises InputError with the name."""
     try:
         with _without_warnings():
@@ -155,13 +155,13 @@ def _resized_channels(picture: Image.Image, size: Size | None, preparation: Prep
     if (width, height) != size:
         framed.fill(preparation.pad)
     for plane, channel in zip(framed, order, strict=True):
-        plane[:height, :width] = _scaled(rgb.getchannel(channel), (width, height), box, preparation.filter)
+        plane[:height, :width] = _resized_channel(rgb.getchannel(channel), (width, height), box, preparation.filter)
     if preparation.filter == "bicubic":  # only a cubic filter overshoots
         framed.clip(0, 255, out=framed)
     return framed
 
 
-def _scaled(band: Image.Image, size: Size, box: tuple[float, float, float, float], how: Filter) -> Array:
+def _resized_channel(band: Image.Image, size: Size, box: tuple[float, float, float, float], how: Filter) -> Array:
     """The part `box` of one channel at `size`, (height, width); in float from end to end."""
     if how in PILLOW:
         return numpy.asarray(band.convert("F").resize(size, PILLOW[how], box))
@@ -209,5 +209,5 @@ def save_picture(picture: Image.Image, path: str | os.PathLike[str]) -> None:
     kind = Image.registered_extensions().get(Path(path).suffix.lower())
     if kind not in Image.SAVE:
         raise InputError(f"cannot write {os.fspath(path)!r}: Pillow cannot write this format; use .png")
-    with written_whole(path) as file:
+    with atomic_write(path) as file:
         picture.save(file, kind)

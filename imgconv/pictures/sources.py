@@ -14,7 +14,7 @@ from pathlib import Path
 from PIL import Image
 
 from imgconv.errors import InputError
-from imgconv.pictures.host import read_picture, upright
+from imgconv.pictures.host import open_upright, read_picture
 from imgconv.pictures.video import frames, is_video
 
 STANDARD_INPUT = "-"
@@ -74,9 +74,9 @@ def pictures(paths: Sequence[str], every: int = 1) -> Iterator[NamedPicture]:
 
 
 def _from_standard_input() -> Image.Image:
-    return upright(STANDARD_INPUT, BytesIO(sys.stdin.buffer.read()))
+    return open_upright(STANDARD_INPUT, BytesIO(sys.stdin.buffer.read()))
 
 
-def count_of(paths: Sequence[str]) -> int | None:
+def count_pictures(paths: Sequence[str]) -> int | None:
     """Returns the number of pictures; None if it is not known before a video ends."""
     return None if any(is_video(path) for path in paths) else len(paths)

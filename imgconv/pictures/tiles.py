@@ -21,7 +21,7 @@ class PictureTiling:
     tile's edge. The result is that of the whole picture if a quarter of the overlap is as wide as the network reaches
     to one side. A picture smaller than a tile is continued by its last row and column.
 
-        PictureTiling((10, 6), (6, 6), 2).places()       # [(0, 0), (4, 0)]
+        PictureTiling((10, 6), (6, 6), 2).tile_positions()       # [(0, 0), (4, 0)]
     """
 
     picture: Size
@@ -33,12 +33,12 @@ class PictureTiling:
         if not 0 <= self.overlap <= min(self.tile) // 2:
             raise InputError(f"tiles of {self.tile[0]}x{self.tile[1]} can overlap by 0 to {min(self.tile) // 2} pixels")
 
-    def places(self) -> list[tuple[int, int]]:
+    def tile_positions(self) -> list[tuple[int, int]]:
         """Left and top of every tile, row by row."""
-        columns, rows = (self._starts(axis) for axis in (0, 1))
+        columns, rows = (self._tile_starts(axis) for axis in (0, 1))
         return [(left, top) for top in rows for left in columns]
 
-    def _starts(self, axis: int) -> list[int]:
+    def _tile_starts(self, axis: int) -> list[int]:
         """Returns the first pixel of each tile; tiles are evenly spread."""
         rest, step = max(0, self.picture[axis] - self.tile[axis]), self.tile[axis] - self.overlap
         count = -(-rest // step) + 1
@@ -50,7 +50,7 @@ class PictureTiling:
         for axis, tile, own in zip(axes, self.tile, self.picture, strict=True):
             margins[axis] = 0, max(0, tile - own)
         padded = numpy.pad(array, margins, mode="edge")
-        for place in self.places():
+        for place in self.tile_positions():
             part = [slice(None)] * array.ndim
             for axis, start, size in zip(axes, place, self.tile, strict=True):
                 part[axis] = slice(start, start + size)
@@ -69,8 +69,8 @@ class PictureTiling:
         sizes = [max(own, tile) * scale for own, tile in zip(self.picture, self.tile, strict=True)]
         total = numpy.zeros((1, shape[1], sizes[1], sizes[0]), numpy.float32)
         weight = numpy.zeros(total.shape[2:], numpy.float32)
-        across, down = ([self._ramp(axis, start, scale) for start in self._starts(axis)] for axis in (0, 1))
-        for number, (left, top) in enumerate(self.places()):
+        across, down = ([self._blending(axis, start, scale) for start in self._tile_starts(axis)] for axis in (0, 1))
+        for number, (left, top) in enumerate(self.tile_positions()):
             part = down[number // len(across)][:, None] * across[number % len(across)]
             rows = slice(top * scale, top * scale + shape[2])
             columns = slice(left * scale, left * scale + shape[3])
@@ -79,7 +79,7 @@ class PictureTiling:
         joined = total / weight
         return joined[:, :, : self.picture[1] * scale, : self.picture[0] * scale]
 
-    def _ramp(self, axis: int, start: int, scale: int) -> Array:
+    def _blending(self, axis: int, start: int, scale: int) -> Array:
         """The weights of a tile's columns or rows: 1, and less near an edge that another tile overlaps."""
         count = self.tile[axis] * scale
         place = (numpy.arange(count) + 0.5) / scale
@@ -93,6 +93,6 @@ class PictureTiling:
         return weights.astype(numpy.float32)
 
 
-def usual_overlap(tile: Size) -> int:
+def default_overlap(tile: Size) -> int:
     """Returns an eighth of a tile's shorter side, and at least 32 pixels if the tile has twice that."""
     return min(max(32, min(tile) // 8), min(tile) // 2)

@@ -67,7 +67,7 @@ def check_writable(path: str) -> None:
         raise MissingPackageError("av", "video", f"writing the video {path!r}") from error
 
 
-def rate_of(path: str) -> Fraction:
+def frame_rate_of(path: str) -> Fraction:
     """Returns the frames a second of a video; USUAL_RATE of what does not tell them, and of pictures."""
     if not is_video_file(path):
         return USUAL_RATE

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from imgconv.arrays import Arrays
 from imgconv.compiling.compiler import PreparedGraph
 from imgconv.config import Precision
-from imgconv.graph.expression import operations
+from imgconv.graph.expression import function_names
 from imgconv.graph.nodes import Convolution, Graph, Product, Reduction
 from imgconv.precision.share import UNDECIDED
 from imgconv.precision.storage import StorageSearch
@@ -81,8 +81,8 @@ def is_quantised(graph: Graph) -> bool:
     """Returns whether most convolutions and products read the levels of a quantised network: what round makes."""
     steps = {
         node.output.name for node in graph.nodes
-        if not STEPS.isdisjoint(operations(node.epilogue))
-        or isinstance(node.operation, Reduction) and not STEPS.isdisjoint(operations(node.operation.body))
+        if not STEPS.isdisjoint(function_names(node.epilogue))
+        or isinstance(node.operation, Reduction) and not STEPS.isdisjoint(function_names(node.operation.body))
     }
     layers = [node for node in graph.nodes if isinstance(node.operation, (Convolution, Product))]
     return 2 * sum(not steps.isdisjoint(node.reads) for node in layers) > len(layers)
@@ -94,9 +94,9 @@ def ends_in_softmax(graph: Graph) -> bool:
     for node in reversed(graph.nodes):
         if isinstance(node.operation, (Convolution, Product)) or node.output.name in inner:
             inner.update(node.reads)
-    exponentials = {node.output.name for node in graph.nodes if "exp" in operations(node.epilogue)}
+    exponentials = {node.output.name for node in graph.nodes if "exp" in function_names(node.epilogue)}
     return any(
         isinstance(node.operation, Reduction) and node.operation.kind == "sum" and node.output.name not in inner
-        and ("exp" in operations(node.operation.body) or not exponentials.isdisjoint(node.reads))
+        and ("exp" in function_names(node.operation.body) or not exponentials.isdisjoint(node.reads))
         for node in graph.nodes
     )

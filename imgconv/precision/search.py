@@ -70,7 +70,7 @@ def search(
     blocks, ended = measured_blocks(sizes, cost, most[0], budget)
     tried = {every}
     for bound in most:
-        wide = [name for block in without_room(blocks, bound) for name in block.names]
+        wide = [name for block in blocks_over_budget(blocks, bound) for name in block.names]
         narrow = every.difference(wide)
         if not narrow:
             break
@@ -115,17 +115,17 @@ def combined_error(blocks: Collection[ItemBlock]) -> float:
     return float(sum(block.error**2 for block in blocks) ** 0.5)
 
 
-def by_worth(blocks: Collection[ItemBlock]) -> list[ItemBlock]:
+def by_cost_per_size(blocks: Collection[ItemBlock]) -> list[ItemBlock]:
     """The blocks, first those that cost most for their size: the squares of errors add up, and so do sizes."""
     return sorted(blocks, key=lambda block: -(block.error**2) / max(block.size, 1))
 
 
-def without_room(blocks: Collection[ItemBlock], most: float) -> list[ItemBlock]:
+def blocks_over_budget(blocks: Collection[ItemBlock], most: float) -> list[ItemBlock]:
     """The blocks that stay wide, for the others to cost at most `most` together.
 
     A block that costs more than is left is passed over; smaller ones after it may still be narrow.
     """
     narrow: list[ItemBlock] = []
-    for block in reversed(by_worth(blocks)):
+    for block in reversed(by_cost_per_size(blocks)):
         narrow += [block] if combined_error([*narrow, block]) <= most else []
     return [block for block in blocks if block not in narrow]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from imgconv.compiling.plan import Plan
-from imgconv.compiling.textures import known_float, why_float
+from imgconv.compiling.textures import always_float, why_float
 from imgconv.config import Config
 from imgconv.dtype import FLOAT16, FLOAT32
 from imgconv.graph.nodes import Graph
@@ -49,7 +49,7 @@ class HalfShare:
 
 def half_share_of(plan: Plan, graph: Graph, config: Config) -> HalfShare:
     """Returns the HalfShare of a plan. Host buffers, such as those of some outputs, do not count."""
-    known = known_float(graph)
+    known = always_float(graph)
     stored = {
         name: place.storage.dtype for name, place in plan.placements.items()
         if isinstance(place.storage, Texture) and name in graph.values and graph.values[name].dtype.startswith("float")

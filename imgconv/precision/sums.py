@@ -67,7 +67,7 @@ class AccumulationTrials:
         self._known: dict[Precision, tuple[Session, list[float]]] = {}
 
     @cached_property
-    def sizes(self) -> dict[str, int]:
+    def multiply_adds_by_value(self) -> dict[str, int]:
         """The multiply-adds of the launches that can sum in half, by each value that they compute."""
         launches = self.trial(NONE, NONE)[0].plan.launches
         return {name: each.multiply_adds for each in launches if each.sums_in_half for name in each.values}
@@ -132,7 +132,7 @@ class AccumulationTrials:
         """The error if only these sum in half, or in chunks: the difference from the outputs with sums in float."""
         self.budget.spend()
         inputs, expected = self.worst
-        precision = self.precision(narrow if in_chunks else NONE, frozenset(self.sizes) - narrow)
+        precision = self.precision(narrow if in_chunks else NONE, frozenset(self.multiply_adds_by_value) - narrow)
         return relative_error(self._session(precision).run(inputs), expected)
 
 
@@ -144,20 +144,20 @@ def choose_sums(
     only_chunks: whether no layer sums entirely in fp16. runs: the maximum number of trials of each search; seconds: the
     time for them, measured on the first trials.
     """
-    every, in_float, in_chunks, undecided = frozenset(sums.sizes), NONE, NONE, NONE
+    every, in_float, in_chunks, undecided = frozenset(sums.multiply_adds_by_value), NONE, NONE, NONE
     if only_chunks or not sums.allowed(NONE, NONE):
         sums.trial(every, NONE)
         runs = runs if seconds is None else int(seconds / sums.seconds / 2)
         most = [part * min(each.room for each in sums.judged) for part in MOST]
         sums.budget = TrialBudget(runs)
         found = search(
-            sums.sizes, lambda block: sums.cost(block, True),
+            sums.multiply_adds_by_value, lambda block: sums.cost(block, True),
             lambda narrow: sums.allowed(narrow, every - narrow, PART_OF_CHUNKS), most, sums.budget,
         )
         in_float, in_chunks, undecided = every - found.narrow, found.narrow, found.undecided
         if in_chunks and not only_chunks:
             sums.budget = TrialBudget(runs)
-            sizes = {name: size for name, size in sums.sizes.items() if name in in_chunks}
+            sizes = {name: size for name, size in sums.multiply_adds_by_value.items() if name in in_chunks}
             half = search(
                 sizes, lambda block: sums.cost(block, False),
                 lambda narrow: sums.allowed(in_chunks - narrow, in_float), most, sums.budget,

@@ -47,7 +47,7 @@ class Pixels:
     def from_picture(picture: Image.Image, target: PictureInput, preparation: Preparation) -> Pixels | None:
         """An RGB picture for this input, of float32; None if it is too large."""
         size = target.picture_size(picture.size)
-        plan = _plan(picture.size, size, target.channels_last, preparation)
+        plan = _pixel_plan(picture.size, size, target.channels_last, preparation)
         if not plan.fits:
             return None
         shown = picture if plan.box == (0, 0, *picture.size) else picture.crop(plan.box)
@@ -76,7 +76,7 @@ class _PixelPlan:
 
 
 @lru_cache(TABLES)
-def _plan(own: Size, size: Size, channels_last: bool, how: Preparation) -> _PixelPlan:
+def _pixel_plan(own: Size, size: Size, channels_last: bool, how: Preparation) -> _PixelPlan:
     inner, (left, top, right, bottom) = resize_geometry(own, size, how.resize, how.crop)
     columns, column_weights = taps(own[0], inner[0], left, right, how.filter)
     rows, row_weights = taps(own[1], inner[1], top, bottom, how.filter)
@@ -85,7 +85,7 @@ def _plan(own: Size, size: Size, channels_last: bool, how: Preparation) -> _Pixe
         (rows[:, 0] - box[1]).astype(numpy.int32), row_weights.T.astype(numpy.float32),
         (columns[:, 0] - box[0]).astype(numpy.int32), column_weights.T.astype(numpy.float32),
     ]
-    matrix, channels, width = _matrix(how), how.channels, box[2] - box[0]
+    matrix, channels, width = _color_matrix(how), how.channels, box[2] - box[0]
     first_row = HEADER + matrix.size
     first_column = first_row + inner[1] * (1 + rows.shape[1])
     first_pixel = first_column + inner[0] * (1 + columns.shape[1])
@@ -98,7 +98,7 @@ def _plan(own: Size, size: Size, channels_last: bool, how: Preparation) -> _Pixe
     return _PixelPlan(head, box, sent <= LARGEST and 4 * inner[1] * (3 * width + SLACK) <= MIDDLE)
 
 
-def _matrix(how: Preparation) -> Array:
+def _color_matrix(how: Preparation) -> Array:
     """float32 (channels, 4): the gains of red, green and blue for each channel of the input, and what is added."""
     colors = {"rgb": numpy.eye(3), "bgr": numpy.eye(3)[::-1], "y": numpy.array([luma_weights()])}[how.order]
     std = numpy.array(how.std).reshape(-1, 1)

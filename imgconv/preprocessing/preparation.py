@@ -106,14 +106,14 @@ def as_text(how: Preparation, size: Size, tiled: bool = False) -> str:
     """
     x = "pixel" if how.scale == 1 else f"pixel * {how.scale:.4g}"
     if any(how.mean):
-        x = f"({x} - {_as_text(how.mean)})"
+        x = f"({x} - {_numbers_as_text(how.mean)})"
     if set(how.std) != {1}:
-        x = f"{x} / {_as_text(how.std)}"
+        x = f"{x} / {_numbers_as_text(how.std)}"
     resized = "whole or in tiles of" if tiled else _RESIZED[how.resize]
     return f"{how.order}, {resized} {size[0]}x{size[1]}, x = {x + ', 0 to 255' * (x == 'pixel')}"
 
 
-def _as_text(values: Sequence[float]) -> str:
+def _numbers_as_text(values: Sequence[float]) -> str:
     """The value, or one for each channel in brackets."""
     listed = ", ".join(f"{value:.4g}" for value in values)
     return listed if len(values) == 1 else f"({listed})"
@@ -139,7 +139,7 @@ class PictureInput:
         return found if isinstance(found, int) else None
 
     @property
-    def takes_one(self) -> bool:
+    def takes_batch_of_one(self) -> bool:
         """Returns whether the batch size is 1 or open."""
         return self.dimensions[0] == 1 or isinstance(self.dimensions[0], str)
 
@@ -176,14 +176,14 @@ def picture_inputs(declared: TensorSpecs, shapes: Shapes) -> list[PictureInput]:
     """
     found = []
     for name, (dtype, dimensions) in declared.items():
-        target = PictureInput(name, dtype, with_sizes(name, dimensions, shapes))
-        is_one = len(target.dimensions) == 4 and target.takes_one and target.channels in (1, 3, None)
+        target = PictureInput(name, dtype, with_known_sizes(name, dimensions, shapes))
+        is_one = len(target.dimensions) == 4 and target.takes_batch_of_one and target.channels in (1, 3, None)
         if is_one and dtype != "bool":
             found.append(target)
     return found
 
 
-def with_sizes(name: str, dimensions: Sequence[int | str] | None, shapes: Shapes) -> Sequence[int | str]:
+def with_known_sizes(name: str, dimensions: Sequence[int | str] | None, shapes: Shapes) -> Sequence[int | str]:
     """An input's dimensions with the given sizes filled in; four open ones if the model gives no shape."""
     given = shapes.get(name)
     if given is not None and not isinstance(given, int):

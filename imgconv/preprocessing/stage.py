@@ -40,7 +40,7 @@ def array_shape(format: Format, size: Size) -> tuple[int, ...]:
     pixels that share a color are no whole number. Example: array_shape("nv12", (640, 480)) is (720, 640).
     """
     width, height = size
-    shared = shared_pixels(format)
+    shared = chroma_block(format)
     if width % shared[0] or height % shared[1]:
         raise InputError(
             f"{format} has one color for {shared[0]}x{shared[1]} pixels, so a picture cannot be {width}x{height}"
@@ -50,7 +50,7 @@ def array_shape(format: Format, size: Size) -> tuple[int, ...]:
     return (height, width) if format == "grey" else (height, width, _CHANNELS[format])
 
 
-def shared_pixels(format: Format) -> Size:
+def chroma_block(format: Format) -> Size:
     """The width and height, in pixels, of a block that shares a color."""
     return (1, 1) if format not in YUV else (2, 1) if format == "yuyv" else (2, 2)
 
@@ -58,8 +58,8 @@ def shared_pixels(format: Format) -> Size:
 def size_of_array(format: Format, shape: Sequence[int]) -> Size:
     """Width and height of the picture in an array of this shape. Raises InputError if the format has no such shape."""
     rows, width = (*shape, 0, 0)[:2]
-    size = width, rows // 3 * 2 if shared_pixels(format)[1] == 2 else rows
-    if min(size) < 1 or size[0] % shared_pixels(format)[0] or array_shape(format, size) != tuple(shape):
+    size = width, rows // 3 * 2 if chroma_block(format)[1] == 2 else rows
+    if min(size) < 1 or size[0] % chroma_block(format)[0] or array_shape(format, size) != tuple(shape):
         example = array_shape(format, (640, 480))
         raise InputError(f"an array of {list(shape)} is not a picture in {format}; one of 640x480 is {list(example)}")
     return size
@@ -166,8 +166,8 @@ def _from_channels(pixels: Tensor, own: Size, size: Size, box: Box, how: Prepara
     wanted = [2, 1, 0] if (how.order == "bgr") != (how.format == "bgr") else [0, 1, 2]
     if count == 1:
         wanted = [0] * how.channels
-    planes = _scaled(pixels.reshape(own[1], own[0], count), wanted, size, box, how.filter)
-    return (planes * _column(luma_weights())).sum([1], keepdims=True) if is_luma and count > 1 else planes
+    planes = _resized(pixels.reshape(own[1], own[0], count), wanted, size, box, how.filter)
+    return (planes * _per_channel(luma_weights())).sum([1], keepdims=True) if is_luma and count > 1 else planes
 
 
 def _from_yuv(pixels: Tensor, own: Size, size: Size, box: Box, how: Preparation) -> Tensor:
@@ -175,22 +175,22 @@ def _from_yuv(pixels: Tensor, own: Size, size: Size, box: Box, how: Preparation)
 
     R = Y + 2(1 - Kr)V, B = Y + 2(1 - Kb)U, and G follows from Y = Kr R + Kg G + Kb B; BT.601-7, 2.5.1.
     """
-    low, middle, luma_gain, color_gain = _levels(how)
+    low, middle, luma_gain, color_gain = _yuv_offsets_and_factors(how)
     luma, colors = _luma_and_colors(pixels, own, how.format)
     if how.order == "y":
-        return ((_scaled(luma, [0], size, box, how.filter) - low) * luma_gain).clip(0, 255)
+        return ((_resized(luma, [0], size, box, how.filter) - low) * luma_gain).clip(0, 255)
     red, green, blue = luma_weights(how.colors)
     rows = {"r": (0, 2 - 2 * red), "b": (2 - 2 * blue, 0)}
     rows["g"] = (-blue * rows["b"][0] / green, -red * rows["r"][1] / green)
     gains = numpy.array([rows[name] for name in how.order]) * color_gain
     left, top, right, bottom = box
-    across, down = shared_pixels(how.format)
+    across, down = chroma_block(how.format)
     u_and_v = [1, 0] if how.format == "nv21" else [0, 1]
-    planes = _scaled(colors, u_and_v, size, (left / across, top / down, right / across, bottom / down), how.filter)
-    parts = [planes.slice(1, n, n + 1) * _column(gains[:, n]) for n in range(2)]
-    offset = _column(-low * luma_gain - middle * gains.sum(axis=1))
+    planes = _resized(colors, u_and_v, size, (left / across, top / down, right / across, bottom / down), how.filter)
+    parts = [planes.slice(1, n, n + 1) * _per_channel(gains[:, n]) for n in range(2)]
+    offset = _per_channel(-low * luma_gain - middle * gains.sum(axis=1))
     # Each channel resizes Y again, so that adding the colors becomes the epilogue of that sum.
-    return (_scaled(luma, [0, 0, 0], size, box, how.filter) * luma_gain + parts[0] + parts[1] + offset).clip(0, 255)
+    return (_resized(luma, [0, 0, 0], size, box, how.filter) * luma_gain + parts[0] + parts[1] + offset).clip(0, 255)
 
 
 def _luma_and_colors(pixels: Tensor, own: Size, format: Format) -> tuple[Tensor, Tensor]:
@@ -206,7 +206,7 @@ def _luma_and_colors(pixels: Tensor, own: Size, format: Format) -> tuple[Tensor,
     return luma.reshape(height, width, 1), rest.reshape(rows, columns, 2)
 
 
-def _levels(how: Preparation) -> tuple[float, float, float, float]:
+def _yuv_offsets_and_factors(how: Preparation) -> tuple[float, float, float, float]:
     """Black, the middle of U and V, and the factors that make 255 of Y's range and of U's and V's.
 
     Y is 16 .. 235 and U and V are 128 - 112 .. 128 + 112; in full range 0 .. 255. BT.601-7, 2.5.3.
@@ -221,11 +221,11 @@ def _normalised(planes: Tensor, how: Preparation) -> Tensor:
     gain = numpy.broadcast_to(how.scale / numpy.array(how.std), planes.shape[1])
     offset = numpy.broadcast_to(-numpy.array(how.mean) / numpy.array(how.std), planes.shape[1])
     if numpy.any(gain != 1):
-        planes = planes * _column(gain)
-    return planes + _column(offset) if numpy.any(offset != 0) else planes
+        planes = planes * _per_channel(gain)
+    return planes + _per_channel(offset) if numpy.any(offset != 0) else planes
 
 
-def _column(numbers: Sequence[float] | Array) -> Tensor | float:
+def _per_channel(numbers: Sequence[float] | Array) -> Tensor | float:
     """The numbers, one per channel, as (C, 1, 1); a float if all are equal."""
     array = numpy.asarray(numbers, numpy.float32)
     return float(numbers[0]) if numpy.all(array == array[0]) else Tensor.constant(array.reshape(-1, 1, 1))
@@ -234,7 +234,7 @@ def _column(numbers: Sequence[float] | Array) -> Tensor | float:
 # Resizing
 
 
-def _scaled(pixels: Tensor, channels: Sequence[int], size: Size, box: Box, how: Filter) -> Tensor:
+def _resized(pixels: Tensor, channels: Sequence[int], size: Size, box: Box, how: Filter) -> Tensor:
     """The given channels of (height, width, C), cropped to `box`, resized to `size`: (1, channels, height, width).
 
     Rows are resized first, because a row of interleaved channels fills whole texels.

@@ -17,7 +17,7 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.errors import InputError
 from imgconv.preprocessing.preparation import Format, Size
-from imgconv.preprocessing.stage import array_dtype, array_shape, shared_pixels, size_of_array
+from imgconv.preprocessing.stage import array_dtype, array_shape, chroma_block, size_of_array
 
 FILE = Path(__file__).with_name("frame.cl")
 HEADER = 128  # bytes of the numbers in front of the frame's
@@ -194,7 +194,7 @@ class PackedFrame:
                     f"are in bytes {first} to {end}"
                 )
             spans.append((address + first, address + end))
-        parts = _merged(spans) if memory is None else []
+        parts = _merged_spans(spans) if memory is None else []
         total = parts[-1][0] + parts[-1][2] - parts[-1][1] if parts else HEADER
         numbers = frame.pixel()
         for place in places:
@@ -207,7 +207,7 @@ class PackedFrame:
             raise InputError(f"the frame has {total} bytes, or strides, of 2 GB or more")
         header = numpy.zeros(HEADER // 4, numpy.int32)
         header[: len(numbers)] = numbers
-        arrays = [(to, _memory(begin, end, frame)) for to, begin, end in parts]
+        arrays = [(to, _bytes_at(begin, end, frame)) for to, begin, end in parts]
         parts_and_header = [(0, header.view(numpy.uint8)), *arrays]
         return PackedFrame(format, frame.picture_size, parts_and_header, total, memory=memory)
 
@@ -238,7 +238,7 @@ class _Samples:
         component = layout.components[number]
         plane, stride = frame.planes[component.plane], layout.pixel_strides[component.plane]
         pixel_stride = plane.pixel_stride or stride
-        width = -(-frame.width // (shared_pixels(format)[0] if component.plane else 1))
+        width = -(-frame.width // (chroma_block(format)[0] if component.plane else 1))
         row_stride, own = plane.row_stride or width * pixel_stride, pixel_stride * component.pixels
         least = (width - 1) * abs(pixel_stride) + stride
         if abs(row_stride) < least:
@@ -246,7 +246,7 @@ class _Samples:
                 f"plane {component.plane} has a row stride of {row_stride} bytes; {width} pixels with a pixel "
                 f"stride of {pixel_stride} take {least}"
             )
-        across, down = shared_pixels(format) if number else (1, 1)
+        across, down = chroma_block(format) if number else (1, 1)
         left, top, width, height = frame.window
         columns = own * (left // across), own * ((left + width - 1) // across)
         rows = row_stride * (top // down), row_stride * ((top + height - 1) // down)
@@ -255,7 +255,7 @@ class _Samples:
         return _Samples(component.plane, base, row_stride, own, first, end)
 
 
-def _merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
+def _merged_spans(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
     """The memory to upload, once where planes overlap: where each part goes, its first address, and its end."""
     parts: list[tuple[int, int, int]] = []
     for begin, end in sorted(spans):
@@ -268,7 +268,7 @@ def _merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
     return parts
 
 
-def _memory(begin: int, end: int, frame: VideoFrame) -> Array:
+def _bytes_at(begin: int, end: int, frame: VideoFrame) -> Array:
     """The bytes at addresses of a frame's planes, which it keeps."""
     view: Any = (c_uint8 * (end - begin)).from_address(begin)
     view.frame = frame
@@ -297,7 +297,7 @@ class FrameKernel:
     def text(self) -> str:
         """Its OpenCL text, in which NAME stands for its name."""
         width, height = size_of_array(self.format, self.shape)
-        shared = shared_pixels(self.format)
+        shared = chroma_block(self.format)
         element = "float" if self.floats else "uchar"
         defines = {
             "WIDTH": width, "HEIGHT": height, "SHARED_X": shared[0], "SHARED_Y": shared[1],

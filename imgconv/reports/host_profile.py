@@ -45,7 +45,7 @@ def measure_host(
     host = HostFallback.prepare(partition, plan.inputs, [value.name for value in plan.outputs], on_device)
     if partition is None or host is None:
         return None
-    made, direct = session.run(inputs), host.inputs_of(inputs)
+    made, direct = session.run(inputs), host.arrays_of_inputs(inputs)
     host.finish(made, direct)  # compiles the subgraphs
     runs: list[tuple[NodeTiming, ...]] = []
     for _ in range(repeat):

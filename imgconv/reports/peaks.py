@@ -64,8 +64,8 @@ class Peaks:
     """Bytes read and written by a copy of a texture that is too large for any cache."""
 
     @staticmethod
-    def chosen_from(choose: Callable[[float, float], float], both: tuple[Peaks, Peaks]) -> Peaks:
-        """Chooses each figure from two measurements: Peaks.chosen_from(max, (before, after))."""
+    def combined_from(choose: Callable[[float, float], float], both: tuple[Peaks, Peaks]) -> Peaks:
+        """Chooses each figure from two measurements: Peaks.combined_from(max, (before, after))."""
         one, other = both
         return Peaks(
             choose(one.operations, other.operations), choose(one.reads, other.reads), choose(one.bytes, other.bytes)
@@ -86,34 +86,34 @@ def measure_peaks(context: Context, dtype: DType) -> Peaks:
     """Runs the three kernels. dtype: of the textures. Raises Error if a result is wrong, and DeviceError."""
     program = build(context, SOURCE, "imgconv/reports/peaks.py")
     return Peaks(
-        max(_operations(context, program, floats) for floats in VECTORS),
-        _reads(context, program, dtype), _copied(context, program, dtype),
+        max(_measure_multiply_adds(context, program, floats) for floats in VECTORS),
+        _measure_texel_reads(context, program, dtype), _measure_copy_bandwidth(context, program, dtype),
     )
 
 
-def _operations(context: Context, program: Program, floats: int) -> float:
+def _measure_multiply_adds(context: Context, program: Program, floats: int) -> float:
     items = 1 << (20 if context.info.kind == "gpu" else 12)
     output = context.buffer(256 * floats * 4)
     bound = new_kernel(program, f"multiply_add_{floats}")
     bound.set_args(output, numpy.float32(0.5), numpy.float32(1))
-    seconds = _fastest(context, bound, (items,))
+    seconds = _fastest_launch(context, bound, (items,))
     _check(context, output, 2.0 * ACCUMULATORS)  # x = x / 2 + 1 ends at 2
     return 2 * items * ROUNDS * ACCUMULATORS * floats / seconds
 
 
-def _reads(context: Context, program: Program, dtype: DType) -> float:
+def _measure_texel_reads(context: Context, program: Program, dtype: DType) -> float:
     size = (4096, 1024) if context.info.kind == "gpu" else (READ_SIZE, 64)
     texels = context.image(READ_SIZE + READS, READ_SIZE, 0, dtype)
     context.write(texels, numpy.ones((READ_SIZE, READ_SIZE + READS, 4), dtype))
     output = context.buffer(READ_SIZE * 16)
     bound = new_kernel(program, "read_texture")
     bound.set_args(output, texels)
-    seconds = _fastest(context, bound, size)
+    seconds = _fastest_launch(context, bound, size)
     _check(context, output, float(READS))
     return size[0] * size[1] * READS / seconds
 
 
-def _copied(context: Context, program: Program, dtype: DType) -> float:
+def _measure_copy_bandwidth(context: Context, program: Program, dtype: DType) -> float:
     info, texel = context.info, numpy.dtype(dtype).itemsize * 4
     width = min(COPY_WIDTH, info.max_image_width)
     rows = 4096 if info.kind == "gpu" else 1024
@@ -122,10 +122,10 @@ def _copied(context: Context, program: Program, dtype: DType) -> float:
     context.write(source, numpy.ones((height, width, 4), dtype))
     bound = new_kernel(program, "copy")
     bound.set_args(target, source)
-    return 2 * width * height * texel / _fastest(context, bound, (width, height))
+    return 2 * width * height * texel / _fastest_launch(context, bound, (width, height))
 
 
-def _fastest(context: Context, bound: Kernel, size: tuple[int, ...]) -> float:
+def _fastest_launch(context: Context, bound: Kernel, size: tuple[int, ...]) -> float:
     """Returns the shortest time of a launch, measured for MEASURED_SECONDS and at least FEWEST_RUNS times."""
     start = time.perf_counter()
     seconds: list[float] = []

@@ -21,11 +21,11 @@ from imgconv.kernels.layout import Texture
 from imgconv.model import Model
 from imgconv.reports.host_profile import HostProfile, measure_host
 from imgconv.reports.peaks import Peaks, measure_peaks
-from imgconv.loading.compiled import subgraphs_on
+from imgconv.loading.compiled import subgraph_maker
 from imgconv.runtime.measuring import Span, Timeline
 from imgconv.runtime.programs import ProgressCallback
 from imgconv.runtime.session import Session
-from imgconv.reports.timing import Timing, after_warm_up, seconds_of_call, time_repeatedly
+from imgconv.reports.timing import Timing, run_after_warm_up, seconds_of_call, time_repeatedly
 
 BOUNDS = ("multiply-adds", "bandwidth")
 TEMPLATE = Path(__file__).with_name("profile_page.html")
@@ -126,9 +126,9 @@ class Profile:
         """Profiles of all launches, in the plan's order."""
         runs = [[end - start for start, end in run.launches] for run in self.runs]
         medians = [statistics.median(each) for each in zip(*runs, strict=True)]
-        middles = [_middle(each) for each in zip(*runs, strict=True)]
+        middles = [_quartiles(each) for each in zip(*runs, strict=True)]
         total = sum(medians)
-        rows = zip(self.plan.launches, medians, self.shown.launches, middles, strict=True)
+        rows = zip(self.plan.launches, medians, self.median_run.launches, middles, strict=True)
         return tuple(self._launch(*row, total) for row in rows)
 
     def _launch(
@@ -169,13 +169,13 @@ class Profile:
         return name, _rate(seconds[name], self.seconds)
 
     @cached_property
-    def shown(self) -> Timeline:
+    def median_run(self) -> Timeline:
         """The run of median length, whose timeline is drawn."""
         ordered = sorted(self.runs, key=lambda run: run.end)
         return ordered[(len(ordered) - 1) // 2]
 
     @cached_property
-    def sums(self) -> tuple[OperationTotal, ...]:
+    def totals_by_operation(self) -> tuple[OperationTotal, ...]:
         """The launches by kind of work, the longest first."""
         found = []
         for operation in dict.fromkeys(each.launch.operation for each in self.launches):
@@ -187,13 +187,13 @@ class Profile:
         return tuple(sorted(found, key=lambda each: -each.seconds))
 
     @cached_property
-    def lives(self) -> dict[Texture, tuple[int, int]]:
+    def lifetimes(self) -> dict[Texture, tuple[int, int]]:
         """The numbers of the first and the last launch that uses each activation's texture."""
         held = {*self.plan.slots, *self.plan.regions}
         return {texture: life for texture, life in lifetimes(self.plan.launches).items() if texture in held}
 
     @cached_property
-    def places(self) -> dict[Texture, tuple[int, int]]:
+    def offsets(self) -> dict[Texture, tuple[int, int]]:
         """First byte and bytes of every activation, with all memory in one row: the workspace, then images by size."""
         plan = self.plan
         found = {texture: (region.offset, region.bytes) for texture, region in plan.regions.items()}
@@ -207,7 +207,7 @@ class Profile:
     def live_bytes(self) -> list[int]:
         """Bytes of the activations' live textures, during each launch."""
         return [
-            sum(texture.bytes for texture, (first, last) in self.lives.items() if first <= number <= last)
+            sum(texture.bytes for texture, (first, last) in self.lifetimes.items() if first <= number <= last)
             for number in range(len(self.plan.launches))
         ]
 
@@ -225,8 +225,8 @@ class Profile:
             "outputs": [asdict(value) for value in plan.outputs],
             "runs": len(self.runs),
             "peaks": self.peaks.to_json(),
-            "totals": self._totals(),
-            "operations": [asdict(each) for each in self.sums],
+            "totals": self._totals_as_json(),
+            "operations": [asdict(each) for each in self.totals_by_operation],
             "launches": [
                 {
                     **each.to_json(), "reads": [self._storage(s) for s in dict.fromkeys(each.launch.reads)],
@@ -237,20 +237,21 @@ class Profile:
             "textures": [
                 {
                     "name": texture.name, "shape": texture.shape, "dtype": str(texture.dtype), "bytes": texture.bytes,
-                    "texels": [*texture.tiling.image_size, texture.tiling.layers], "offset": self.places[texture][0],
-                    "allocated": self.places[texture][1], "image": plan.slots.get(texture), "first": first,
+                    "texels": [*texture.tiling.image_size, texture.tiling.layers], "offset": self.offsets[texture][0],
+                    "allocated": self.offsets[texture][1], "image": plan.slots.get(texture), "first": first,
                     "last": last,
                 }
-                for texture, (first, last) in self.lives.items()
+                for texture, (first, last) in self.lifetimes.items()
             ],
-            "uploads": _transfers(self.shown.uploads, plan.input_buffers),
-            "downloads": _transfers(self.shown.downloads, plan.output_buffers),
+            "uploads": _transfers_as_json(self.median_run.uploads, plan.input_buffers),
+            "downloads": _transfers_as_json(self.median_run.downloads, plan.output_buffers),
             **({"host": self.host.to_json()} if self.host else {}),
         }
 
-    def _totals(self) -> dict[str, Any]:
+    def _totals_as_json(self) -> dict[str, Any]:
         plan = self.plan
-        first, last = (self.shown.launches[0], self.shown.launches[-1]) if plan.launches else ((0.0, 0.0),) * 2
+        spans = self.median_run.launches
+        first, last = (spans[0], spans[-1]) if plan.launches else ((0.0, 0.0),) * 2
         return {
             "headline": headline(self), "launches": len(plan.launches), "seconds": self.seconds,
             "of_peak": self.of_peak, "of_peak_range": self.peak_range,
@@ -293,14 +294,14 @@ def measure(
     known = {value.name for value in model.plan.inputs}
     arrays = {key: array for key, array in inputs.items() if key in known}
     say(0, 0, "timing the launches")
-    runs = tuple(after_warm_up(lambda: session.timeline(arrays), repeat))
+    runs = tuple(run_after_warm_up(lambda: session.timeline(arrays), repeat))
     say(0, 0, "measuring the device")
     both = before, measure_peaks(context, dtype)
-    on_device = subgraphs_on(model.device, session.context, model.config)
+    on_device = subgraph_maker(model.device, session.context, model.config)
     host = measure_host(model.graph.host_partition, model.plan, session, arrays, repeat, on_device)
     return Profile(
-        name, model.device, model.config, model.plan, Peaks.chosen_from(max, both), runs, wall,
-        Peaks.chosen_from(min, both), host
+        name, model.device, model.config, model.plan, Peaks.combined_from(max, both), runs, wall,
+        Peaks.combined_from(min, both), host
     )
 
 
@@ -340,7 +341,7 @@ def percent(middle: float, peak_range: tuple[float, float]) -> str:
     return f"{middle:.0%}" if high - low <= 0.1 * middle else f"{100 * low:.0f}-{100 * high:.0f}%"
 
 
-def _middle(seconds: Sequence[float]) -> tuple[float, float]:
+def _quartiles(seconds: Sequence[float]) -> tuple[float, float]:
     """The lower and the upper quartile."""
     low, high = numpy.quantile(seconds, (0.25, 0.75))
     return float(low), float(high)
@@ -350,7 +351,7 @@ def _rate(amount: float, seconds: float) -> float:
     return amount / seconds if seconds else 0.0
 
 
-def _transfers(spans: Mapping[str, Span], buffers: Mapping[str, Storage]) -> Sequence[dict[str, Any]]:
+def _transfers_as_json(spans: Mapping[str, Span], buffers: Mapping[str, Storage]) -> Sequence[dict[str, Any]]:
     return [
         {"name": name, "bytes": buffers[name].bytes, "start": start, "end": end} for name, (start, end) in spans.items()
     ]

@@ -31,10 +31,10 @@ class Column:
     wraps: bool = False
 
 
-def fitting(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> dict[int, int]:
+def fitting_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> dict[int, int]:
     """The columns that fit into `width` characters, with the width of each, by their places.
 
-        fitting([Column("name", text=True), Column("ms")], [("a long name", "0.5")], 14)    # {0: 9, 1: 3}
+        fitting_columns([Column("name", text=True), Column("ms")], [("a long name", "0.5")], 14)    # {0: 9, 1: 3}
     """
     wide = {n: max(cell_len(text) for text in (each.title, *(row[n] for row in rows)))
             for n, each in enumerate(columns)}
@@ -46,10 +46,10 @@ def fitting(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
             break
         kept.remove(gone)
     least = {n: min(size, SHORT) if columns[n].text else size for n, size in wide.items()}
-    return _cut({n: wide[n] for n in kept}, least, width)
+    return _shrink_widths({n: wide[n] for n in kept}, least, width)
 
 
-def _cut(wide: dict[int, int], least: dict[int, int], width: int) -> dict[int, int]:
+def _shrink_widths(wide: dict[int, int], least: dict[int, int], width: int) -> dict[int, int]:
     """The widths after the widest texts were cut."""
     over = sum(wide.values()) + GAP * (len(wide) - 1) - width
     while over > 0:
@@ -70,7 +70,8 @@ def print_table(
     hint: the option that shows the columns that were left out. Everything is a list if the terminal is too narrow.
     """
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, GAP - 1, 0, 0))
-    shown = fitting(columns, rows, 1 << 20 if everything else min(console.width, WIDEST if hint else console.width))
+    room = min(console.width, WIDEST if hint else console.width)
+    shown = fitting_columns(columns, rows, 1 << 20 if everything else room)
     styles = styles or [None] * len(rows)
     readable = [min(width, READABLE) if columns[n].text else width for n, width in shown.items()]
     if everything and sum(readable) + GAP * (len(readable) - 1) > console.width:

@@ -37,7 +37,7 @@ class Timing:
         }
 
 
-def after_warm_up(run: Callable[[], Result], repeat: int) -> list[Result]:
+def run_after_warm_up(run: Callable[[], Result], repeat: int) -> list[Result]:
     """The results of `repeat` calls of a function, after calls that only warm up.
 
     The warm-up ends after two calls and WARMUP_SECONDS, or after `repeat` calls if that is earlier.
@@ -52,7 +52,7 @@ def after_warm_up(run: Callable[[], Result], repeat: int) -> list[Result]:
 
 def time_repeatedly(run: Callable[[], float], repeat: int) -> Timing:
     """Statistics of `repeat` calls of a function that returns its seconds, after a warm-up."""
-    return Timing.from_seconds(after_warm_up(run, repeat))
+    return Timing.from_seconds(run_after_warm_up(run, repeat))
 
 
 def seconds_of_call(function: Callable[[], object]) -> float:

@@ -19,32 +19,32 @@ LAUNCHES, TRANSFERS, HOST = 1, 2, 3
 def trace(profile: Profile) -> dict[str, Any]:
     """The run that the profile shows: launches, uploads, downloads, and the bytes of live textures, over time."""
     events = [
-        _name("process_name", 0, f"{profile.device.name}, driver {profile.device.driver_version}"),
-        _name("thread_name", LAUNCHES, "launches"), _name("thread_name", TRANSFERS, "uploads and downloads"),
-        *(_complete(each.launch.name, each.launch.operation, LAUNCHES, each.span, _facts(each))
+        _named("process_name", 0, f"{profile.device.name}, driver {profile.device.driver_version}"),
+        _named("thread_name", LAUNCHES, "launches"), _named("thread_name", TRANSFERS, "uploads and downloads"),
+        *(_event(each.launch.name, each.launch.operation, LAUNCHES, each.span, _event_arguments(each))
           for each in profile.launches),
     ]
-    for kind, spans in (("upload", profile.shown.uploads), ("download", profile.shown.downloads)):
+    for kind, spans in (("upload", profile.median_run.uploads), ("download", profile.median_run.downloads)):
         buffers = profile.plan.input_buffers if kind == "upload" else profile.plan.output_buffers
         events += [
-            _complete(f"{kind} {name}", kind, TRANSFERS, span, {"bytes": buffers[name].bytes})
+            _event(f"{kind} {name}", kind, TRANSFERS, span, {"bytes": buffers[name].bytes})
             for name, span in spans.items()
         ]
     if profile.host:
         # The host begins once the downloads are over.
-        events.append(_name("thread_name", HOST, "host"))
-        start = profile.shown.end
+        events.append(_named("thread_name", HOST, "host"))
+        start = profile.median_run.end
         events += [
-            _complete(each.node, each.op_type, HOST, (start + each.start, start + each.end), {"bytes": each.bytes})
+            _event(each.node, each.op_type, HOST, (start + each.start, start + each.end), {"bytes": each.bytes})
             for each in profile.host.shown
         ]
     return {
-        "traceEvents": [*events, *_counters(profile)], "displayTimeUnit": "ms",
+        "traceEvents": [*events, *_memory_events(profile)], "displayTimeUnit": "ms",
         "otherData": {"model": profile.model, "device": profile.device.key},
     }
 
 
-def _facts(each: LaunchProfile) -> dict[str, Any]:
+def _event_arguments(each: LaunchProfile) -> dict[str, Any]:
     launch = each.launch
     return {
         "operation": launch.description, "kernel": launch.specialisation, "ONNX nodes": ", ".join(launch.origin),
@@ -53,9 +53,9 @@ def _facts(each: LaunchProfile) -> dict[str, Any]:
     }
 
 
-def _counters(profile: Profile) -> Iterator[dict[str, Any]]:
+def _memory_events(profile: Profile) -> Iterator[dict[str, Any]]:
     """Bytes of live textures from the start of each launch on, and none after the last one."""
-    spans = profile.shown.launches
+    spans = profile.median_run.launches
     changes = [*zip((start for start, _ in spans), profile.live_bytes, strict=True)]
     if spans:
         changes.append((spans[-1][1], 0))
@@ -65,7 +65,7 @@ def _counters(profile: Profile) -> Iterator[dict[str, Any]]:
         }
 
 
-def _complete(name: str, category: str, thread: int, span: Span, facts: dict[str, Any]) -> dict[str, Any]:
+def _event(name: str, category: str, thread: int, span: Span, facts: dict[str, Any]) -> dict[str, Any]:
     start, end = span
     return {
         "name": name, "cat": category, "ph": "X", "pid": DEVICE, "tid": thread, "ts": start * 1e6,
@@ -73,5 +73,5 @@ def _complete(name: str, category: str, thread: int, span: Span, facts: dict[str
     }
 
 
-def _name(what: str, thread: int, name: str) -> dict[str, Any]:
+def _named(what: str, thread: int, name: str) -> dict[str, Any]:
     return {"name": what, "ph": "M", "pid": DEVICE, "tid": thread, "args": {"name": name}}

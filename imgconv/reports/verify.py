@@ -125,10 +125,10 @@ def verify(
     sums = {name: launch.sums for launch in plans[-1].launches if launch.sums for name in launch.values}
     layers: list[LayerErrors] = []
     outputs: dict[str, Array] = {}
-    for number, (name, found, half) in enumerate(_values(sessions, inputs)):
+    for number, (name, found, half) in enumerate(_values_of_runs(sessions, inputs)):
         if progress:
             progress(number, len(launches), "comparing layers")
-        layer = replace(_layer(launches[name], found, expected.get(name)), is_output=name in wanted)
+        layer = replace(_layer_errors(launches[name], found, expected.get(name)), is_output=name in wanted)
         if len(sessions) > 1:
             layer = replace(layer, stored=stored.get(name, ""), sums=sums.get(name, ""))
         if half is not None:
@@ -139,10 +139,10 @@ def verify(
         if layer.is_output:
             outputs[name] = found
     if fallback:
-        results = [fallback.finish(session.outputs(), fallback.inputs_of(inputs)) for session in sessions]
+        results = [fallback.finish(session.outputs(), fallback.arrays_of_inputs(inputs)) for session in sessions]
         ends = [name for name in fallback.partition.graph.outputs if name in expected]
-        layers += [_on_host(name, expected[name], *(result[name] for result in results)) for name in ends]
-    judged = [_judge(layer, expected.get(layer.name), bound, judge_half) for layer in layers]
+        layers += [_host_errors(name, expected[name], *(result[name] for result in results)) for name in ends]
+    judged = [_with_problems(layer, expected.get(layer.name), bound, judge_half) for layer in layers]
     for yardstick in (PERTURBED, OPTIMISED) if is_quantised(graph) else ():
         if not any(each.fault for each in judged):
             break
@@ -153,8 +153,8 @@ def verify(
         else:
             other, made = reference(path, graph, inputs, optimised=True), outputs
         runs = [(layer, expected.get(layer.name), other.get(layer.name), made.get(layer.name)) for layer in layers]
-        layers = [_compared(*each, bound / 10, yardstick) for each in runs]
-        judged = [_judge(layer, expected.get(layer.name), bound, judge_half) for layer in layers]
+        layers = [_explained_by_other_run(*each, bound / 10, yardstick) for each in runs]
+        judged = [_with_problems(layer, expected.get(layer.name), bound, judge_half) for layer in layers]
     return judged
 
 
@@ -168,7 +168,7 @@ def perturbed_inputs(inputs: Arrays) -> dict[str, Array]:
     return made
 
 
-def _compared(
+def _explained_by_other_run(
     layer: LayerErrors, expected: Any, other: Any, found: Array | None, bound: float, yardstick: str
 ) -> LayerErrors:
     """The layer, unstable if onnxruntime's other run differs by more than the bound, and explains the difference.
@@ -187,7 +187,7 @@ def _compared(
     return replace(layer, unstable=own, yardstick=yardstick) if explained else layer
 
 
-def _values(sessions: Sequence[Session], inputs: Arrays) -> Iterator[tuple[str, Array, Array | None]]:
+def _values_of_runs(sessions: Sequence[Session], inputs: Arrays) -> Iterator[tuple[str, Array, Array | None]]:
     """Yields each value of the first session by name, and the same value of the second.
 
     None if there is no second session, or if its plan keeps the value in local memory, inside of a launch.
@@ -205,7 +205,7 @@ def _values(sessions: Sequence[Session], inputs: Arrays) -> Iterator[tuple[str, 
     assert next(others, None) is None
 
 
-def _judge(layer: LayerErrors, expected: Any, bound: float, judge_half: bool) -> LayerErrors:
+def _with_problems(layer: LayerErrors, expected: Any, bound: float, judge_half: bool) -> LayerErrors:
     is_half = isinstance(expected, numpy.ndarray) and expected.dtype == numpy.float16
     bounds = (bound, bound if is_half else bound / 10)
     float_error = None if layer.unstable else layer.float_error
@@ -216,7 +216,7 @@ def _judge(layer: LayerErrors, expected: Any, bound: float, judge_half: bool) ->
     return replace(layer, problem=problem, fault=problem if layer.is_output else "", in_half=in_half)
 
 
-def _on_host(name: str, expected: Any, found: Any, half: Any = None) -> LayerErrors:
+def _host_errors(name: str, expected: Any, found: Any, half: Any = None) -> LayerErrors:
     """The Layer of an output that the host computes. half: that of the half run, None without one.
 
     Another shape, which data decide, is an infinite error. A sequence is compared as one row of all its numbers,
@@ -224,13 +224,13 @@ def _on_host(name: str, expected: Any, found: Any, half: Any = None) -> LayerErr
     """
     if isinstance(found, numpy.ndarray) and found.dtype == object:
         same = [None if each is None else _same_texts(each, found) for each in (expected, half)]
-        return _on_host(name, same[0], numpy.ones(found.shape), same[1])
-    mine, shape = _flat(found), found.shape if isinstance(found, numpy.ndarray) else ()
-    gap, error = _errors(mine, _flat(expected))
+        return _host_errors(name, same[0], numpy.ones(found.shape), same[1])
+    mine, shape = _flattened(found), found.shape if isinstance(found, numpy.ndarray) else ()
+    gap, error = _absolute_and_relative_error(mine, _flattened(expected))
     layer = LayerErrors(name, shape, "on the host", (), magnitude(mine), 0.0, gap, error, is_output=True)
     if half is None:
         return layer
-    gap, error = _errors(_flat(half), mine)
+    gap, error = _absolute_and_relative_error(_flattened(half), mine)
     return replace(layer, half_difference=gap, half_error=error)
 
 
@@ -239,19 +239,19 @@ def _same_texts(texts: Array, found: Array) -> Array:
     return (texts == found).astype(numpy.float64) if texts.shape == found.shape else numpy.zeros(0)
 
 
-def _flat(value: Any) -> Array:
+def _flattened(value: Any) -> Array:
     arrays = value if isinstance(value, list) else [value]
     return numpy.concatenate([numpy.zeros(0), *(numpy.asarray(each, numpy.float64).ravel() for each in arrays)])
 
 
-def _errors(found: Array, expected: Array) -> tuple[float, float]:
+def _absolute_and_relative_error(found: Array, expected: Array) -> tuple[float, float]:
     """The largest difference, and that in parts of the largest value."""
     if found.shape != expected.shape:
         return float("inf"), float("inf")
     return difference(found, expected), relative_error({"": found}, {"": expected})
 
 
-def _layer(launch: Launch, found: Array, expected: Array | None) -> LayerErrors:
+def _layer_errors(launch: Launch, found: Array, expected: Array | None) -> LayerErrors:
     """The Layer of a value in the float run. expected: onnxruntime's tensor, or None."""
     with numpy.errstate(over="ignore"):
         rounding = relative_error({"": found.astype(numpy.float16)}, {"": found})

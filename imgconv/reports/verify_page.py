@@ -71,7 +71,7 @@ def page(title: str, about: str, layers: Sequence[LayerErrors], bound: float) ->
 <body>
 <h1>{escape(title)}</h1>
 <p class="note">{escape(about)}</p>
-{_judgement(layers)}
+{_summary(layers)}
 <section><h2>Outputs</h2>
 {_table("output", outputs, bound)}
 </section>
@@ -88,7 +88,7 @@ layer over its bound is not a fault.</p>
 """
 
 
-def _judgement(layers: Sequence[LayerErrors]) -> str:
+def _summary(layers: Sequence[LayerErrors]) -> str:
     wrong, first = wrong_outputs(layers), first_problem(layers)
     if not wrong:
         half = next((layer for layer in layers if layer.in_half), None)

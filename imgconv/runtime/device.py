@@ -156,10 +156,10 @@ class Device(Protocol):
     def check(self) -> None:
         """Raises DeviceError if the device was abandoned because it hung."""
 
-    def settle(self, error: BaseException, used: object = None) -> None:
+    def clean_up_after(self, error: BaseException, used: object = None) -> None:
         """After a failed run makes sure that nothing which the commands may still use is released or used again."""
 
-    def recover(self) -> None:
+    def wait_for_failed_runs(self) -> None:
         """Waits for what a failed run left on the device."""
 
 
@@ -184,5 +184,5 @@ class QueuedDevice(Device, Protocol):
     def ticks(self, events: Sequence[Event]) -> tuple[int, int]:
         """Returns the start of the first of some timed events and the end of the last one, in nanoseconds."""
 
-    def settle(self, error: BaseException, used: object = None, queues: Iterable[Queue] = ()) -> None:
+    def clean_up_after(self, error: BaseException, used: object = None, queues: Iterable[Queue] = ()) -> None:
         """Does the same as in Device, for further queues too."""

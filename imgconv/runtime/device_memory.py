@@ -76,7 +76,7 @@ class DeviceMemory:
         self.context.finish()
         return events
 
-    def upload_drawn(self) -> None:
+    def upload_random_inputs(self) -> None:
         """Fills every input with drawn zeros and ones, which are valid indices too."""
         random = numpy.random.default_rng(0)
         for value in self.plan.inputs:
@@ -147,31 +147,31 @@ class DeviceMemory:
     def _binding(self, place: Storage, shared: bool) -> HostBinding:
         if shared and isinstance(place, HostBuffer) and place.bytes:
             return self.context.staging(place.shape, place.dtype)
-        return self.context.staging(place.shape, place.dtype, self._exchanged(place))
+        return self.context.staging(place.shape, place.dtype, self._allocate_io(place))
 
     def _allocate(self, share_with: Sequence[DeviceMemory]) -> None:
         plan, memory = self.plan, self._memory
         memory |= {texture: self._image(texture.form, texture.name) for texture in plan.states}
         for storage, content in plan.content.items():
-            shared = next((m for each in share_with if (m := each._equal(storage, content)) is not None), None)
-            memory[storage] = shared if shared is not None else self._constant(storage, content)
+            shared = next((m for each in share_with if (m := each._find_constant(storage, content)) is not None), None)
+            memory[storage] = shared if shared is not None else self._upload_constant(storage, content)
         self.images = self._slot_images(share_with)
         memory |= {texture: self.images[slot][1] for texture, slot in plan.slots.items()}
         if plan.regions:
             self.workspace = self._find_workspace(share_with)
             for texture, region in plan.regions.items():
-                memory[texture] = self._part(self.workspace, texture, region)
+                memory[texture] = self._texture_in_workspace(self.workspace, texture, region)
         for place in (*plan.input_buffers.values(), *plan.output_buffers.values()):
-            memory[place] = self._exchanged(place)
+            memory[place] = self._allocate_io(place)
 
-    def _equal(self, storage: Storage, content: Array) -> Memory | None:
+    def _find_constant(self, storage: Storage, content: Array) -> Memory | None:
         """The memory of a constant that is equal in name, form and content; None if there is none."""
         own = self.plan.content.get(storage)
         if own is None or own.shape != content.shape or own.dtype != content.dtype:
             return None
         return self[storage] if numpy.array_equal(own, content) else None
 
-    def _constant(self, storage: Storage, content: Array) -> Memory:
+    def _upload_constant(self, storage: Storage, content: Array) -> Memory:
         if isinstance(storage, HostBuffer):
             return self.context.buffer(content, storage.name)
         memory = self._image(storage.form, storage.name)
@@ -198,15 +198,15 @@ class DeviceMemory:
         for each in share_with:
             if each.workspace is not None and each.workspace.size >= needed:
                 return each.workspace
-        return self._touched(self.context.buffer(needed, "the workspace"), "the workspace")
+        return self._fill_with_zeros(self.context.buffer(needed, "the workspace"), "the workspace")
 
-    def _exchanged(self, place: Storage) -> Memory:
+    def _allocate_io(self, place: Storage) -> Memory:
         """Memory for an input or an output."""
         if isinstance(place, Texture):
             return self._image(place.form, place.name)
         return self.context.buffer(max(place.bytes, 4), place.name)
 
-    def _part(self, workspace: Memory, texture: Texture, region: WorkspaceRegion) -> Memory:
+    def _texture_in_workspace(self, workspace: Memory, texture: Texture, region: WorkspaceRegion) -> Memory:
         """The memory of a texture in the workspace, or an image of its own if the driver refuses one in a buffer."""
         if texture.tiling.linear:
             return self.context.sub_buffer(workspace, region.offset, region.bytes, texture.name)
@@ -220,9 +220,9 @@ class DeviceMemory:
 
     def _allocated_image(self, form: ImageDescriptor, tensor: str) -> Memory:
         """New memory of activations."""
-        return self._touched(self._image(form, tensor), tensor)
+        return self._fill_with_zeros(self._image(form, tensor), tensor)
 
-    def _touched(self, memory: Memory, tensor: str) -> Memory:
+    def _fill_with_zeros(self, memory: Memory, tensor: str) -> Memory:
         """The memory, filled with zeros: a driver that allocates late fails here."""
         self.context.fill(memory, 0.0, tensor)
         self.context.finish()

@@ -11,7 +11,7 @@ from imgconv.arrays import Array
 from imgconv.preprocessing.pixels import Pixels
 from imgconv.preprocessing.video_frame import PackedFrame
 from imgconv.runtime.device import Event, HostBinding, Queue, QueuedDevice
-from imgconv.runtime.io_binding import FrameInput, moved_outputs, to_output_dtype
+from imgconv.runtime.io_binding import FrameInput, pass_through_outputs, to_output_dtype
 from imgconv.runtime.picture_input import FrameLaunches, PictureBinding, PictureLaunches
 from imgconv.runtime.session import Session
 
@@ -56,7 +56,7 @@ class FrameMemory:
             elif name in self.plan.exact_inputs:
                 numpy.copyto(binding.array.reshape(given.shape), given, casting="unsafe")
         self.sent = [binding for binding in self._sent if binding.shares or binding not in skipped]
-        self.moved = moved_outputs(self.plan, inputs)
+        self.moved = pass_through_outputs(self.plan, inputs)
 
     def _picture_binding(self, name: str, binding: HostBinding, pixels: Pixels | PackedFrame) -> PictureBinding:
         """The picture's binding, filled."""
@@ -92,7 +92,7 @@ class FrameMemory:
     def start(self, uploading: Queue, downloading: Queue) -> None:
         """Enqueues the frame after the earlier ones, its copies on these queues."""
         context = self.context
-        context.recover()
+        context.wait_for_failed_runs()
         apart = uploading is not context.queue
         awaited = apart or context.profile
         sent: list[HostBinding | PictureBinding] = [*self.sent, *self.pictures]

@@ -57,14 +57,14 @@ class HostFallback:
         """The names of the model's outputs."""
         return tuple(value.name for value in self.partition.outputs)
 
-    def on_device(self, outputs: Mapping[str, T]) -> dict[str, T]:
+    def outputs_on_device(self, outputs: Mapping[str, T]) -> dict[str, T]:
         """The caller's arrays and memory for outputs that the device makes. Raises InputError for an unknown name."""
         unknown = [name for name in outputs if name not in self.names]
         if unknown:
             raise InputError(f"no output is called {unknown[0]!r}; the model's outputs are {', '.join(self.names)}")
         return {name: given for name, given in outputs.items() if name not in self.partition.graph.outputs}
 
-    def inputs_of(self, inputs: Inputs, copy: bool = False) -> dict[str, Array]:
+    def arrays_of_inputs(self, inputs: Inputs, copy: bool = False) -> dict[str, Array]:
         """The arrays of the inputs that it reads, in the model's types. Raises InputError for OpenCL memory."""
         for value in self.direct:
             if is_memory(inputs[value.name]) or isinstance(inputs[value.name], PackedFrame):
@@ -75,7 +75,7 @@ class HostFallback:
         self, made: Mapping[str, Any], inputs: Mapping[str, Array], outputs: Outputs | None = None,
         timings: list[NodeTiming] | None = None,
     ) -> dict[str, Any]:
-        """Every output of the model, by name. made: the device's outputs. inputs: of `inputs_of`.
+        """Every output of the model, by name. made: the device's outputs. inputs: of `arrays_of_inputs`.
 
         outputs: arrays of the caller for some of them. timings: takes the time of each node. Raises ModelError and
         ResourceError naming a node, InputError for an array that does not fit.
@@ -86,7 +86,7 @@ class HostFallback:
         results = dict(made)
         for name, value in zip(self.partition.graph.outputs, found, strict=True):
             mine = (outputs or {}).get(name)
-            results[name] = _copied_unless_own(value, kept) if mine is None else _fill_array(name, mine, value)
+            results[name] = _copy_if_shared(value, kept) if mine is None else _fill_array(name, mine, value)
             kept.add(id(results[name]))
         return {name: results[name] for name in self.names if name in results}  # a state of a stream is not there
 
@@ -102,10 +102,10 @@ def strict_error(partition: HostPartition, file: str = "") -> UnsupportedError:
     return UnsupportedError(said, file, partition.node)
 
 
-def _copied_unless_own(value: Any, kept: set[int]) -> Any:
+def _copy_if_shared(value: Any, kept: set[int]) -> Any:
     """A value that shares no memory with constants, inputs and the device's outputs, whose ids are `kept`."""
     if isinstance(value, list):
-        return [_copied_unless_own(each, kept) for each in value]
+        return [_copy_if_shared(each, kept) for each in value]
     if not isinstance(value, numpy.ndarray):
         return value
     is_own = value.flags.owndata and value.flags.writeable and id(value) not in kept

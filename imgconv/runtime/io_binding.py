@@ -67,11 +67,11 @@ class IOBinding:
         for value in plan.inputs:
             given = inputs[value.name]
             if value.name in plan.exact_inputs or is_memory(given):
-                made._give(value, given, context)
+                made._bind_input(value, given, context)
             else:
                 _check_array(value, given)
         check_exact(plan, inputs)
-        made.moved.update(moved_outputs(plan, inputs))
+        made.moved.update(pass_through_outputs(plan, inputs))
         return made
 
     @staticmethod
@@ -82,7 +82,7 @@ class IOBinding:
         if outputs:
             _check_output_names(plan.outputs, outputs)
         for value in plan.outputs:
-            made._take(value, outputs.get(value.name), context)
+            made._bind_output(value, outputs.get(value.name), context)
         return made
 
     def results(self) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class IOBinding:
             found[value.name] = made if brought is None else brought
         return found
 
-    def _give(self, value: Value, given: Input, context: Device) -> None:
+    def _bind_input(self, value: Value, given: Input, context: Device) -> None:
         place = self.plan.input_buffers[value.name]
         if isinstance(given, PackedFrame):
             check_packed(self.plan, value, given)
@@ -129,18 +129,18 @@ class IOBinding:
             _check_image("input", value, given, place)
             self.copies_in[place] = given
         else:
-            number, texture = self._packing(value, place)
+            number, texture = self._packing_launch(value, place)
             moves = _check_image("input", value, given, texture)
             self.instead[number] = [(given, texture, outside, inside, size) for outside, inside, size in moves]
 
-    def _take(self, value: Value, wanted: OutputDestination | None, context: Device) -> None:
+    def _bind_output(self, value: Value, wanted: OutputDestination | None, context: Device) -> None:
         place = self.plan.output_buffers.get(value.name)
         if is_memory(wanted):
             if place is None:
                 raise InputError(f"output {value.name!r} is not computed on the device: receive it as an array")
             _check_context("output", value, wanted, context)
             if is_image(wanted):
-                number, texture = self._unpacking(value, place)
+                number, texture = self._unpacking_launch(value, place)
                 moves = _check_image("output", value, wanted, texture)
                 self.instead[number] = [(texture, wanted, inside, outside, size) for outside, inside, size in moves]
             else:
@@ -155,7 +155,7 @@ class IOBinding:
         if wanted is not None:
             self.brought[value.name] = wanted
 
-    def _packing(self, value: Value, place: Storage) -> tuple[int, Texture]:
+    def _packing_launch(self, value: Value, place: Storage) -> tuple[int, Texture]:
         """The only launch that reads an input's buffer, and the texture that it fills from that buffer alone."""
         readers = [n for n, launch in enumerate(self.plan.launches) if place in launch.reads]
         packed = self.plan.placements.get(value.name)
@@ -165,7 +165,7 @@ class IOBinding:
                 return readers[0], packed.storage
         raise InputError(f"input {value.name!r} is read from a buffer, not a texture: pass a buffer or an array")
 
-    def _unpacking(self, value: Value, place: Storage) -> tuple[int, Texture]:
+    def _unpacking_launch(self, value: Value, place: Storage) -> tuple[int, Texture]:
         """The launch that writes an output's buffer, and the texture that it reads the whole output from."""
         packed = self.plan.placements.get(value.name)
         writers = [n for n, launch in enumerate(self.plan.launches) if launch.writes == place]
@@ -174,7 +174,7 @@ class IOBinding:
         raise InputError(f"output {value.name!r} is written to a buffer, not a texture: pass a buffer or an array")
 
 
-def as_given(inputs: Inputs, format: Format | None) -> dict[str, FrameInput | Memory]:
+def convert_inputs(inputs: Inputs, format: Format | None) -> dict[str, FrameInput | Memory]:
     """The inputs as arrays, memory, Pixels or PackedFrames. format: of the model's picture; None if it takes none.
 
     Raises InputError if they are not given by name, and for a VideoFrame that does not fit the format.
@@ -282,7 +282,7 @@ def _check_array(value: Value, given: Input) -> Array:
     array = numpy.asarray(given)
     if array.shape != value.shape:
         raise InputError(f"input {value.name!r} has shape {list(array.shape)}, the model expects {list(value.shape)}")
-    if not _holds(value.dtype, array):
+    if not _accepts_array(value.dtype, array):
         raise InputError(f"input {value.name!r} has dtype {array.dtype}, the model expects {value.dtype}")
     if array.dtype.kind == "f" and array.dtype.itemsize > numpy.dtype(value.dtype).itemsize:
         _check_range(value, array, value.dtype)
@@ -320,7 +320,7 @@ def _check_range(value: Value, array: Array, dtype: str) -> None:
         raise InputError(f"input {value.name!r} holds {number:g}: {said}")
 
 
-def moved_outputs(plan: Plan, given: Inputs) -> dict[str, Array]:
+def pass_through_outputs(plan: Plan, given: Inputs) -> dict[str, Array]:
     """The outputs that the host makes, as new arrays. Raises InputError if one needs an input that is on the device."""
     if plan.moved is None:
         return {}
@@ -353,7 +353,7 @@ def to_output_dtype(value: Value, array: Array, copy: bool = False) -> Array:
     return whole.astype(value.dtype)
 
 
-def _holds(dtype: str, array: Array) -> bool:
+def _accepts_array(dtype: str, array: Array) -> bool:
     """Returns whether an array may be given for a dtype: any float for a float, else any dtype that loses nothing."""
     if array.dtype == dtype or (array.dtype.kind == "f" and dtype.startswith("float")):
         return True

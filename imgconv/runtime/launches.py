@@ -40,7 +40,7 @@ class PlanLaunches:
         """Binds the arguments. Raises DeviceError, WorkGroupError."""
         self.plan, self.context = memory.plan, memory.context
         self._memory, self._programs = memory, programs
-        self._launches = [self._bound(number, {}) for number in range(len(self.plan.launches))]
+        self._launches = [self._bind_launch(number, {}) for number in range(len(self.plan.launches))]
         self._check_work_groups()
         self.sequence = self.context.sequence(self._launches)
 
@@ -48,7 +48,7 @@ class PlanLaunches:
         """A sequence with further memory; launches that do not use it are shared. Raises DeviceError."""
         used = [[argument.storage for argument in launch.source.arguments] for launch in self.plan.launches]
         launches = [
-            own if memory.keys().isdisjoint(storages) else self._bound(number, memory)
+            own if memory.keys().isdisjoint(storages) else self._bind_launch(number, memory)
             for number, (own, storages) in enumerate(zip(self._launches, used, strict=True))
         ]
         return self.context.sequence(launches)
@@ -57,7 +57,7 @@ class PlanLaunches:
         """Rebinds these launches, given by number, so that all with the same form of output write to one buffer."""
         places = [self.plan.launches[number].writes for number in numbers]
         alike = {p: self._memory[places[0]] for p in places if replace(p, name=places[0].name) == places[0]}
-        return [self._bound(number, alike) for number in numbers]
+        return [self._bind_launch(number, alike) for number in numbers]
 
     def enqueue_with(self, instead: Mapping[int, Sequence[ImageCopy]]) -> None:
         """Enqueues the launches. instead: copies in place of some of them, by their numbers."""
@@ -78,7 +78,7 @@ class PlanLaunches:
         image = destination if is_image(destination) else source
         self.context.write(destination, self.context.read(source, image_shape(image), image_dtype(image)))
 
-    def _bound(self, number: int, memory: Mapping[Storage, Memory]) -> KernelLaunch:
+    def _bind_launch(self, number: int, memory: Mapping[Storage, Memory]) -> KernelLaunch:
         """A launch with its arguments: from `memory` if it has them, else from the plan's own memory."""
         launch = self.plan.launches[number]
         source = launch.source

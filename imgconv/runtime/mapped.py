@@ -78,7 +78,7 @@ class Mapped:
             memory.finish()
         except BaseException as error:
             self._made = None  # its arrays may be the device's
-            context.settle(error, memory)
+            context.clean_up_after(error, memory)
             raise
 
     def _array(self, place: Storage) -> Array:

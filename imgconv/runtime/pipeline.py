@@ -167,17 +167,17 @@ class Pipeline:
         self._busy: set[Frame] = set()  # those that have memory
         self._finisher: int | None = None  # the thread that finishes frames; callbacks of a frame may submit the next
         self._waiting: list[Lock] = []  # one for each thread that waits for a change
-        self._watch = watch = _Watch()
+        self._watch = watch = _FrameWatch()
         self._under_way = watch.frames
         # Whether the device is behind the host.
         self._behind = False
         # The thread refers to the frames in flight only, so that an unused pipeline is collected.
         thread = Thread(target=_finish_all, args=(watch,), name="imgconv frames", daemon=True)
-        at_exit = partial(_stop, watch, thread)
+        at_exit = partial(_finish_frames_at_exit, watch, thread)
         # The end of the interpreter, which joins the thread, waits until it is started.
         with shutdown_guard:
             atexit.register(at_exit)
-            weakref.finalize(self, _collected, watch, at_exit).atexit = False
+            weakref.finalize(self, _end_thread, watch, at_exit).atexit = False
             thread.start()
 
     @property
@@ -204,12 +204,12 @@ class Pipeline:
         check_pixels(self._session.plan, self._fallback, arrays)
         check_exact(self._session.plan, arrays)
         wanted = outputs or {}
-        on_device = wanted if self._fallback is None else self._fallback.on_device(wanted)
+        on_device = wanted if self._fallback is None else self._fallback.outputs_on_device(wanted)
         check_outputs(self._session.plan.outputs, on_device)
-        direct = {} if self._fallback is None else self._fallback.inputs_of(arrays, copy=True)
+        direct = {} if self._fallback is None else self._fallback.arrays_of_inputs(arrays, copy=True)
         frame = Frame(self, direct, wanted, tag)
         try:
-            self._until(partial(self._give_memory, frame, depth))
+            self._finish_frames_until(partial(self._give_memory, frame, depth))
             self._start(frame, arrays)
         except BaseException as error:
             had_memory = frame._memory is not None
@@ -239,9 +239,9 @@ class Pipeline:
     def finish_through(self, frame: Frame) -> None:
         """Finishes the frames up to this one; may leave the last step to another thread."""
         shutdown_guard.check()
-        self._until(lambda: frame._pipeline is None)
+        self._finish_frames_until(lambda: frame._pipeline is None)
 
-    def _until(self, is_served: Callable[[], bool]) -> None:
+    def _finish_frames_until(self, is_served: Callable[[], bool]) -> None:
         """Finishes the oldest frames, or waits while another thread does, until `is_served`, which has the lock."""
         thread = get_ident()
         is_nested = self._finisher == thread
@@ -270,7 +270,7 @@ class Pipeline:
         """Waits for the oldest frame and sets its outputs; continues what was interrupted. This is the finisher."""
         frame = self._under_way[0]
         if frame._outcome is None:
-            frame._outcome = self._outcome_of(frame)
+            frame._outcome = self._finish_frame(frame)
         outputs, failure = frame._outcome
         self._retire(frame, failure)
         if not frame.done():
@@ -279,7 +279,7 @@ class Pipeline:
         if self._under_way and self._under_way[0] is frame:  # a callback may have removed it
             self._under_way.popleft()
 
-    def _outcome_of(self, frame: Frame) -> FrameOutcome:
+    def _finish_frame(self, frame: Frame) -> FrameOutcome:
         """The frame's outputs, or its failure. Raises what interrupts the wait: the frame does not fail by that."""
         memory, outputs = frame._memory, frame.outputs
         assert memory is not None
@@ -288,7 +288,7 @@ class Pipeline:
                 start = monotonic()
                 memory.finish()
                 self._behind = monotonic() - start > BEHIND
-                made = memory.results(outputs if self._fallback is None else self._fallback.on_device(outputs))
+                made = memory.results(outputs if self._fallback is None else self._fallback.outputs_on_device(outputs))
                 frame.ticks = memory.ticks()
                 return (made if self._fallback is None else self._fallback.finish(made, frame.direct, outputs)), None
         except Exception as error:
@@ -309,7 +309,7 @@ class Pipeline:
         """Returns the frame's memory for the next one. After a failure it may be mapped, or in use by the device."""
         if failure is not None and frame._memory is not None:
             with shutdown_guard:
-                self._context.settle(failure, frame._memory, self._queues)
+                self._context.clean_up_after(failure, frame._memory, self._queues)
         with self._lock:
             memory, frame._memory = frame._memory, None
             if memory is not None and failure is None:
@@ -324,7 +324,7 @@ class Pipeline:
                 self._waiting.pop().release()
 
 
-class _Watch:
+class _FrameWatch:
     """The frames in flight, oldest first, for the thread that finishes those for which no caller waits."""
 
     def __init__(self) -> None:
@@ -346,31 +346,31 @@ class _Watch:
         self.sleeps = False
         self.tokens.put(True)
 
-    def settles_in(self) -> float:
+    def seconds_until_settled(self) -> float:
         """Seconds until the thread may look, if submit() is not called meanwhile."""
         return self.submitted + SETTLED - monotonic()
 
 
-def _finish_all(watch: _Watch) -> None:
+def _finish_all(watch: _FrameWatch) -> None:
     while watch.tokens.get():
         while watch.frames:
-            sleep(max(LOOK, watch.settles_in()))
+            sleep(max(LOOK, watch.seconds_until_settled()))
             # Another thread may be finishing the last of them.
             with suppress(IndexError):
-                if watch.settles_in() <= 0:
+                if watch.seconds_until_settled() <= 0:
                     watch.frames[0]._finish_unasked()
         watch.sleeps = True
         if watch.frames:
             watch.wake()
 
 
-def _collected(watch: _Watch, at_exit: Callable[[], None]) -> None:
+def _end_thread(watch: _FrameWatch, at_exit: Callable[[], None]) -> None:
     """Ends the thread after the frames in flight; called once the pipeline is collected."""
     atexit.unregister(at_exit)
     watch.tokens.put(False)
 
 
-def _stop(watch: _Watch, thread: Thread) -> None:
+def _finish_frames_at_exit(watch: _FrameWatch, thread: Thread) -> None:
     """Finishes the frames in flight before the interpreter ends, because the driver's library is unloaded then."""
     if shutdown_guard.forked:
         return

@@ -57,9 +57,9 @@ class PlanPrograms:
         self._known = distrusted_kernels(self._context.info)
         batches = batched_into_programs(waiting, len(binaries) or self._programs_at_once(waiting))
         progress(0, len(waiting), "compiling kernels")
-        with self._context.building(self._parts(batches, binaries)) as built:
+        with self._context.building(self._program_sources(batches, binaries)) as built:
             yield
-            failed = self._take(batches, built, progress)
+            failed = self._add_kernels(batches, built, progress)
         while failed is not None:
             if self.build_options != DRIVERS_DEFAULTS:
                 LOG.info("%s fails with %s: %s", self._context.info.name, self.build_options, failed)
@@ -70,8 +70,8 @@ class PlanPrograms:
                 batches = batched_into_programs(waiting, len(waiting))
             else:
                 raise failed
-            with self._context.building(self._parts(batches)) as built:
-                failed = self._take(batches, built, progress)
+            with self._context.building(self._program_sources(batches)) as built:
+                failed = self._add_kernels(batches, built, progress)
         progress(len(waiting), len(waiting), "ready")
 
     def _programs_at_once(self, texts: Sequence[str]) -> int:
@@ -80,7 +80,7 @@ class PlanPrograms:
         each_alone = alone or self.build_options.one_kernel_a_program
         return max(len(texts), 1) if each_alone else self._context.programs_at_once(len(texts))
 
-    def _take(
+    def _add_kernels(
         self, batches: Sequence[Sequence[str]], built: Iterator[Program], progress: ProgressCallback
     ) -> BuildError | None:
         """Takes the kernels of each program, as soon as it is built. Returns the error of one that does not build."""
@@ -107,11 +107,11 @@ class PlanPrograms:
         warnings.warn(message, RuntimeWarning, stacklevel=2)
         return ()
 
-    def _parts(self, batches: Sequence[Sequence[str]], binaries: Sequence[bytes] = ()) -> list[ProgramSource]:
+    def _program_sources(self, batches: Sequence[Sequence[str]], binaries: Sequence[bytes] = ()) -> list[ProgramSource]:
         """The sources of programs that have these kernels, by their numbers."""
         common, parts = common_text(), []
         for number, batch in enumerate(batches):
-            kernels = tuple(self._described(text) for text in batch)
+            kernels = tuple(self._describe_kernel(text) for text in batch)
             source = self.build_options.prelude + program_text(common, {text: self._numbers[text] for text in batch})
             paths = ", ".join(sorted({kernel.path for kernel in kernels}))
             refused = len(batch) == 1 and self._known.get(kernels[0].key, ("", ""))[1]
@@ -120,7 +120,7 @@ class PlanPrograms:
             parts.append(ProgramSource(source, paths, content, kernels, options))
         return parts
 
-    def _described(self, text: str) -> BuiltKernel:
+    def _describe_kernel(self, text: str) -> BuiltKernel:
         """A kernel, with the first launch that needs it and its ONNX nodes."""
         launch = self._launches[text]
         return BuiltKernel(kernel_name(self._numbers[text]), launch.source.key, launch.source.path, launch_text(launch))

@@ -12,8 +12,8 @@ from imgconv.compiling.plan import Plan, Storage
 from imgconv.preprocessing.video_frame import PackedFrame
 from imgconv.runtime.device import Device, Event, HostBinding, KernelLaunch, LaunchSequence
 from imgconv.runtime.device_memory import DeviceMemory
-from imgconv.runtime.io_binding import IOBinding, Inputs, Outputs, moved_outputs
-from imgconv.runtime.zero_copy import ZeroCopy, are_apart, can_bind_arrays
+from imgconv.runtime.io_binding import IOBinding, Inputs, Outputs, pass_through_outputs
+from imgconv.runtime.zero_copy import ZeroCopy, are_separate_arrays, can_bind_arrays
 from imgconv.runtime.launches import PlanLaunches
 from imgconv.runtime.measuring import LaunchTimer, Timeline
 from imgconv.runtime.picture_input import FrameLaunches, FrameUpload, PictureLaunches
@@ -58,12 +58,12 @@ class Session:
         """
         binding = IOBinding.bind(self.plan, self.context, inputs, outputs or {})
         with shutdown_guard, self.context.lock:
-            self.context.recover()
+            self.context.wait_for_failed_runs()
             try:
                 self._run(binding)
             except BaseException as error:
                 # The commands must be over before the launches are enqueued again.
-                self.context.settle(error, binding)
+                self.context.clean_up_after(error, binding)
                 raise
         return binding.results()
 
@@ -74,7 +74,7 @@ class Session:
     def _run(self, binding: IOBinding) -> None:
         self._moved = binding.moved
         self.context.check()
-        if self._binds_arrays and are_apart(binding):
+        if self._binds_arrays and are_separate_arrays(binding):
             self._zero_copy.run(binding)
             return
         context, memory = self.context, self.memory
@@ -142,7 +142,7 @@ class Session:
 
     def numbered_steps(self, inputs: Inputs) -> Iterator[int]:
         """Does what `steps` does, and yields the number of each launch."""
-        self._moved = moved_outputs(self.plan, inputs)
+        self._moved = pass_through_outputs(self.plan, inputs)
         self.memory.upload_inputs(inputs)
         yield from self.sequence.enqueue_each()
         self.context.finish()
@@ -188,7 +188,7 @@ class Session:
     def _launch_once(self) -> None:
         """Launches everything once: a driver may compile a kernel at its first launch, as PoCL does."""
         with shutdown_guard, self.context.lock:
-            self.memory.upload_drawn()
+            self.memory.upload_random_inputs()
             self.sequence.enqueue()
             self.context.finish()
             self.clear_states()

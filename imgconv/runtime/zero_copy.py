@@ -45,16 +45,16 @@ class ZeroCopy:
         events = []
         for place, array in uploads.items():
             if place in self.places:
-                self._take(place, array)
+                self._set_address(place, array)
             else:
                 events.append(memory.upload(place, array))  # dropping an event before its copy is over waits for it
         for place, array in binding.downloads.items():
             if place in self.places:
-                self._take(place, copied.pop(place))
+                self._set_address(place, copied.pop(place))
         self._sequence.enqueue()
         memory.read(copied)
 
-    def _take(self, place: Storage, array: Array) -> None:
+    def _set_address(self, place: Storage, array: Array) -> None:
         """Gives the kernels an array for an input or an output."""
         # array.ctypes takes four times as long. numpy's types do not say that an array is a buffer.
         writeable = array.flags.writeable
@@ -74,7 +74,7 @@ def can_bind_arrays(launching: PlanLaunches) -> bool:
     return not context.profile and context.reads_host_memory()
 
 
-def are_apart(binding: IOBinding) -> bool:
+def are_separate_arrays(binding: IOBinding) -> bool:
     """Returns whether a run's inputs and outputs are arrays only, and no output is in the memory of an input."""
     if binding.copies_in or binding.copies_out or binding.instead or binding.frames:
         return False

@@ -24,7 +24,7 @@ from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.dtype import DOT_PRODUCTS
 from imgconv.errors import InputError, ModelError
-from imgconv.files.container import Blob, ContainerFile, places_of, write_container
+from imgconv.files.container import Blob, ContainerFile, blob_places, write_container
 from imgconv.files.flat import Table
 from imgconv.graph.pass_through import pass_through_sources
 from imgconv.graph.nodes import Graph, HostPartition
@@ -127,7 +127,7 @@ def model_values(
     share_weights(blobs, [(plan.plan, _constants(each.graph)) for each in sizes for plan in each.plans])
     first, *others = [_sized_values(each, blobs, format, player_only) for each in sizes]
     first |= {"description": description, "sizes": others}
-    first["blobs"] = list(map(vars, places_of(blobs.parts)))
+    first["blobs"] = list(map(vars, blob_places(blobs.parts)))
     return first, blobs.parts
 
 

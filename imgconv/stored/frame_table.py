@@ -10,7 +10,7 @@ from imgconv.dtype import FLOAT32
 from imgconv.kernels.layout import Texture
 from imgconv.kernels.specialise import without_comments
 from imgconv.preprocessing.preparation import Format
-from imgconv.preprocessing.stage import PICTURE, shared_pixels, size_of_array
+from imgconv.preprocessing.stage import PICTURE, chroma_block, size_of_array
 from imgconv.preprocessing.video_frame import FILE, HEADER, LAYOUTS, FrameKernel, sample_bytes
 
 
@@ -32,7 +32,7 @@ def frame_values(plan: Plan, format: Format | None) -> dict[str, Any] | None:
         return None
     number = [value.name for value in plan.inputs].index(PICTURE)
     width, height = size_of_array(format, plan.inputs[number].shape)
-    shared, kernel = shared_pixels(format), frame_kernel(format, plan.inputs[number].shape, plan.input_buffers[PICTURE])
+    shared, kernel = chroma_block(format), frame_kernel(format, plan.inputs[number].shape, plan.input_buffers[PICTURE])
     return {
         "input": number, "format": format, "width": width, "height": height, "sample_bytes": sample_bytes(format),
         "shared_width": shared[0], "shared_height": shared[1], "header_bytes": HEADER,

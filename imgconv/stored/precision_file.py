@@ -28,7 +28,7 @@ from imgconv.config import Config, Float16, Precision, is_float16
 from imgconv.errors import ConfigError
 from imgconv.files.disk import check_regular
 from imgconv.files.disk_cache import DiskCache, hash_of
-from imgconv.graph.expression import operations
+from imgconv.graph.expression import function_names
 from imgconv.graph.nodes import Graph
 
 FORMAT, VERSION = "imgconv precision", 2
@@ -120,7 +120,7 @@ def fingerprint(graph: Graph) -> str:
         digest.update(f"input {value.name} {value.dtype}\n".encode())
     for node in graph.nodes:
         reads = " ".join(operand.value for operand in node.all_operands)
-        parts = type(node.operation).__name__, " ".join(operations(node.epilogue)), reads
+        parts = type(node.operation).__name__, " ".join(function_names(node.epilogue)), reads
         digest.update(f"{node.output.name} {node.output.dtype} {' | '.join(parts)}\n".encode())
     for name, array in sorted(graph.constants.items()):
         digest.update(f"{name} {array.dtype} ".encode() + numpy.ascontiguousarray(array).tobytes())

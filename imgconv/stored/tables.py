@@ -37,7 +37,8 @@ from imgconv.stored.blobs import BlobWriter, ReadArray
 from imgconv.stored.codec import APART, MERGED, Codec, Coder, TableReader, TableWriter, hints
 
 COLUMNS: dict[tuple[type, str], str] = {
-    (Graph, "host_partition"): APART, (Gather, "reduction"): MERGED, (Reduction, "kind"): "reduction",
+    (Graph, "host_partition"): APART, (Apply, "function"): "operation", (Gather, "reduction"): MERGED,
+    (Reduction, "kind"): "reduction",
     (Division, "value"): "index", (Division, "divisor"): "size", (Lookup, "value"): "index",
     (Modulo, "value"): "index", (Modulo, "divisor"): "size",
     (Config, "precision"): MERGED, (Precision, "storage"): "float_storage", (Precision, "reasons"): APART,
@@ -250,7 +251,7 @@ CHECKS: dict[type, Callable[[Any], bool]] = {
     Modulo: lambda atom: atom.divisor >= 1,
     Lookup: lambda lookup: len(lookup.table) > 0,
     Index: lambda index: index.term_count <= MOST_ATOMS,
-    Apply: lambda made: made.operation in FUNCTIONS and len(made.arguments) == arity(made.operation),
+    Apply: lambda made: made.function in FUNCTIONS and len(made.arguments) == arity(made.function),
     Convolution: lambda operation: min(*operation.strides, *operation.dilations, operation.groups) >= 1,
     Config: lambda config: config.max_image is None or config.max_image >= 8,
 }

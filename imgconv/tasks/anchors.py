@@ -12,7 +12,7 @@ from imgconv.arrays import Array, Arrays
 from imgconv.errors import InputError
 from imgconv.preprocessing.preparation import Size
 from imgconv.tasks.description import Description
-from imgconv.tasks.detection import Candidates, cells, corners_of
+from imgconv.tasks.detection import Candidates, corners_of, grid_cells
 
 # The anchors of github.com/biubug6/Pytorch_Retinaface, in pixels.
 RETINAFACE = tuple(
@@ -42,22 +42,22 @@ def anchors_of(size: Size, levels: Sequence[Mapping[str, Any]]) -> tuple[Array, 
     """
     centres, sizes = [], []
     for level in levels:
-        places, _ = cells(size, (level["stride"],))
+        places, _ = grid_cells(size, (level["stride"],))
         shapes = numpy.array(level["sizes"], numpy.float64).reshape(-1, 2)
         density = level.get("density", [1] * len(shapes))
-        inside = numpy.concatenate([_centres(n) for n in density])
+        inside = numpy.concatenate([_anchor_centres_in_cell(n) for n in density])
         centres.append((places[:, None] + inside).reshape(-1, 2) * level["stride"])
         sizes.append(numpy.tile(numpy.repeat(shapes, [n * n for n in density], axis=0), (len(places), 1)))
     return numpy.concatenate(centres), numpy.concatenate(sizes)
 
 
-def _centres(density: int) -> Array:
+def _anchor_centres_in_cell(density: int) -> Array:
     """The centres of density**2 anchors of one size in a cell, as parts of it, row by row: one is in its middle."""
     rows, columns = numpy.mgrid[:density, :density] / density
     return numpy.stack([columns.ravel(), rows.ravel()], axis=1) + (0.5 if density == 1 else 0)
 
 
-def output_of(outputs: Arrays, last: int) -> str:
+def output_with_columns(outputs: Arrays, last: int) -> str:
     """The name of the first output (1, n, last). Raises InputError."""
     for name, array in outputs.items():
         if array.ndim == 3 and array.shape[2] == last:
@@ -67,7 +67,7 @@ def output_of(outputs: Arrays, last: int) -> str:
 
 def _boxes_and_scores(outputs: Arrays) -> tuple[str, Array, Array]:
     """The name of the output of boxes, its rows (n, 4), and the scores (n, classes), background first."""
-    where = output_of(outputs, 4)
+    where = output_with_columns(outputs, 4)
     names = [name for name, array in outputs.items() if name != where and array.shape[:2] == outputs[where].shape[:2]]
     if not names:
         raise InputError(f"no output of the model has scores for the boxes in {where!r}")
@@ -129,8 +129,8 @@ def anchors(outputs: Arrays, description: Description, size: Size) -> Candidates
 
 def retinaface(outputs: Arrays, description: Description, size: Size) -> Candidates:
     """Faces and five landmarks: (1, n, 4) boxes, (1, n, 2) scores after softmax, (1, n, 10) landmarks."""
-    name, marks = output_of(outputs, 4), output_of(outputs, 10)
-    rows, scores = outputs[name][0], outputs[output_of(outputs, 2)][0]
+    name, marks = output_with_columns(outputs, 4), output_with_columns(outputs, 10)
+    rows, scores = outputs[name][0], outputs[output_with_columns(outputs, 2)][0]
     centres, sizes = _check_anchors(rows, description, size)
     corners = decode_boxes(rows, centres, sizes, description.variances)
     distances = outputs[marks][0].reshape(-1, 5, 2) * description.variances[0]

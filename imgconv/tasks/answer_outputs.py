@@ -12,7 +12,7 @@ from imgconv.tasks.description import Description
 from imgconv.tasks.text import dbnet, text_of
 from imgconv.tasks.values import (
     Answer, Answers, Classes, Depth, Detection, Detections, Label, Picture, PicturePlacement, Pose, Segmentation, Texts,
-    name_of, on_picture,
+    name_of, map_on_picture,
 )
 
 
@@ -33,7 +33,8 @@ def _detections(outputs: Arrays, description: Description, placement: PicturePla
     count = int(outputs["count"][0])
     boxes = placement.to_picture(outputs["boxes"][:count].astype(numpy.float64))
     boxes = boxes.clip(0, [*placement.picture, *placement.picture])
-    marks = [_points(each, placement) for each in outputs["points"][:count]] if "points" in outputs else [()] * count
+    points = outputs.get("points")
+    marks = [()] * count if points is None else [_on_picture(each, placement) for each in points[:count]]
     labels = _labels(outputs["classes"][:count], outputs["scores"], description)
     masks = [_mask(each, placement) for each in outputs["masks"][:count]] if "masks" in outputs else [None] * count
     found = (
@@ -44,7 +45,7 @@ def _detections(outputs: Arrays, description: Description, placement: PicturePla
 
 
 def _mask(mask: Array, placement: PicturePlacement) -> Array:
-    return on_picture(mask, placement, Image.Resampling.NEAREST, 0) > 0
+    return map_on_picture(mask, placement, Image.Resampling.NEAREST, 0) > 0
 
 
 def _labels(classes: Array, scores: Array, description: Description) -> list[Label]:
@@ -52,13 +53,13 @@ def _labels(classes: Array, scores: Array, description: Description) -> list[Lab
     return [Label(kind, score, name_of(description.labels, kind)) for kind, score in pairs]
 
 
-def _points(points: Array, placement: PicturePlacement) -> tuple[tuple[float, float, float], ...]:
+def _on_picture(points: Array, placement: PicturePlacement) -> tuple[tuple[float, float, float], ...]:
     places = placement.to_picture(points[:, :2].astype(numpy.float64))
     return tuple((float(x), float(y), float(score)) for (x, y), score in zip(places, points[:, 2], strict=True))
 
 
 def _pose(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answer:
-    return Pose(_points(outputs["points"], placement), description.labels)
+    return Pose(_on_picture(outputs["points"], placement), description.labels)
 
 
 def _classes(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answer:
@@ -66,12 +67,12 @@ def _classes(outputs: Arrays, description: Description, placement: PicturePlacem
 
 
 def _segments(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answer:
-    mask = on_picture(outputs["mask"], placement, Image.Resampling.NEAREST, -1)
+    mask = map_on_picture(outputs["mask"], placement, Image.Resampling.NEAREST, -1)
     return Segmentation(mask.astype(numpy.int32), description.labels)
 
 
 def _depth(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answer:
-    return Depth(on_picture(outputs["map"], placement, Image.Resampling.BILINEAR, numpy.nan))
+    return Depth(map_on_picture(outputs["map"], placement, Image.Resampling.BILINEAR, numpy.nan))
 
 
 def _image(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answer:

@@ -8,7 +8,7 @@ from imgconv.arrays import Array, Arrays
 from imgconv.errors import InputError
 from imgconv.preprocessing.preparation import Size
 from imgconv.tasks.description import Description
-from imgconv.tasks.detection import STRIDES, Candidates, cells, corners_of, single_output
+from imgconv.tasks.detection import STRIDES, Candidates, corners_of, grid_cells, single_output
 
 NANODET_STRIDES = (8, 16, 32, 64)
 NANODET_BINS = 8  # distances 0 to 7 strides
@@ -20,8 +20,8 @@ def yunet(outputs: Arrays, description: Description, size: Size) -> Candidates:
     The score is the root of cls times obj. Centres and landmarks are relative to their cell in strides, sizes are
     logarithms of strides.
     """
-    parts = [_joined(outputs, name) for name in ("cls", "obj", "bbox", "kps")]
-    places, strides = cells(size)
+    parts = [_rows_of_strides(outputs, name) for name in ("cls", "obj", "bbox", "kps")]
+    places, strides = grid_cells(size)
     scores = numpy.sqrt(parts[0].clip(0, 1) * parts[1].clip(0, 1))
     rows, marks = parts[2], parts[3].reshape(-1, 5, 2)
     corners = corners_of((rows[:, :2] + places) * strides, numpy.exp(rows[:, 2:4]) * strides)
@@ -30,7 +30,7 @@ def yunet(outputs: Arrays, description: Description, size: Size) -> Candidates:
     return Candidates(next(iter(outputs)), corners, scores, points=points)
 
 
-def _joined(outputs: Arrays, name: str) -> Array:
+def _rows_of_strides(outputs: Arrays, name: str) -> Array:
     """The rows of one kind of YuNet's outputs, stride by stride."""
     return numpy.concatenate([outputs[f"{name}_{stride}"][0] for stride in STRIDES])
 
@@ -42,9 +42,9 @@ def nanodet(outputs: Arrays, description: Description, size: Size) -> Candidates
     corner, 0 to 7 strides, whose mean is the distance (Li et al., arXiv:2006.04388).
     """
     name, rows = single_output(outputs)
-    places, strides = cells(size, NANODET_STRIDES)
-    distances = _mean_distances(rows[:, -4 * NANODET_BINS :]) * strides
-    return Candidates(name, _around(places * strides, distances), rows[:, : -4 * NANODET_BINS])
+    places, strides = grid_cells(size, NANODET_STRIDES)
+    distances = _expected_distances(rows[:, -4 * NANODET_BINS :]) * strides
+    return Candidates(name, _boxes_around(places * strides, distances), rows[:, : -4 * NANODET_BINS])
 
 
 def nanodet_m(outputs: Arrays, description: Description, size: Size) -> Candidates:
@@ -54,9 +54,9 @@ def nanodet_m(outputs: Arrays, description: Description, size: Size) -> Candidat
     """
     bins = 4 * NANODET_BINS
     classes = next(array.shape[-1] for array in outputs.values() if array.shape[-1] != bins)
-    scores, logits = _by_stride(outputs, classes), _by_stride(outputs, bins)
-    places, strides = cells(size)
-    corners = _around((places + 0.5) * strides, _mean_distances(logits) * strides)
+    scores, logits = _rows_with_columns(outputs, classes), _rows_with_columns(outputs, bins)
+    places, strides = grid_cells(size)
+    corners = _boxes_around((places + 0.5) * strides, _expected_distances(logits) * strides)
     return Candidates(next(iter(outputs)), corners, scores)
 
 
@@ -66,16 +66,16 @@ def scrfd(outputs: Arrays, description: Description, size: Size) -> Candidates:
     For each of the strides 8, 16 and 32, two anchors a cell. Distances of sides and landmarks are from the cell's
     corner, in strides.
     """
-    scores, sides = _by_stride(outputs, 1), _by_stride(outputs, 4)
-    places, strides = (numpy.repeat(each, 2, axis=0) for each in cells(size))
+    scores, sides = _rows_with_columns(outputs, 1), _rows_with_columns(outputs, 4)
+    places, strides = (numpy.repeat(each, 2, axis=0) for each in grid_cells(size))
     points = None
     if any(array.shape[-1] == 10 for array in outputs.values()):
-        marks = (_by_stride(outputs, 10).reshape(-1, 5, 2) + places[:, None]) * strides[:, None]
+        marks = (_rows_with_columns(outputs, 10).reshape(-1, 5, 2) + places[:, None]) * strides[:, None]
         points = numpy.concatenate([marks, numpy.repeat(scores[:, None], 5, axis=1)], axis=2)
-    return Candidates(next(iter(outputs)), _around(places * strides, sides * strides), scores, points=points)
+    return Candidates(next(iter(outputs)), _boxes_around(places * strides, sides * strides), scores, points=points)
 
 
-def _by_stride(outputs: Arrays, columns: int) -> Array:
+def _rows_with_columns(outputs: Arrays, columns: int) -> Array:
     """The rows of all outputs of this many columns, the smallest stride's first, which has most."""
     found = [array.reshape(-1, columns) for array in outputs.values() if array.shape[-1] == columns]
     return numpy.concatenate(sorted(found, key=len, reverse=True))
@@ -96,7 +96,7 @@ def fastestdet(outputs: Arrays, description: Description, size: Size) -> Candida
     return Candidates(name, corners_of(centres, sizes), numbers[:, :1] ** 0.6 * numbers[:, 5:] ** 0.4)
 
 
-def _mean_distances(logits: Array) -> Array:
+def _expected_distances(logits: Array) -> Array:
     """Left, top, right and bottom (n, 4) in strides, from the logits (n, 32) of 8 distances for each."""
     bins = logits.reshape(-1, 4, NANODET_BINS).astype(numpy.float64)
     weights = numpy.exp(bins - bins.max(axis=2, keepdims=True))
@@ -104,7 +104,7 @@ def _mean_distances(logits: Array) -> Array:
     return means
 
 
-def _around(points: Array, distances: Array) -> Array:
+def _boxes_around(points: Array, distances: Array) -> Array:
     """Corners (n, 4) of boxes by a point in them (n, 2), and their distances from it to all sides (n, 4)."""
     return numpy.concatenate([points - distances[:, :2], points + distances[:, 2:]], axis=1)
 
@@ -122,7 +122,7 @@ def fcos(outputs: Arrays, description: Description, size: Size) -> Candidates:
         rows, columns = numpy.mgrid[: logits.shape[1], : logits.shape[2]]
         stride = 2**level
         points = numpy.stack([columns.ravel(), rows.ravel()], axis=1) * stride + stride // 2
-        corners.append(_around(points, sides.reshape(4, -1).T))
+        corners.append(_boxes_around(points, sides.reshape(4, -1).T))
         scores.append(numpy.sqrt(sigmoid(logits) * sigmoid(middle)).reshape(len(logits), -1).T)
     return Candidates("P3logits", numpy.concatenate(corners), numpy.concatenate(scores), several=True)
 

@@ -13,17 +13,17 @@ from imgconv.errors import InputError
 from imgconv.preprocessing.preparation import Size
 from imgconv.suppression import suppress
 from imgconv.tasks.description import Description
-from imgconv.tasks.values import Answers, Detection, Detections, Label, PicturePlacement, name_of, on_picture
+from imgconv.tasks.values import Answers, Detection, Detections, Label, PicturePlacement, name_of, map_on_picture
 
 STRIDES = (8, 16, 32)
 MOST_DETECTIONS = 300
 FACE_COLUMNS = 16  # of YOLOv5-face: a box, its score, five landmarks, the class
 
 
-def cells(size: Size, strides: Sequence[int] = STRIDES) -> tuple[Array, Array]:
+def grid_cells(size: Size, strides: Sequence[int] = STRIDES) -> tuple[Array, Array]:
     """(Column and row of each cell (n, 2), its stride (n, 1)): the grids of an input of this size, one by one by rows.
 
-    A grid has a cell for each whole or begun stride. Example: cells((16, 8), (8,))[0] is [[0, 0], [1, 0]].
+    A grid has a cell for each whole or begun stride. Example: grid_cells((16, 8), (8,))[0] is [[0, 0], [1, 0]].
     """
     places, steps = [], []
     for stride in strides:
@@ -82,7 +82,7 @@ def detections(
     Boxes of different classes do not suppress each other. Of equal scores the first candidate is better.
     """
     least, first = description.score or 0.0, candidates.first
-    likely, kinds, values = _likely(candidates, least)
+    likely, kinds, values = _above_threshold(candidates, least)
     corners = candidates.corners[likely]
     stays = numpy.sort(suppress(corners, values, description.overlap or 0.45, MOST_DETECTIONS, kinds))
     order = stays[numpy.argsort(-values[stays], kind="stable")][:MOST_DETECTIONS]
@@ -91,8 +91,8 @@ def detections(
     classes, found = count_classes(candidates, description), []
     for box, number, place in zip(boxes, kept, order, strict=True):
         index = int(kinds[place]) + first
-        label = Label(index, float(values[place]), _name(description, classes, index, first))
-        marks = _points(candidates.points[number], placement) if candidates.points is not None else ()
+        label = Label(index, float(values[place]), _class_name(description, classes, index, first))
+        marks = _points_on_picture(candidates.points[number], placement) if candidates.points is not None else ()
         found.append(Detection((float(box[0]), float(box[1]), float(box[2]), float(box[3])), label, marks))
     best = float(candidates.scores.max()) if candidates.scores.size else None
     return Detections(tuple(found), best, least), kept
@@ -115,7 +115,7 @@ class BoxDecoder:
         return {candidates.output: found}
 
 
-def inside(boxes: Array, size: Size) -> Array:
+def pixels_inside(boxes: Array, size: Size) -> Array:
     """The pixels of a picture of this size, (n, height, width), whose middles are inside of boxes, (n, 4)."""
     columns, rows = (numpy.arange(n) + 0.5 for n in size)
     left, top, right, bottom = (boxes[:, edge, None] for edge in range(4))
@@ -127,12 +127,12 @@ def inside(boxes: Array, size: Size) -> Array:
 def _mask(found: Detection, coefficients: Array, prototypes: Array, placement: PicturePlacement) -> Array:
     """The mask of a detection, bool (height, width) of the picture."""
     sums = numpy.tensordot(coefficients, prototypes, 1)
-    whole = on_picture(sums, placement, Image.Resampling.BILINEAR, -1) > 0
-    mask: Array = whole & inside(numpy.array([found.box]), placement.picture)[0]
+    whole = map_on_picture(sums, placement, Image.Resampling.BILINEAR, -1) > 0
+    mask: Array = whole & pixels_inside(numpy.array([found.box]), placement.picture)[0]
     return mask
 
 
-def _likely(candidates: Candidates, least: float) -> tuple[Array, Array, Array]:
+def _above_threshold(candidates: Candidates, least: float) -> tuple[Array, Array, Array]:
     """The numbers, classes and scores of the boxes whose score is above `least`."""
     scores = candidates.scores
     if candidates.kinds is not None:
@@ -154,12 +154,12 @@ def count_classes(candidates: Candidates, description: Description) -> int:
     return max(shown, len(description.labels))
 
 
-def _points(points: Array, placement: PicturePlacement) -> tuple[tuple[float, float, float], ...]:
+def _points_on_picture(points: Array, placement: PicturePlacement) -> tuple[tuple[float, float, float], ...]:
     places = placement.to_picture(points[:, :2].astype(numpy.float64))
     return tuple((float(x), float(y), float(score)) for (x, y), score in zip(places, points[:, 2], strict=True))
 
 
-def _name(description: Description, classes: int, index: int, first: int) -> str:
+def _class_name(description: Description, classes: int, index: int, first: int) -> str:
     """The name of a class; labels may have the background, which comes first, or not. Raises InputError."""
     labels = description.labels
     if labels and len(labels) not in (classes, classes + first):
@@ -180,7 +180,7 @@ def yolox(outputs: Arrays, description: Description, size: Size) -> Candidates:
     there is an object, and the scores of the classes.
     """
     name, rows = single_output(outputs)
-    places, strides = cells(size)
+    places, strides = grid_cells(size)
     centres, sizes = (rows[:, :2] + places) * strides, numpy.exp(rows[:, 2:4]) * strides
     return Candidates(name, corners_of(centres, sizes), rows[:, 4:5] * rows[:, 5:])
 

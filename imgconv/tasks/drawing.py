@@ -59,7 +59,7 @@ def _detections(
 ) -> Image.Image:
     for each in answer.found:
         if each.mask is not None:
-            drawn = _tinted(drawn, each.mask, color_of(each.label.index))
+            drawn = _tint(drawn, each.mask, color_of(each.label.index))
     pen = ImageDraw.Draw(drawn)
     for each in reversed(answer.found):
         color, (left, top, right, bottom) = color_of(each.label.index), each.box
@@ -92,7 +92,7 @@ def _points(pen: ImageDraw.ImageDraw, points: list[tuple[float, float]], size: i
         pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=color_of(number), outline=(0, 0, 0))
 
 
-def _tinted(drawn: Image.Image, where: Array, color: Color) -> Image.Image:
+def _tint(drawn: Image.Image, where: Array, color: Color) -> Image.Image:
     """The picture, half of it the color where the mask is true."""
     pixels = numpy.asarray(drawn).astype(numpy.float32)
     pixels[where] = (pixels[where] + numpy.array(color, numpy.float32)) / 2

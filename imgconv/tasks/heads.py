@@ -164,7 +164,7 @@ def _are_planes(shapes: OutputShapes) -> bool:
     return len(shapes[0]) == 3 or len(shapes[0]) == 4 and shapes[0][0] == 1
 
 
-def _are_one_plane(shapes: OutputShapes) -> bool:
+def _is_plane(shapes: OutputShapes) -> bool:
     shape = shapes[0]
     return _are_planes(shapes) and 1 in ((shape[0],) if len(shape) == 3 else (shape[1], shape[3]))
 
@@ -300,14 +300,14 @@ HEADS: Mapping[str, Head] = {
     "heatmaps": Head("pose", "(1, keypoints, height, width)", KeypointDecoder(maps.heatmaps), accepts=_are_planes),
     "indices": Head(
         "segment", "(1, height, width) or (1, 1, height, width) of integers", SegmentationDecoder(maps.segment_indices),
-        _is_segment_indices, {}, _are_one_plane,
+        _is_segment_indices, {}, _is_plane,
     ),
     "logits": Head(
         "segment", "(1, classes, height, width)", SegmentationDecoder(maps.segment_logits, maps.are_segment_logits),
         _is_segment_logits, {}, _are_planes,
     ),
-    "mask": Head("segment", "(1, 1, height, width)", SegmentationDecoder(maps.segment_mask), accepts=_are_one_plane),
-    "map": Head("depth", "(1, height, width) or (1, 1, height, width)", maps.depth, accepts=_are_one_plane),
+    "mask": Head("segment", "(1, 1, height, width)", SegmentationDecoder(maps.segment_mask), accepts=_is_plane),
+    "map": Head("depth", "(1, height, width) or (1, 1, height, width)", maps.depth, accepts=_is_plane),
     "scores": Head(
         "classify", "a score for each class", classification.scores, classification.may_be_classes, {},
         lambda shapes: any(classification.is_scores(shape, "float32") for shape in shapes),
@@ -366,10 +366,10 @@ class Task:
 
 def _mismatch(head: str, outputs: TensorSpecs) -> str:
     """Returns the error of outputs that are not this head's."""
-    return f"head {head!r} expects {HEADS[head].outputs}; the outputs of the model are {_listed(outputs)}"
+    return f"head {head!r} expects {HEADS[head].outputs}; the outputs of the model are {_shapes_as_text(outputs)}"
 
 
-def _listed(outputs: TensorSpecs) -> str:
+def _shapes_as_text(outputs: TensorSpecs) -> str:
     return ", ".join(f"{name} {list(shape or ())}" for name, (_, shape) in outputs.items())
 
 
@@ -391,7 +391,7 @@ def find_task(outputs: TensorSpecs, size: Size, description: Description) -> Tas
     defaults = dict(HEADS[head].defaults)
     if not description.answers:
         _check_head(head, outputs, size)
-    if outputs and not description.answers and _classes(head, _shapes(outputs)) == len(NAMES):
+    if outputs and not description.answers and _class_count(head, _shapes(outputs)) == len(NAMES):
         defaults["labels"] = NAMES
     return Task(head, description.with_defaults(defaults))
 
@@ -434,7 +434,7 @@ def _matching_head(outputs: TensorSpecs, size: Size, task: str) -> str:
         if not others and len(shape) == 4:
             return "mask" if shape[3 if maps.has_channels_last(shape, size) else 1] == 1 else "logits"
     listed = "; ".join(f"{name}: {head.outputs}" for name, head in heads.items())
-    have = f"the outputs of the model, {_listed(outputs)}, do not show the head"
+    have = f"the outputs of the model, {_shapes_as_text(outputs)}, do not show the head"
     raise InputError(f"{have}: pass --head, or set \"head\" in MODEL.task.json. {listed}")
 
 
@@ -445,7 +445,7 @@ _BESIDE_CLASSES = {
 }
 
 
-def _classes(head: str, shapes: OutputShapes) -> int:
+def _class_count(head: str, shapes: OutputShapes) -> int:
     """Returns the number of classes of a head that is usually trained on COCO; 0 for others."""
     if head not in _BESIDE_CLASSES or any(len(shape) < 2 for shape in shapes):
         return 0

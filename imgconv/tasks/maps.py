@@ -15,10 +15,10 @@ from imgconv.tasks.classification import MANY, are_probabilities
 from imgconv.tasks.description import Description
 from imgconv.tasks.dense import sigmoid
 from imgconv.tasks.detection import single_output
-from imgconv.tasks.values import Answers, Depth, Picture, PicturePlacement, Pose, Segmentation, on_picture
+from imgconv.tasks.values import Answers, Depth, Picture, PicturePlacement, Pose, Segmentation, map_on_picture
 
 
-def _plane(outputs: Arrays, size: Size, channels: int | None = None) -> tuple[str, Array]:
+def _single_map(outputs: Arrays, size: Size, channels: int | None = None) -> tuple[str, Array]:
     """The first output as (C, H, W), C being 1 if it has three dimensions. Raises InputError for other shapes."""
     name, array = next(iter(outputs.items()))
     planes = array[0] if array.ndim == 4 else array
@@ -71,20 +71,20 @@ class SegmentationDecoder:
             return {}
         made = self.formula(outputs, placement.model)
         if made.is_probability:
-            found = on_picture(made.plane, placement, Image.Resampling.BILINEAR, 0) > least_of(description)
+            found = map_on_picture(made.plane, placement, Image.Resampling.BILINEAR, 0) > threshold_of(description)
         else:
-            found = on_picture(made.plane, placement, Image.Resampling.NEAREST, -1)
+            found = map_on_picture(made.plane, placement, Image.Resampling.NEAREST, -1)
         return {made.output: Segmentation(found.astype(numpy.int32), description.labels)}
 
 
-def least_of(description: Description) -> float:
+def threshold_of(description: Description) -> float:
     """The least probability of a mask."""
     return description.score or 0.5
 
 
 def segment_logits(outputs: Arrays, size: Size) -> ClassMap:
     """The class of each pixel: the largest of (1, classes, height, width)."""
-    name, planes = _plane(outputs, size)
+    name, planes = _single_map(outputs, size)
     return ClassMap(name, planes.argmax(axis=0))
 
 
@@ -93,19 +93,19 @@ def are_segment_logits(outputs: Arrays, size: Size) -> bool:
 
     The channels of fewer may be quantities of different kinds, as an angle, an offset and a score.
     """
-    _, planes = _plane(outputs, size)
+    _, planes = _single_map(outputs, size)
     return len(planes) >= MANY or are_probabilities(planes, axis=0)
 
 
 def segment_indices(outputs: Arrays, size: Size) -> ClassMap:
     """The class of each pixel as the model gives it: (1, height, width) or (1, 1, height, width)."""
-    name, planes = _plane(outputs, size, 1)
+    name, planes = _single_map(outputs, size, 1)
     return ClassMap(name, planes[0])
 
 
 def segment_mask(outputs: Arrays, size: Size) -> ClassMap:
     """Class 1 if (1, 1, height, width) is above `score`, else 0. Values outside of 0 to 1 go through a sigmoid."""
-    name, planes = _plane(outputs, size, 1)
+    name, planes = _single_map(outputs, size, 1)
     values = planes[0].astype(numpy.float64)
     outside = (values.min() < 0) | (values.max() > 1)
     return ClassMap(name, numpy.where(outside, sigmoid(values), values), is_probability=True)
@@ -114,12 +114,12 @@ def segment_mask(outputs: Arrays, size: Size) -> ClassMap:
 def depth(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """A number for each pixel: (1, height, width) or (1, 1, height, width). What a crop leaves out is NaN."""
     name, plane = depth_plane(outputs, placement.model)
-    return {name: Depth(on_picture(plane, placement, Image.Resampling.BILINEAR, numpy.nan))}
+    return {name: Depth(map_on_picture(plane, placement, Image.Resampling.BILINEAR, numpy.nan))}
 
 
 def depth_plane(outputs: Arrays, size: Size) -> tuple[str, Array]:
     """The name of the output, and its numbers (height, width). size: of the model's input."""
-    name, planes = _plane(outputs, size, 1)
+    name, planes = _single_map(outputs, size, 1)
     return name, planes[0]
 
 
@@ -150,7 +150,7 @@ def heatmaps(outputs: Arrays, size: Size) -> Keypoints:
 
     A point is moved by a quarter towards its larger neighbours, as in Xiao et al., arXiv:1804.06208.
     """
-    name, planes = _plane(outputs, size)
+    name, planes = _single_map(outputs, size)
     count, height, width = planes.shape
     flat = planes.reshape(count, -1)
     best = flat.argmax(axis=1)
@@ -158,11 +158,11 @@ def heatmaps(outputs: Arrays, size: Size) -> Keypoints:
     padded = numpy.pad(planes, ((0, 0), (1, 1), (1, 1))).reshape(count, -1)
     middle = (rows + 1) * (width + 2) + columns + 1
 
-    def at(step: int) -> Array:
+    def offset_at(step: int) -> Array:
         found: Array = numpy.take_along_axis(padded, (middle + step)[:, None], axis=1)[:, 0]
         return found
 
-    across, down = numpy.sign(at(1) - at(-1)), numpy.sign(at(width + 2) - at(-width - 2))
+    across, down = numpy.sign(offset_at(1) - offset_at(-1)), numpy.sign(offset_at(width + 2) - offset_at(-width - 2))
     # That project moves no point of the first two rows and columns, nor of the last.
     moves = 0.25 * ((columns > 1) & (columns < width - 1) & (rows > 1) & (rows < height - 1))
     places = numpy.stack([columns + moves * across, rows + moves * down], axis=1)

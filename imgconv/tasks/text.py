@@ -27,7 +27,7 @@ def dbnet(outputs: Arrays, description: Description, placement: PicturePlacement
     plane = probabilities.astype(numpy.float64)
     step = numpy.array(placement.model) / numpy.array(plane.shape[::-1])
     found = []
-    for points in regions(plane > LEAST_PROBABILITY)[:MOST_LINES]:
+    for points in connected_regions(plane > LEAST_PROBABILITY)[:MOST_LINES]:
         centre, axes, sides = smallest_rectangle(points)
         if min(sides) < LEAST_SIDE:
             continue
@@ -89,22 +89,22 @@ def text_of(classes: Array, scores: Array, characters: tuple[str, ...]) -> Text:
     return Text(text, float(scores.mean()) if scores.size else 0.0)
 
 
-def regions(mask: Array) -> list[Array]:
+def connected_regions(mask: Array) -> list[Array]:
     """The pixels at the ends of the rows of each region, int (n, 2) as x, y; regions touch at sides or corners.
 
-    mask: bool (height, width). Example: regions(numpy.eye(3) > 0) is [[[0, 0], [0, 0], [1, 1], ...]].
+    mask: bool (height, width). Example: connected_regions(numpy.eye(3) > 0) is [[[0, 0], [0, 0], [1, 1], ...]].
     """
     edges = numpy.diff(numpy.pad(mask, ((0, 0), (1, 1))).astype(numpy.int8), axis=1)
     rows, starts = numpy.nonzero(edges == 1)
     stops = numpy.nonzero(edges == -1)[1]  # after the last pixel
-    group = _joined(rows, starts, stops)
+    group = _connected_components(rows, starts, stops)
     ends = numpy.stack([numpy.stack([starts, rows], 1), numpy.stack([stops - 1, rows], 1)], 1)
     order = numpy.argsort(group, kind="stable")
     cuts = numpy.flatnonzero(numpy.diff(group[order])) + 1
     return [part.reshape(-1, 2) for part in numpy.split(ends[order], cuts)] if len(rows) else []
 
 
-def _joined(rows: Array, starts: Array, stops: Array) -> Array:
+def _connected_components(rows: Array, starts: Array, stops: Array) -> Array:
     """The number of the region of each run of pixels: that of its first run. Runs lie row by row."""
     parents = list(range(len(rows)))
 

@@ -199,7 +199,7 @@ class PicturePlacement:
         return made
 
 
-def on_picture(plane: Array, placement: PicturePlacement, how: Image.Resampling, outside: float) -> Array:
+def map_on_picture(plane: Array, placement: PicturePlacement, how: Image.Resampling, outside: float) -> Array:
     """A map (h, w) over the model's input as a map over the picture, float32 (height, width).
 
     outside: the value outside of a crop, which the model did not see.

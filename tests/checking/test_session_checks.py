@@ -153,7 +153,7 @@ def test_a_driver_that_was_wrong_is_checked_whole(
     monkeypatch.setattr(session_checks, "PART", 0.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        crashes.note_wrong(device, BuiltKernel("k0", "other", "conv.cl"), "1 is wrong")
+        crashes.refuse_wrong_kernel(device, BuiltKernel("k0", "other", "conv.cl"), "1 is wrong")
     model = imgconv.load(network(), device=device)
     assert checked == list(range(len(model.plan.launches)))
 

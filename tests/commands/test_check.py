@@ -72,7 +72,7 @@ def test_kernels_that_were_wrong_are_tried_again(imgconv: Command, device: Devic
     launches = engine.load("conv.onnx", device=device, shapes={"x": (1, 3, 12, 10)}).plan.launches
     (key,) = (launch.source.key for launch in launches if launch.source.path == "conv.cl")
     with pytest.warns(RuntimeWarning, match="1 is wrong"):
-        crashes.note_wrong(device, BuiltKernel("k0", key, "conv.cl"), "1 is wrong")
+        crashes.refuse_wrong_kernel(device, BuiltKernel("k0", key, "conv.cl"), "1 is wrong")
     before = crashes.refused_kernels(device)
     status, out, _ = imgconv("check", "conv.onnx", *SHAPE, "--device", device.index, "--json")
     kernels = [launch["kernel"] for launch in json.loads(out)["plans"][0]["launches"]]

@@ -13,7 +13,7 @@ from command_line import Command
 
 import imgconv as engine
 from imgconv.cl.device import DeviceInfo
-from imgconv.commands.inspect_plans import meaning_of
+from imgconv.commands.inspect_plans import short_description
 from imgconv.onnx_export import export_onnx
 from imgconv.stored.compiled_file import SavedModel
 from imgconv.tensor import Tensor, build_graph
@@ -137,6 +137,6 @@ def test_answers_that_cannot_be(imgconv: Command, options: tuple[str, ...], matc
 
 
 def test_inspect_shows_the_first_labels() -> None:
-    found = meaning_of(json.dumps({"labels": ["cat", "dog", "cow", "owl"], "score": 0.4}))
+    found = short_description(json.dumps({"labels": ["cat", "dog", "cow", "owl"], "score": 0.4}))
     assert json.loads(found) == {"labels": ["cat", "dog", "cow", "... 4 in all"], "score": 0.4}
-    assert meaning_of('{"labels": ["cat"]}') == '{"labels": ["cat"]}'
+    assert short_description('{"labels": ["cat"]}') == '{"labels": ["cat"]}'

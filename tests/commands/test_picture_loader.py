@@ -35,15 +35,15 @@ import sys
 from imgconv import cli
 from imgconv.commands import dispatch, picture_loader
 
-picture_loader.MANY, picture_loader.MOST_WORKERS, begin = 3, 2, picture_loader.PictureLoader.begin
-dispatch.cores = lambda: 2 * picture_loader.CORES
+picture_loader.MANY, picture_loader.MOST_WORKERS, begin = 3, 2, picture_loader.PictureLoader.start_workers
+dispatch.available_cores = lambda: 2 * picture_loader.CORES
 
 def reported(self, *given):
     began = begin(self, *given)
     sys.stderr.write(f"workers {len(self._processes)}\\n")  # whole, beside another process
     return began
 
-picture_loader.PictureLoader.begin = reported
+picture_loader.PictureLoader.start_workers = reported
 if __name__ == "__main__":
     sys.exit(cli.main(sys.argv[1:]))
 """
@@ -67,7 +67,7 @@ def workers(words: list[str], count: int = 2) -> Iterator[tuple[PictureLoader, I
     """A PictureLoader that has begun, and the pictures of the command line."""
     with PictureLoader(count) as made:
         line = read_command_line(parse(["run", *words]))
-        assert made.begin(PictureRunner.load(line, (9, 12), lambda *_: None), True)
+        assert made.start_workers(PictureRunner.load(line, (9, 12), lambda *_: None), True)
         yield made, items_of(line)
 
 
@@ -86,13 +86,13 @@ def test_workers_show_what_threads_show(imgconv: Command, monkeypatch: pytest.Mo
     Path(names[8]).write_text("no picture")
     write_picture(names[5], (5, 0, 0), (2100, 1400))
     began: list[bool] = []
-    begin = PictureLoader.begin
+    begin = PictureLoader.start_workers
 
     def noted(self: PictureLoader, runner: PictureRunner, with_lines: bool) -> bool:
         began.append(begin(self, runner, with_lines))
         return began[-1]
 
-    monkeypatch.setattr(PictureLoader, "begin", noted)
+    monkeypatch.setattr(PictureLoader, "start_workers", noted)
     for number in (0, 2):
         monkeypatch.setattr("imgconv.commands.run.worker_count", lambda *_, number=number: number)
         status, _, err = imgconv("run", "means.onnx", *names, "--jsonl", f"{number}.jsonl", "--output", f"{number}/")
@@ -113,7 +113,7 @@ def test_a_killed_worker_is_an_error(imgconv: Command) -> None:
     found: list[str] = []
     with workers(["means.onnx", *names]) as (made, items):
         with pytest.raises(Error, match="^the worker that had .* failed: its process was killed by SIGKILL$") as error:
-            for result in made.through(items):
+            for result in made.run_all(items):
                 found.append(result.result["picture"])
                 if len(found) == 1:
                     next(iter(made._processes.values())).kill()
@@ -136,7 +136,7 @@ def test_a_worker_that_cannot_start_is_left_out(imgconv: Command, monkeypatch: p
     monkeypatch.setattr(ForkServerProcess, "start", start)
     with workers(["means.onnx", *names], 3) as (made, items):
         assert len(made._processes) == 1
-        assert [result.result["picture"] for result in made.through(items)] == names
+        assert [result.result["picture"] for result in made.run_all(items)] == names
     calls[0] = 1
     monkeypatch.setattr("imgconv.commands.run.worker_count", lambda *_: 2)
     status, _, _ = imgconv("run", "means.onnx", *names, "--jsonl", "r.jsonl")
@@ -173,7 +173,7 @@ def test_errors_of_a_worker_are_raised_here(imgconv: Command) -> None:
     names = write_pictures(4)
     with workers(["means.onnx", *names, "--task", "detect", "--head", "boxes"]) as (made, items):
         with pytest.raises(InputError, match="head 'boxes' expects"):
-            list(made.through(items))
+            list(made.run_all(items))
 
 
 def test_what_threads_do_alone(imgconv: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,10 +184,10 @@ def test_what_threads_do_alone(imgconv: Command, monkeypatch: pytest.MonkeyPatch
     with PictureLoader(1) as made:
         for words in (["image.onnx", "--task", "image"], ["means.onnx", "--tile", "4"], ["some.onnx"]):
             line = read_command_line(parse(["run", *words, *names]))
-            assert not made.begin(PictureRunner.load(line, (9, 12), lambda *_: None), False), words
+            assert not made.start_workers(PictureRunner.load(line, (9, 12), lambda *_: None), False), words
         runner = PictureRunner.load(read_command_line(parse(["run", "means.onnx", *names])), (9, 12), lambda *_: None)
         monkeypatch.setattr(picture_loader, "BYTES", 1000)
-        assert not made.begin(runner, False)
+        assert not made.start_workers(runner, False)
 
 
 def test_workers_end_with_the_loader(imgconv: Command) -> None:

@@ -25,7 +25,7 @@ from imgconv.commands import profile
 from imgconv.commands.devices import describe
 from imgconv.reports import terminal
 from imgconv.reports.counting import PictureProgress
-from imgconv.reports.table import Column, fitting, print_table
+from imgconv.reports.table import Column, fitting_columns, print_table
 from imgconv.tensor import Tensor
 
 COLUMNS = (Column("name", text=True), Column("ms"), Column("share", 1), Column("origin", 2, text=True))
@@ -38,15 +38,15 @@ def width_of(shown: dict[int, int]) -> int:
 
 @pytest.mark.parametrize("width", [200, 80, 45, 30, 20])
 def test_columns_fit_and_go_by_importance(width: int) -> None:
-    shown = fitting(COLUMNS, ROWS, width)
+    shown = fitting_columns(COLUMNS, ROWS, width)
     assert width_of(shown) <= width and {0, 1} <= shown.keys() and shown[1] == 6
     assert [n in shown for n in (2, 3)] == [width >= 31, width >= 60], "18 characters of each text are worth a column"
 
 
 def test_nothing_is_cut_without_need_and_empty_columns_go() -> None:
-    assert fitting(COLUMNS, ROWS, 1000) == {0: 30, 1: 6, 2: 5, 3: 100}
-    assert fitting(COLUMNS, [("a", "1", "", "")], 1000) == {0: 4, 1: 2}
-    assert fitting([Column("name", text=True), Column("ms")], [("a long name", "0.5")], 14) == {0: 9, 1: 3}
+    assert fitting_columns(COLUMNS, ROWS, 1000) == {0: 30, 1: 6, 2: 5, 3: 100}
+    assert fitting_columns(COLUMNS, [("a", "1", "", "")], 1000) == {0: 4, 1: 2}
+    assert fitting_columns([Column("name", text=True), Column("ms")], [("a long name", "0.5")], 14) == {0: 9, 1: 3}
 
 
 def write_chain(launches: int) -> None:

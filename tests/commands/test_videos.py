@@ -87,8 +87,8 @@ def test_a_video_says_what_to_install(imgconv: Command, monkeypatch: pytest.Monk
 
 def test_cameras_and_addresses_are_videos() -> None:
     for path in ("/dev/video0", "rtsp://host/stream", "a.MP4"):
-        assert sources.is_video(path) and sources.count_of([path, "a.png"]) is None
-    assert not sources.is_video("video0.png") and sources.count_of(["a.png", "-"]) == 2
+        assert sources.is_video(path) and sources.count_pictures([path, "a.png"]) is None
+    assert not sources.is_video("video0.png") and sources.count_pictures(["a.png", "-"]) == 2
 
 
 def test_a_camera_and_addresses_that_give_nothing(

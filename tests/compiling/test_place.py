@@ -10,7 +10,7 @@ from graphs import image, target
 from imgconv.compiling import place as placing
 from imgconv.compiling.compiler import PreparedGraph, prepare
 from imgconv.config import Config
-from imgconv.graph.expression import operations
+from imgconv.graph.expression import function_names
 from imgconv.graph.nodes import Graph, Load, Node
 from imgconv.kernels.codegen.access import KernelArgument
 from imgconv.kernels.kernel_source import KernelSource
@@ -25,7 +25,7 @@ FILE = "kernels/toy/toy.cl"
 def place(asked: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[FixedProblem, str] | None:
     """The Step of a square root and nothing else. Its details: what is computed, as text."""
     (node,) = given
-    if operations(node.epilogue) != ("sqrt",):
+    if function_names(node.epilogue) != ("sqrt",):
         return None
     return step_of(asked, node, asked.place_value(node.output), TEMPLATE, FixedProblem(node.output.name), "sqrt")
 

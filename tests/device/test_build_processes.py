@@ -171,7 +171,7 @@ def test_a_dead_worker_gets_no_more_programs(context: Context) -> None:
     with builders:
         builders.start(1)
         while True:
-            with builders.next() as who:
+            with builders.idle_builder() as who:
                 if who is not None:
                     os.kill(who._process.pid, signal.SIGKILL)
                     assert who.build(SOURCE.format(1), ()) is None
@@ -188,7 +188,7 @@ def test_the_log_says_that_a_worker_was_lost(context: Context, caplog: pytest.Lo
         lost: list[int] = []
 
         def lose() -> bool:
-            with builders.next() as who:
+            with builders.idle_builder() as who:
                 if who is not None:
                     lost.append(who._process.pid)
                     os.kill(who._process.pid, signal.SIGKILL)

@@ -17,7 +17,9 @@ from support import NothingKept
 
 import imgconv
 from imgconv.cl.building import crashes, processes, program
-from imgconv.cl.building.crashes import RefusedError, being_built, distrusted_kernels, refuse, refused_kernels, suspect
+from imgconv.cl.building.crashes import (
+    RefusedError, distrusted_kernels, marked_as_being_built, note_crash_suspects, refuse, refused_kernels,
+)
 from imgconv.cl.building.processes import BuildCrashError, BuildWorker, BuilderPool
 from imgconv.cl.building.program_source import BuiltKernel
 from imgconv.cl.context import Context
@@ -60,7 +62,7 @@ def quiet() -> Iterator[None]:
 
 def end_of_a_process(info: DeviceInfo, kernels: Sequence[BuiltKernel]) -> None:
     """Leaves the mark that a process leaves which ends in a build."""
-    with being_built(info, kernels):
+    with marked_as_being_built(info, kernels):
         (mark,) = crashes.CRASHES.folder().glob("*.mark")
         content = mark.read_bytes()
     mark.write_bytes(content)
@@ -115,7 +117,7 @@ def test_marks_of_somebody_else(device: DeviceInfo, content: bytes) -> None:
 
 
 def test_a_build_that_is_under_way_is_no_crash(device: DeviceInfo) -> None:
-    with being_built(device, [ONE]):
+    with marked_as_being_built(device, [ONE]):
         assert distrusted_kernels(device) == {}
     with crash_mark(crashes.CRASHES, json.dumps({"driver": device.key, "kernels": {"aa": "it"}}).encode()):
         assert distrusted_kernels(device) == {}
@@ -128,22 +130,22 @@ def test_a_build_that_is_under_way_is_no_crash(device: DeviceInfo) -> None:
 def apart(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
     """The options of builds in processes of their own; the process ends at the factor unless it does not optimise."""
     made: list[Sequence[str]] = []
-    build_apart = BuilderPool.build_apart
+    build_in_own_process = BuilderPool.build_in_own_process
 
     def crashing(self: BuilderPool, source: str, options: Sequence[str]) -> bytes | None:
         made.append(options)
         if str(FACTOR) in source and crashes.WITHOUT_OPTIMISATION not in options:
             raise BuildCrashError("the process that built it ended with status -11")
-        return build_apart(self, source, options)
+        return build_in_own_process(self, source, options)
 
-    monkeypatch.setattr(BuilderPool, "build_apart", crashing)
+    monkeypatch.setattr(BuilderPool, "build_in_own_process", crashing)
     return made
 
 
 def test_what_no_plan_avoids_is_built_without_optimisation(
     device: DeviceInfo, apart: list[Sequence[str]], quiet: None
 ) -> None:
-    suspect(device, [ONE])  # a driver whose compiler has crashed builds nothing in this process
+    note_crash_suspects(device, [ONE])  # a driver whose compiler has crashed builds nothing in this process
     model = imgconv.load(network(), device)
     check(model)
     assert sum(crashes.WITHOUT_OPTIMISATION in options for options in apart) == 1
@@ -167,7 +169,7 @@ def test_a_worker_that_ends_ends_nothing_else(
     monkeypatch.setattr(program, "PROGRAMS", NothingKept("programs", 2**28))
     monkeypatch.setattr(program, "compile_text", None)
     monkeypatch.setattr(processes, "parallel_builds", lambda platform: 0)
-    monkeypatch.setattr("imgconv.cl.opencl_device.workers_for", lambda context, kernels: 1)
+    monkeypatch.setattr("imgconv.cl.opencl_device.build_workers_for", lambda context, kernels: 1)
     # A second program would wait for the only builder, which has ended.
     monkeypatch.setattr("imgconv.cl.opencl_device.programs_at_once", lambda context, kernels: 1)
     monkeypatch.setattr(BuildWorker, "build", crashing)
@@ -213,7 +215,7 @@ def test_rows_are_computed_by_several_launches_instead(device: DeviceInfo, quiet
 
 def test_a_program_of_no_plan(context: Context, apart: list[Sequence[str]], quiet: None) -> None:
     source = f"kernel void store(global float *x) {{ x[0] = {FACTOR}f; }}"
-    suspect(context.info, [ONE])
+    note_crash_suspects(context.info, [ONE])
     with pytest.raises(RefusedError, match=r"store\.cl"):
         program.build(context, source, "store.cl")
     assert isinstance(program.build(context, source, "store.cl"), Program)
@@ -228,7 +230,7 @@ def test_a_build_apart_is_bounded(context: Context, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(BuildWorker, "build", waiting)
     monkeypatch.setattr(processes, "APART_SECONDS", 0.5)
     with pytest.raises(BuildCrashError, match=r"not built within 0\.5 s"):
-        context.builders.build_apart("kernel void a(global float *x) { x[0] = 1; }", ())
+        context.builders.build_in_own_process("kernel void a(global float *x) { x[0] = 1; }", ())
 
 
 def test_one_of_a_plan_is_marked_by_its_text(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:

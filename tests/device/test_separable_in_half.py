@@ -20,7 +20,7 @@ from imgconv.compiling.compiler import PreparedGraph
 from imgconv.compiling.lower import lower
 from imgconv.config import Accumulation, Config, Precision
 from imgconv.kernels.device_model.models import time_range_of
-from imgconv.kernels.device_model.time_range import best_of
+from imgconv.kernels.device_model.time_range import index_of_best
 from imgconv.kernels.layout import ImageLimits
 from imgconv.kernels.separable.candidates import launch_work
 from imgconv.kernels.separable.problem import Problem, Specialisation
@@ -103,7 +103,7 @@ def test_the_rule() -> None:
         narrow = Problem(replace(large.depthwise, sums=sums), replace(large.pointwise, sums=sums))
         choice = cheapest_choice(TEMPLATE, narrow, phone)
         assert choice is not None and choice.profitable and choice.specialisation.local_bytes(narrow) <= 1 << 15
-        assert best_of([choice.predicted, choice.baseline]) == 0
+        assert index_of_best([choice.predicted, choice.baseline]) == 0
     half = Problem(replace(deep.depthwise, sums="half"), replace(deep.pointwise, sums="half"))
     choice = cheapest_choice(TEMPLATE, half, phone)
     assert choice is not None and not choice.profitable

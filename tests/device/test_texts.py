@@ -17,7 +17,7 @@ import imgconv
 from imgconv.cl.device import DeviceInfo
 from imgconv.commands.picture_result import PictureResult, as_json, as_lines, save_arrays
 from imgconv.errors import ModelError, UnsupportedError
-from imgconv.reports.verify import _on_host
+from imgconv.reports.verify import _host_errors
 from tests.support import assert_close, run_model, run_oracle
 
 X = numpy.random.default_rng(4).uniform(-1, 1, (2, 4, 5, 5)).astype(numpy.float32)
@@ -194,5 +194,6 @@ def test_they_are_shown_and_saved(tmp_path: Path) -> None:
 def test_verify_compares_them() -> None:
     mine = numpy.array(["cat", "dog"], object)
     other = numpy.array(["cat", "fox"], object)
-    assert _on_host("y", mine.copy(), mine).float_error == 0 and _on_host("y", other, mine).float_error > 0
-    assert _on_host("y", mine[:1], mine).float_error == numpy.inf and _on_host("y", mine, mine, other).half_error > 0
+    assert _host_errors("y", mine.copy(), mine).float_error == 0 and _host_errors("y", other, mine).float_error > 0
+    assert _host_errors("y", mine[:1], mine).float_error == numpy.inf
+    assert _host_errors("y", mine, mine, other).half_error > 0

@@ -25,7 +25,7 @@ from imgconv.config import Config
 from imgconv.errors import ResourceError
 from imgconv.onnx_import import import_onnx
 from imgconv.cl.opencl_device import OpenCLDevice
-from imgconv.loading.replanning import until_kernels_work
+from imgconv.loading.replanning import replan_until_kernels_work
 from imgconv.runtime.launches import WorkGroupError
 from imgconv.tensor import Tensor, build_graph
 
@@ -122,9 +122,9 @@ def test_the_kernel_that_allows_the_fewest_counts(
     asked: list[int] = []
 
     def counted(info: DeviceInfo, make: Any) -> Any:
-        return until_kernels_work(info, lambda each: (asked.append(each.max_work_group_size), make(each))[1])
+        return replan_until_kernels_work(info, lambda each: (asked.append(each.max_work_group_size), make(each))[1])
 
-    monkeypatch.setattr("imgconv.loading.compiled.until_kernels_work", counted)
+    monkeypatch.setattr("imgconv.loading.compiled.replan_until_kernels_work", counted)
     limits = iter([100, 50, 70])
     monkeypatch.setattr(OpenCLDevice, "max_work_group_size", lambda self, launch: next(limits, 64))
     imgconv.load(graph_of("attention", False), phone)
@@ -136,4 +136,4 @@ def test_an_error_that_is_no_smaller_ends_the_load(phone: DeviceInfo) -> None:
         raise WorkGroupError("too many", "y", info.max_work_group_size)
 
     with pytest.raises(WorkGroupError, match="tensor 'y': too many"):
-        until_kernels_work(phone, failing)
+        replan_until_kernels_work(phone, failing)

@@ -12,7 +12,7 @@ import pytest
 import imgconv
 from imgconv.cl.device import DeviceInfo
 from imgconv.runtime.io_binding import IOBinding
-from imgconv.runtime.zero_copy import are_apart, can_bind_arrays
+from imgconv.runtime.zero_copy import are_separate_arrays, can_bind_arrays
 from imgconv.runtime.session import Session
 from imgconv.tensor import Tensor, build_graph, convolution
 
@@ -119,4 +119,5 @@ def test_are_apart(device: DeviceInfo) -> None:
     session, x, offset = session_of(imgconv.load(network(), device)), drawn(1, *SHAPE), drawn(2, 3, 5)
     other = numpy.empty_like(offset)
     for outputs, apart in (({}, True), ({"z": other}, True), ({"z": offset}, False)):
-        assert are_apart(IOBinding.bind(session.plan, session.context, {"x": x, "offset": offset}, outputs)) is apart
+        binding = IOBinding.bind(session.plan, session.context, {"x": x, "offset": offset}, outputs)
+        assert are_separate_arrays(binding) is apart

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from imgconv.errors import InputError, ModelError
-from imgconv.files.container import MAGIC, Blob, ContainerFile, is_container, places_of, write_container
+from imgconv.files.container import MAGIC, Blob, ContainerFile, is_container, blob_places, write_container
 
 HEAD = bytes(range(70))
 BLOBS = [b"", b"x" * 100, memoryview(b"abcde"), bytes(range(64))]
@@ -25,7 +25,7 @@ def path(tmp_path: Path) -> Path:
 
 def contents(path: Path) -> tuple[bytes, list[bytes]]:
     container = ContainerFile(path)
-    return container.head, [container.blob(place) for place in places_of(BLOBS)]
+    return container.head, [container.blob(place) for place in blob_places(BLOBS)]
 
 
 def test_what_is_written_is_read(path: Path) -> None:
@@ -51,7 +51,7 @@ def test_heads_of_all_kinds(tmp_path: Path) -> None:
 def test_a_head_as_version_2_has_it(path: Path) -> None:
     """It is not compressed."""
     start = MAGIC + struct.pack("<IIQ", 2, zlib.crc32(HEAD), len(HEAD))
-    blobs = ContainerFile(path).blob(places_of(BLOBS)[1])
+    blobs = ContainerFile(path).blob(blob_places(BLOBS)[1])
     path.write_bytes(start.ljust(64, b"\0") + HEAD.ljust(128, b"\0") + blobs)
     container = ContainerFile(path)
     assert container.head == HEAD and container.blob(Blob(0, 100, zlib.crc32(blobs))) == blobs

@@ -12,7 +12,7 @@ from typing import IO
 import pytest
 
 from imgconv.files import crash_marks
-from imgconv.files.crash_marks import crash_mark, left_marks
+from imgconv.files.crash_marks import crash_mark, marks_of_ended_processes
 from imgconv.files.disk import lock
 from imgconv.files.disk_cache import DiskCache
 
@@ -56,18 +56,18 @@ def test_a_block_that_ends_leaves_nothing(where: DiskCache) -> None:
 
 def test_only_marks_of_ended_processes_are_taken(where: DiskCache) -> None:
     first, second = holding(where), holding(where)
-    assert left_marks(where) == []
+    assert marks_of_ended_processes(where) == []
     first.communicate("end\n")
     assert first.returncode == 3
-    assert left_marks(where) == [b"at work"], "the first one's"
-    assert left_marks(where) == [], "once"
+    assert marks_of_ended_processes(where) == [b"at work"], "the first one's"
+    assert marks_of_ended_processes(where) == [], "once"
     second.communicate("end\n")
-    assert left_marks(where) == [b"at work"]
+    assert marks_of_ended_processes(where) == [b"at work"]
 
 
 def test_the_own_marks_are_not_taken(where: DiskCache) -> None:
     with crash_mark(where, b"x"):
-        assert left_marks(where) == []
+        assert marks_of_ended_processes(where) == []
 
 
 def test_a_block_that_ends_meanwhile_is_not_taken(where: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,20 +79,20 @@ def test_a_block_that_ends_meanwhile_is_not_taken(where: DiskCache, monkeypatch:
             lock(file, wait)
 
         monkeypatch.setattr(crash_marks, "lock", lock_after_the_end)
-        assert left_marks(where) == []
+        assert marks_of_ended_processes(where) == []
         assert list(where.folder().iterdir()) == []
 
 
 def test_a_mark_that_nothing_was_written_to(where: DiskCache) -> None:
     (where.folder() / f"empty{crash_marks.SUFFIX}").touch()
-    assert left_marks(where) == [] == list(where.folder().iterdir())
+    assert marks_of_ended_processes(where) == [] == list(where.folder().iterdir())
 
 
 def test_a_folder_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     for where in (DiskCache(str(tmp_path / "file"), 1), DiskCache(str(tmp_path / "file" / "below"), 1)):
         with crash_mark(where, b"x"):
-            assert left_marks(where) == []
+            assert marks_of_ended_processes(where) == []
 
 
 def test_a_file_system_without_locks(where: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:

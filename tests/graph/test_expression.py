@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from imgconv.graph.expression import (
     FUNCTIONS, LONGEST_TEXT, Accuracy, Apply, Argument, Expression, Literal, MathMode, apply, argument_numbers, arity,
-    evaluate, is_exact_in_half, operations, render, replace_subexpression, subexpressions, substitute, users,
+    evaluate, is_exact_in_half, function_names, render, replace_subexpression, subexpressions, substitute, users,
 )
 from imgconv.graph.graph_error import GraphError
 
@@ -223,8 +223,8 @@ def test_argument_numbers_and_operations() -> None:
     u = apply("exp", C)
     expression = apply("add", u, apply("multiply", u, A))
     assert argument_numbers(expression) == {0, 2} and argument_numbers(Literal(1.0)) == frozenset()
-    assert operations(expression) == ("exp", "multiply", "add")
-    assert operations(A) == ()
+    assert function_names(expression) == ("exp", "multiply", "add")
+    assert function_names(A) == ()
 
 
 def test_a_part_is_found_and_replaced_wherever_it_is_shared() -> None:
@@ -245,7 +245,7 @@ def test_what_is_shared_is_walked_once() -> None:
     for _ in range(200):
         chain = apply("multiply", chain, apply("sigmoid", chain))
     assert argument_numbers(substitute(chain, {0: Argument(3)})) == {3}
-    assert operations(replace_subexpression(chain, Argument(0), Argument(1))).count("sigmoid") == 200
+    assert function_names(replace_subexpression(chain, Argument(0), Argument(1))).count("sigmoid") == 200
 
 
 def test_what_is_shared_is_compared_and_written_once() -> None:
@@ -323,7 +323,7 @@ def test_rendered_statements_compute_the_value(tree: Expression, eighths: list[i
     found = run(statements, result, dict(zip("abc", numbers, strict=True)))
     expected = evaluate(tree, [numpy.array([n]) for n in numbers])
     assert found == pytest.approx(float(numpy.asarray(expected).ravel()[0]), 1e-6, 1e-6)
-    assert len(statements) == len(operations(tree)), "each shared part is computed once"
+    assert len(statements) == len(function_names(tree)), "each shared part is computed once"
 
 
 def test_shared_parts_are_computed_once_also_deep_ones() -> None:
@@ -333,7 +333,7 @@ def test_shared_parts_are_computed_once_also_deep_ones() -> None:
     statements, result = render(tree, {0: "x"}, "exact")
     assert len(statements) == 40 and result == "t39"
     assert evaluate(tree, [numpy.array([1.0])]).tolist() == [2.0**40]
-    assert len(operations(tree)) == 40
+    assert len(function_names(tree)) == 40
 
 
 def test_argument_text_is_put_in_as_it_is() -> None:

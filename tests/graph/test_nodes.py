@@ -223,9 +223,9 @@ def test_after_merges_the_look_ups_are_those_of_a_new_graph() -> None:
     changes = {"c": load("c", "a", "x"), "d": load("d", "a", "x")}
     editing = GraphEditor(graph)
     editing.merge("b", changes)
-    assert [n.output.name for n in editing.graph().nodes] == ["a", "c", "d", "e"]
+    assert [n.output.name for n in editing.edited_graph().nodes] == ["a", "c", "d", "e"]
     editing.merge("a", {"c": load("c", "x"), "d": load("d", "x")})
-    made = editing.graph().validate()
+    made = editing.edited_graph().validate()
     assert [n.output.name for n in made.nodes] == ["c", "d", "e"]
     assert (editing.producers, editing.consumers) == (made.producers, made.consumers)
 

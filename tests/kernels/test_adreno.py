@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from imgconv.kernels.device_model.adreno import (
-    A630, GPUS, Gpu, LaunchTime, MachineWork, gpu_with, time_of, time_range,
+    A630, GPUS, Gpu, LaunchTime, MachineWork, gpu_with_compute_units, time_of, time_range,
 )
 from imgconv.kernels.device_model.mobile_gpu import MOBILE_GPU
 from imgconv.kernels.device_model.time_range import TimeRange
@@ -101,6 +101,6 @@ def test_other_gpus_are_scaled_by_cores_and_clock() -> None:
 
 
 def test_a_driver_says_which_gpu_it_is_by_its_compute_units() -> None:
-    assert [gpu_with(units) for units in (2, 3, 6)] == [GPUS[630], GPUS[650], GPUS[740]]
-    one = gpu_with(1)
+    assert [gpu_with_compute_units(units) for units in (2, 3, 6)] == [GPUS[630], GPUS[650], GPUS[740]]
+    one = gpu_with_compute_units(1)
     assert (one.units, one.float_slots) == (A630.units / 2, A630.float_slots / 2)

@@ -11,7 +11,7 @@ from imgconv.kernels.conv.candidates import candidates, default_specialisation
 from imgconv.kernels.conv.mobile import in_order_pays
 from imgconv.kernels.conv.problem import Problem, Specialisation
 from imgconv.kernels.conv.work import launch_work, predicted_time
-from imgconv.kernels.device_model.adreno import A630, gpu_with
+from imgconv.kernels.device_model.adreno import A630, gpu_with_compute_units
 from imgconv.kernels.device_model.mobile_gpu import MOBILE_GPU
 from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.separable import candidates as separable_candidates, problem as separable
@@ -59,7 +59,7 @@ def test_blocks_of_maps_of_13_columns(columns: int, blocks: set[tuple[int, int, 
 @pytest.mark.parametrize("units, narrow", [(2, False), (3, True)])
 def test_blocks_that_need_narrow_waves(units: int, narrow: bool) -> None:
     """A full wave of Mesa's code has 48 registers on an Adreno 630, and 32 on a 650."""
-    gpu = gpu_with(units)
+    gpu = gpu_with_compute_units(units)
     few, many = (LaunchWork(100, 128, 1000.0, registers=registers) for registers in (20, 40))
     times = [MOBILE_GPU.time(work, gpu).arithmetic for work in (few, many)]
     assert (times[1] > times[0]) == narrow
@@ -89,7 +89,7 @@ def test_registers_of_unrolled_loops(block: tuple[int, int, int], steps: int, un
     """Sums in float: blocks that spill in Mesa's code, or that need more than the registers of a full wave."""
     problem = Problem(1, 128, (28, 28), 128, (28 // steps,) * 2, (3, 3), (steps, steps), (1, 1), (1, 1), 1)
     work = launch_work(problem, Specialisation(*block, "texel", local_size=(4, 16, 2)), "gpu", units)
-    gpu = gpu_with(units)
+    gpu = gpu_with_compute_units(units)
     assert (work.registers + MOBILE_GPU.registers > gpu.registers) == spills
 
 

@@ -13,7 +13,7 @@ from operators import Case, Constant, check, model_of
 from support import ENGINES, assert_refused, make_model, run_model, run_oracle
 
 from imgconv.errors import ModelError, UnsupportedError
-from imgconv.graph.expression import operations
+from imgconv.graph.expression import function_names
 from imgconv.graph.nodes import Convolution, Load
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
@@ -207,7 +207,7 @@ def test_a_quantised_convolution_is_one_kernel_after_its_input_is_centred() -> N
     model, _ = model_of(Case("QLinearConv", 10, inputs, {}))
     nodes = run_passes(import_onnx(model)).nodes
     assert [type(n.operation) for n in nodes] == [Load, Convolution]
-    assert "round" in operations(nodes[-1].epilogue)
+    assert "round" in function_names(nodes[-1].epilogue)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -10,7 +10,7 @@ from graphs import apply_pass, const, graph_of, image, load_of, node_of, shown, 
 from imgconv.graph import view
 from imgconv.graph.expression import Argument, apply
 from imgconv.graph.nodes import Graph, Operand, Value
-from imgconv.passes.literals import literal_constants, without_unused_operands
+from imgconv.passes.literals import literal_constants, without_redundant_epilogue_operands
 from imgconv.tensor import Tensor
 
 
@@ -65,5 +65,5 @@ def test_compact_drops_unread_and_repeated_operands() -> None:
     a, b = Operand("a", view.identity(shape)), Operand("b", view.identity(shape))
     expression = apply("add", apply("add", Argument(2), Argument(0)), apply("exp", Argument(4)))
     node = load_of("y", shape, "x", expression, a, b, a, b)
-    made = without_unused_operands(node)
+    made = without_redundant_epilogue_operands(node)
     assert made.epilogue_operands == (b,) and str(made.epilogue) == "add(add($1, $0), exp($1))"

@@ -8,7 +8,7 @@ import numpy
 import pytest
 from graphs import apply_pass, graph_of, image, node_of, shown, unchanged
 
-from imgconv.graph.expression import Argument, apply, operations
+from imgconv.graph.expression import Argument, apply, function_names
 from imgconv.passes import reductions
 from imgconv.passes.epilogues import fuse_epilogues
 from imgconv.passes.reductions import split_reductions
@@ -38,7 +38,7 @@ def test_reductions_keep_the_epilogue_for_the_end_and_split_along_the_longest(mo
     for name in ("y", "m"):
         rows = node_of(after, f"{name}.rows")
         assert rows.output.shape[-1] == 30 and rows.epilogue == Argument(0) and rows.epilogue_operands == ()
-        assert operations(node_of(after, name).epilogue)
+        assert function_names(node_of(after, name).epilogue)
 
 
 @pytest.mark.parametrize("kind", ["sum", "max", "min", "product"])

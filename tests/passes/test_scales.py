@@ -9,7 +9,7 @@ from graphs import (
     apply_pass, assert_near, const, graph_of, image, node_of, numbers, numpy_convolution, pushed, shown, unchanged,
 )
 
-from imgconv.graph.expression import operations
+from imgconv.graph.expression import function_names
 from imgconv.graph.nodes import Graph
 from imgconv.passes.epilogues import fuse_epilogues
 from imgconv.passes.scales import fold_scales
@@ -67,7 +67,7 @@ def test_scales_of_every_form_of_step() -> None:
         after = apply_pass(
             fold_scales, fused(graph_of(y=tensor)), lambda x, f=function: {"y": f(numpy_convolution(x, w))}
         )
-        left = operations(node_of(after, "y").epilogue)
+        left = function_names(node_of(after, "y").epilogue)
         assert set(left) <= {"add", "multiply", "sigmoid"} and left.count("add") <= 1
         assert "multiply" not in left or "sigmoid" in left
 
@@ -77,15 +77,15 @@ def test_scales_of_grouped_and_transposed_convolutions_and_products() -> None:
     s = numbers(8, 1, 1, low=0.5, high=2)
     grouped = x.conv2d(const(8, 2, 3, 3), padding=1, groups=4) * Tensor.constant(s, "s")
     after = apply_pass(fold_scales, fused(graph_of(y=grouped)))
-    assert operations(node_of(after, "y").epilogue) == ()
+    assert function_names(node_of(after, "y").epilogue) == ()
     w = const(8, 4, 2, 2, name="w")
     up = convolution(x, w, [2, 2], [0] * 4, [1, 1], 2, [12, 12], transposed=True) * Tensor.constant(s, "s")
     after = apply_pass(fold_scales, fused(graph_of(y=up)))
-    assert operations(node_of(after, "y").epilogue) == ()
+    assert function_names(node_of(after, "y").epilogue) == ()
     m, k = numbers(6, 5), numbers(5, seed=1)
     product = (x @ Tensor.constant(m, "m")) * Tensor.constant(k, "k") + 1.0
     after = apply_pass(fold_scales, fused(graph_of(y=product)), lambda x: {"y": (x @ m) * k + 1})
-    assert operations(node_of(after, "y").epilogue) == ("add",)
+    assert function_names(node_of(after, "y").epilogue) == ("add",)
 
 
 def test_scales_of_products_with_a_matrix_for_each_of_a_batch() -> None:
@@ -93,7 +93,7 @@ def test_scales_of_products_with_a_matrix_for_each_of_a_batch() -> None:
     for by in (numpy.float32(0.5), numbers(4, seed=1)):
         product = (x @ Tensor.constant(matrices, "m")) * Tensor.constant(numpy.asarray(by), "k")
         after = apply_pass(fold_scales, fused(graph_of(y=product)), lambda x, by=by: {"y": (x @ matrices) * by})
-        assert operations(node_of(after, "y").epilogue) == ()
+        assert function_names(node_of(after, "y").epilogue) == ()
 
 
 def test_scales_leave_what_is_no_constant_of_a_channel() -> None:

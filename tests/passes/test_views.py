@@ -9,7 +9,7 @@ from graphs import apply_pass, const, graph_of, image, inputs_of, node_of, numbe
 
 from imgconv.graph import view
 from imgconv.graph.evaluate import evaluate_graph
-from imgconv.graph.expression import operations
+from imgconv.graph.expression import function_names
 from imgconv.graph.nodes import Operand
 from imgconv.passes import PIPELINE, reductions, run_passes
 from imgconv.passes.dead_code import remove_dead_code
@@ -95,7 +95,7 @@ def test_a_gather_takes_work_after_it_and_leaves_work_before_it() -> None:
     for step in PIPELINE:
         graph = apply_pass(step, graph)
     assert {n: text.partition("(")[0] for n, text in shown(graph).items()} == {"e": "load", "n": "load", "y": "gather"}
-    assert operations(node_of(graph, "y").epilogue) == ("maximum", "add")
+    assert function_names(node_of(graph, "y").epilogue) == ("maximum", "add")
 
 
 def test_views_leave_casts_and_work() -> None:

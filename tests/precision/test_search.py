@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from imgconv.precision.search import (
-    ItemBlock, SearchResult, TrialBudget, by_worth, measured_blocks, search, without_room
+    ItemBlock, SearchResult, TrialBudget, by_cost_per_size, measured_blocks, search, blocks_over_budget
 )
 
 MOST = (1.0, 0.7, 0.5, 0.35, 0.25, 0.125)
@@ -110,14 +110,14 @@ def test_small_blocks_are_not_split() -> None:
 def test_what_costs_most_for_its_size_comes_first() -> None:
     """The small value stays fp32 before the large one, whose squared error is smaller for its size."""
     blocks = [ItemBlock(("large", "too"), 0.4, 1000), ItemBlock(("small",), 0.04, 1), ItemBlock(("none",), 0.0, 0)]
-    assert [block.names[0] for block in by_worth(blocks)] == ["small", "large", "none"]
-    assert by_worth([*blocks, ItemBlock(("lost",), float("inf"), 10)])[0].names == ("lost",)
+    assert [block.names[0] for block in by_cost_per_size(blocks)] == ["small", "large", "none"]
+    assert by_cost_per_size([*blocks, ItemBlock(("lost",), float("inf"), 10)])[0].names == ("lost",)
 
 
 def test_a_block_without_room_does_not_keep_others_wide() -> None:
     """The large block costs too much alone. Half of the others' cost has room."""
     large, small = ItemBlock(("large",), 0.2, 1000), [ItemBlock((str(number),), 0.05, 1) for number in range(6)]
-    assert by_worth([large, *small])[-1] is large
-    kept = without_room([large, *small], 0.1)
+    assert by_cost_per_size([large, *small])[-1] is large
+    kept = blocks_over_budget([large, *small], 0.1)
     assert large in kept and len(kept) == 3
-    assert without_room(small, 0.05 * 6**0.5 + 1e-9) == [] and len(without_room(small, 0.0)) == 6
+    assert blocks_over_budget(small, 0.05 * 6**0.5 + 1e-9) == [] and len(blocks_over_budget(small, 0.0)) == 6

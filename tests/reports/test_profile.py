@@ -101,7 +101,7 @@ def test_medians_shares_and_peaks() -> None:
     count = len(profile.launches)
     assert count >= 4 and [each.launch for each in profile.launches] == list(profile.plan.launches)
     assert [each.seconds for each in profile.launches] == pytest.approx([0.002 * (n + 1) for n in range(count)])
-    assert profile.shown == profile.runs[2], "the run of median length, twice the fastest"
+    assert profile.median_run == profile.runs[2], "the run of median length, twice the fastest"
     assert profile.seconds == pytest.approx(0.002 * count * (count + 1) / 2)
     assert sum(each.share for each in profile.launches) == pytest.approx(1)
     for each in profile.launches:
@@ -113,9 +113,9 @@ def test_medians_shares_and_peaks() -> None:
     assert [each.launch.multiply_adds for each in convolutions] == [8 * 8 * 4 * 4 * 9] * 2
     fast = replace(profile, peaks=Peaks(operations=1.0, reads=1.0, bytes=1e12))
     assert {each.bound for each in fast.launches if each.launch.multiply_adds} == {"multiply-adds"}
-    (sums,) = (each for each in profile.sums if each.operation == "convolution")
+    (sums,) = (each for each in profile.totals_by_operation if each.operation == "convolution")
     assert sums.launches == 2 and sums.seconds == pytest.approx(sum(each.seconds for each in convolutions))
-    assert sum(each.seconds for each in profile.sums) == pytest.approx(profile.seconds)
+    assert sum(each.seconds for each in profile.totals_by_operation) == pytest.approx(profile.seconds)
 
 
 def test_a_clock_that_stands_still_gives_zeros() -> None:

@@ -19,7 +19,7 @@ from support import make_model, run_oracle
 
 import imgconv
 from imgconv.cl.device import DeviceInfo
-from imgconv.commands.verify import conditional
+from imgconv.commands.verify import in_conditional_mood
 from imgconv.config import Precision
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
@@ -164,7 +164,7 @@ def test_an_output_that_differs_as_onnxruntime_does_from_itself(
     ],
 )
 def test_half_that_is_not_judged_is_said_in_a_line(problem: str, said: str) -> None:
-    assert conditional(problem) == said
+    assert in_conditional_mood(problem) == said
 
 
 def test_inputs_are_perturbed_by_one_digit() -> None:

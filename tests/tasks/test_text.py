@@ -13,7 +13,7 @@ from PIL import Image
 from imgconv.commands.recognizer import cut_out_upright, input_size_for
 from imgconv.errors import InputError
 from imgconv.tasks import Description, PicturePlacement, Text, Texts, draw, find_task
-from imgconv.tasks.text import convex_hull, regions, smallest_rectangle
+from imgconv.tasks.text import connected_regions, convex_hull, smallest_rectangle
 
 SIZE = (240, 160)
 SAME = PicturePlacement(SIZE, SIZE, SIZE, (0, 0, *SIZE))
@@ -87,7 +87,7 @@ def flooded(mask: Any) -> set[frozenset[tuple[int, int]]]:
 def test_regions(rows: list[list[bool]]) -> None:
     """Each has the first and the last pixel of its runs, and nothing of another region."""
     mask = numpy.array(rows)
-    found = [frozenset(map(tuple, region.tolist())) for region in regions(mask)]
+    found = [frozenset(map(tuple, region.tolist())) for region in connected_regions(mask)]
     wanted = flooded(mask)
     assert len(found) == len(wanted)
     for whole in wanted:

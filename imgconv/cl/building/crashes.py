@@ -21,7 +21,7 @@ from typing import NoReturn
 from imgconv.cl.building.program_source import BuiltKernel
 from imgconv.cl.device_info import DeviceInfo
 from imgconv.errors import BuildError
-from imgconv.files.crash_marks import crash_mark, left_marks
+from imgconv.files.crash_marks import crash_mark, marks_of_ended_processes
 from imgconv.files.disk_cache import DiskCache, hash_of
 
 LOG = logging.getLogger("imgconv")
@@ -44,7 +44,7 @@ def key_with_options(key: str, options: Sequence[str]) -> str:
 
 def distrusted_kernels(info: DeviceInfo) -> DistrustedKernels:
     """The suspects and the refused kernels of a device's driver."""
-    for content in left_marks(CRASHES):
+    for content in marks_of_ended_processes(CRASHES):
         with suppress(AttributeError, KeyError, TypeError, ValueError):  # somebody else's file
             mark = json.loads(content)
             _record_crash(str(mark["driver"]), {str(key): str(about) for key, about in mark["kernels"].items()})
@@ -70,13 +70,13 @@ def refused_kernels(info: DeviceInfo) -> frozenset[str]:
     return frozenset(key for key, (_, how) in distrusted_kernels(info).items() if how)
 
 
-def being_built(info: DeviceInfo, kernels: Sequence[BuiltKernel]) -> AbstractContextManager[None]:
+def marked_as_being_built(info: DeviceInfo, kernels: Sequence[BuiltKernel]) -> AbstractContextManager[None]:
     """Marks the kernels as being built by this process, for the process that comes after it."""
     content = {"driver": info.key, "kernels": {kernel.key: str(kernel) for kernel in kernels}}
     return crash_mark(CRASHES, json.dumps(content).encode())
 
 
-def suspect(info: DeviceInfo, kernels: Sequence[BuiltKernel]) -> None:
+def note_crash_suspects(info: DeviceInfo, kernels: Sequence[BuiltKernel]) -> None:
     """Notes that a process has ended that built these kernels."""
     with _edit_distrusted_kernels(info.key) as known:
         for kernel in kernels:
@@ -98,7 +98,7 @@ def refuse(info: DeviceInfo, kernel: BuiltKernel, options: Sequence[str], how: s
     raise RefusedError(kernel.path, how, launch=kernel.launch)
 
 
-def note_wrong(info: DeviceInfo, kernel: BuiltKernel, text: str) -> None:
+def refuse_wrong_kernel(info: DeviceInfo, kernel: BuiltKernel, text: str) -> None:
     """Notes that the kernel gives wrong results: it is refused as one that cannot be built. Warns of it."""
     how = f"{WRONG}: {text}"
     with _edit_distrusted_kernels(info.key) as known:

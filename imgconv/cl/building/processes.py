@@ -161,7 +161,7 @@ class BuilderPool:
 
         with context.builders as builders:
             builders.start(3)                   # they get ready while this process does something else
-            with builders.next() as worker:
+            with builders.idle_builder() as worker:
                 ...
     """
 
@@ -188,7 +188,7 @@ class BuilderPool:
                 Thread(target=self._add_to_idle_when_ready, args=(worker, self._idle), daemon=True).start()
 
     @contextmanager
-    def next(self) -> Iterator[BuildWorker | None]:
+    def idle_builder(self) -> Iterator[BuildWorker | None]:
         """A worker that is ready, or None for this process. Waits until one is idle; no two threads get the same.
 
         Raises SystemExit if Ctrl-C has ended the load meanwhile.
@@ -204,7 +204,7 @@ class BuilderPool:
             if who is None or who.works:
                 queue.put(who)
 
-    def build_apart(self, source: str, options: Sequence[str]) -> bytes | None:
+    def build_in_own_process(self, source: str, options: Sequence[str]) -> bytes | None:
         """The result of a process that builds nothing else; empty if it has none. None if no process can be started.
 
         Raises BuildCrashError if the process ends in the build, or does not end it within APART_SECONDS.

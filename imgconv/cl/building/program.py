@@ -19,8 +19,9 @@ import pyopencl as cl
 
 from imgconv.cl.building.processes import BuildCrashError, parallel_builds
 from imgconv.cl.building.crashes import (
-    WITHOUT_OPTIMISATION, DistrustedKernels, being_built, clear_suspicion, key_with_options, distrusted_kernels, refuse,
-    refused_kernels, suspect,
+    WITHOUT_OPTIMISATION, DistrustedKernels, clear_suspicion, distrusted_kernels, key_with_options,
+    marked_as_being_built, refuse,
+    refused_kernels, note_crash_suspects,
 )
 from imgconv.cl.building.program_source import ProgramSource
 from imgconv.cl.context import ADVICE, Context
@@ -78,8 +79,8 @@ def building(context: Context, parts: Sequence[ProgramSource], workers: int = 0)
             ...                                 # meanwhile
             programs = list(built)
 
-    workers: processes that build in parallel to this one, see `workers_for`; they start if a program is not in the
-    cache. The last PROGRAMS_KEPT programs of the process are not built again. If the driver refuses a binary, the
+    workers: processes that build in parallel to this one, see `build_workers_for`; they start if a program is not in
+    the cache. The last PROGRAMS_KEPT programs of the process are not built again. If the driver refuses a binary, the
     program is built from source. Raises BuildError as ``build`` does.
     """
     # Twice as many threads as builds: one may wait for another's turn at the driver while a worker builds.
@@ -119,7 +120,7 @@ MOST_PROCESSES = 12
 MEMORY_OF_A_PROCESS = 2 * 2**30  # bytes of the device for each, a quarter of which NVIDIA's driver takes
 
 
-def workers_for(context: Context, kernels: int) -> int:
+def build_workers_for(context: Context, kernels: int) -> int:
     """Returns the number of processes that build this many kernels, besides this one."""
     each = quirks_of(context.info.platform).kernels_for_a_worker
     if not each:
@@ -133,7 +134,7 @@ def programs_at_once(context: Context, kernels: int) -> int:
     platform = context.info.platform
     if quirks_of(platform).one_kernel_a_program:
         return max(kernels, 1)
-    return workers_for(context, kernels) + parallel_builds(platform)
+    return build_workers_for(context, kernels) + parallel_builds(platform)
 
 
 _compiler = Lock()
@@ -202,7 +203,7 @@ def _compile_guarded(context: Context, part: ProgramSource, workers: int) -> Pro
         made = _compile_on_idle_builder(context, part, workers)
         if made:
             return made
-        suspect(context.info, part.kernels_or_itself)
+        note_crash_suspects(context.info, part.kernels_or_itself)
     if len(part.kernels_or_itself) > 1 and (not known or any(kernel.key in known for kernel in part.kernels_or_itself)):
         raise BuildError(part.name, "a process crashed while it built one of these kernels")
     return _compile_in_own_process(context, part, known)
@@ -211,10 +212,10 @@ def _compile_guarded(context: Context, part: ProgramSource, workers: int) -> Pro
 def _compile_on_idle_builder(context: Context, part: ProgramSource, workers: int) -> Program | None:
     """The program, compiled by whoever is idle, here or in a worker; None if that process ended."""
     context.builders.start(workers)
-    with context.builders.next() as worker:
+    with context.builders.idle_builder() as worker:
         if worker is None:
             return compile_text(context, part)
-        with being_built(context.info, part.kernels_or_itself):
+        with marked_as_being_built(context.info, part.kernels_or_itself):
             content = worker.build(part.source, _compiler_flags(part))
         if worker.crashed:
             return None
@@ -235,11 +236,11 @@ def _compile_in_own_process(context: Context, part: ProgramSource, known: Distru
         how += f", and with {WITHOUT_OPTIMISATION} too" if WITHOUT_OPTIMISATION in part.options else ""
         raise BuildError(kernels[0].path, how, launch=kernels[0].launch)
     try:
-        content = context.builders.build_apart(part.source, _compiler_flags(part))
+        content = context.builders.build_in_own_process(part.source, _compiler_flags(part))
     except BuildCrashError as error:
         if len(kernels) == 1:
             refuse(context.info, kernels[0], part.options, str(error))
-        suspect(context.info, kernels)
+        note_crash_suspects(context.info, kernels)
         raise BuildError(part.name, str(error)) from error
     made = build_binary(context, content, part.name, part.options, part.names) if content else None
     if made is None:
@@ -263,7 +264,7 @@ def compile_text(context: Context, part: ProgramSource) -> Program:
     """The program, compiled by the driver in this process. Raises BuildError as ``build`` does."""
     made = cl.Program(context.handle, part.source)
     try:
-        with _compiler_lock(context), being_built(context.info, part.kernels_or_itself):
+        with _compiler_lock(context), marked_as_being_built(context.info, part.kernels_or_itself):
             return Program(part.name, made.build(options=[NO_WARNINGS, *part.options]))
     except cl.Error as error:
         log = _build_log(context, made)

@@ -55,7 +55,7 @@ def index_text(index: Index, helpers: list[str]) -> str:
     """
 
     def look_up(lookup: Lookup, position: str) -> str:
-        name, definition = _table(lookup.table)
+        name, definition = _constant_table(lookup.table)
         helpers.append(definition)
         if lookup.value.low < 0:
             position = f"max((int)({position}), 0)"
@@ -66,15 +66,15 @@ def index_text(index: Index, helpers: list[str]) -> str:
     return index.render(look_up)
 
 
-def _table(table: tuple[int, ...]) -> tuple[str, str]:
+def _constant_table(table: tuple[int, ...]) -> tuple[str, str]:
     """The name and the definition of a table."""
     kind = "short" if max(map(abs, table)) <= SHORT_LIMIT else "int"
     name = "table_" + hashlib.sha256(repr(table).encode()).hexdigest()[:12]
     entries = ", ".join(map(str, table))
-    return name, once(name, f"__constant {kind} {name}[{len(table)}] = {{{entries}}};\n")
+    return name, guarded_definition(name, f"__constant {kind} {name}[{len(table)}] = {{{entries}}};\n")
 
 
-def once(name: str, definition: str) -> str:
+def guarded_definition(name: str, definition: str) -> str:
     """A definition that several kernels of a program may share; the program contains it once."""
     return f"#ifndef HAVE_{name}\n#define HAVE_{name}\n{definition}#endif\n"
 
@@ -84,7 +84,7 @@ def named_function(prefix: str, kind: str, parameters: str, lines: Sequence[str]
     body = "".join(f"  {line}\n" for line in lines)
     rest = f"({parameters}) {{\n{body}}}\n"
     name = prefix + hashlib.sha256(rest.encode()).hexdigest()[:12]
-    return name, once(name, f"inline {kind} {name}{rest}")
+    return name, guarded_definition(name, f"inline {kind} {name}{rest}")
 
 
 def coordinates(tiling: Tiling) -> str:
@@ -114,41 +114,41 @@ def read_function(
         x, y = ("x", "y") if inside or zeros else (f"min(x, {tiling.width - 1})", f"clamp(y, 0, {tiling.height - 1})")
         body = f"const int n = {y} * {tiling.width} + {x};\n  return {load}"
     else:
-        name = f"read_tiled_{_signature(tiling)}"
+        name = f"read_tiled_{_tiling_name(tiling)}"
         read = f"read_imagef(image, TEXEL, {coordinates(tiling)})"
         if dtype == UINT32:
             name, read = f"{name}_as_uint", read.replace("imagef", "imageui", 1)
         elif texture.quantization:
-            name += f"_{_named_levels(texture.quantization)}"
-            read = _decoded(read, texture.quantization)
+            name += f"_{_quantization_name(texture.quantization)}"
+            read = _dequantizing_read(read, texture.quantization)
         body = f"return {read}"
     test = f"  if (x < 0 || x >= {tiling.width} || y < 0 || y >= {tiling.height}) return ({kind})({zero});\n"
     head = f"inline {kind} {name}({image_type(texture)} image, int x, int y) {{\n"
-    return name, once(name, f"{head}{'' if inside or not zeros else test}  {body};\n}}\n")
+    return name, guarded_definition(name, f"{head}{'' if inside or not zeros else test}  {body};\n}}\n")
 
 
 def write_function(texture: Texture, levels: bool = False) -> tuple[str, str]:
     """The name and the definition of the function that writes a texel of a tiled or linear grid.
 
-    levels: see `_write`.
+    levels: see `_write_call`.
     """
     tiling = texture.tiling
     if tiling.linear:
         name = f"write_linear_{texture.dtype}_{tiling.width}x{tiling.height}"
         body = texture.dtype.store.format(f"y * {tiling.width} + x")
     else:
-        name = f"write_tiled_{_signature(tiling)}"
+        name = f"write_tiled_{_tiling_name(tiling)}"
         if texture.quantization:
-            name += f"_{_named_levels(texture.quantization)}" + ("_unrounded" if levels else "")
-        body = _write("image", coordinates(tiling), "value", texture.quantization, levels)
+            name += f"_{_quantization_name(texture.quantization)}" + ("_unrounded" if levels else "")
+        body = _write_call("image", coordinates(tiling), "value", texture.quantization, levels)
     head = f"inline void {name}({image_type(texture, True)} image, int x, int y, float4 value) {{\n"
-    return name, once(name, f"{head}  {body};\n}}\n")
+    return name, guarded_definition(name, f"{head}  {body};\n}}\n")
 
 
 # Levels of a quantised network. Their images are of integers.
 
 
-def _decoded(read: str, quantization: Quantization) -> str:
+def _dequantizing_read(read: str, quantization: Quantization) -> str:
     """The text of the numbers whose bytes a read_imagef reads."""
     levels = read.replace("read_imagef(", "read_imageui(", 1)
     if quantization.low:
@@ -166,7 +166,7 @@ def packed_levels(texel: str, quantization: Quantization, helpers: list[str]) ->
     # Adds to all four bytes at once: their low bits do not reach the next byte.
     name, every = f"levels_from_minus_{-quantization.low}", 0x01010101
     low, high = (-quantization.low & 127) * every, (-quantization.low & 128) * every
-    helpers.append(once(name, (
+    helpers.append(guarded_definition(name, (
         f"inline uint {name}(uint bytes) {{\n  return ((bytes & {127 * every:#x}u) + {low:#x}u) ^ "
         f"((bytes ^ {high:#x}u) & {128 * every:#x}u);\n}}\n"
     )))
@@ -182,12 +182,12 @@ def without_rounding(epilogue: Expression, output: Placement) -> Expression | No
     """The epilogue with ROUNDING in place of its last steps, if these round to the levels of the output's texture."""
     quantization = output.storage.quantization if isinstance(output.storage, Texture) else None
     found = None if quantization is None else before_rounding(epilogue, quantization)
-    if isinstance(found, Apply) and found.operation == "multiply":
+    if isinstance(found, Apply) and found.function == "multiply":
         return apply("multiply_add", *found.arguments, ROUNDING)
     return None if found is None else apply("add", found, ROUNDING)
 
 
-def _write(image: str, where: str, numbers: str, quantization: Quantization | None, levels: bool = False) -> str:
+def _write_call(image: str, where: str, numbers: str, quantization: Quantization | None, levels: bool = False) -> str:
     """The text that writes numbers to a texel, of an image of levels if there is a quantization.
 
     levels: the numbers are levels plus ROUNDING, of any size.
@@ -206,11 +206,11 @@ def _write(image: str, where: str, numbers: str, quantization: Quantization | No
 
 
 def empty_lanes(texel: str, count: str, levels: bool) -> str:
-    """The text of the first lanes of a texel, and what is stored as zero in the others. levels: see `_write`."""
+    """The text of the first lanes of a texel, and what is stored as zero in the others. levels: see `_write_call`."""
     return f"fill_lanes({texel}, {count}, {literal_text(ROUNDING)})" if levels else f"keep_lanes({texel}, {count})"
 
 
-def _named_levels(quantization: Quantization) -> str:
+def _quantization_name(quantization: Quantization) -> str:
     """The name of the function that reads levels, or a part of the name of one that reads numbers."""
     name = f"levels_from_{quantization.low}".replace("-", "minus_")
     digits = hashlib.sha256(repr(quantization.scale).encode()).hexdigest()[:8]
@@ -242,7 +242,7 @@ def read_text(
             return f"read_imageui({image}, {place}"
         if texture.quantization is None:
             return f"read_image{dtype.scalar[0]}({image}, {place}"
-        numbers = _decoded(f"read_imagef({image}, {place}", texture.quantization)
+        numbers = _dequantizing_read(f"read_imagef({image}, {place}", texture.quantization)
         return numbers if dtype == FLOAT32 else f"convert_{dtype.scalar}4({numbers})"
     name, definition = read_function(
         texture, inside and tiling.linear, dtype if tiling.linear or dtype == UINT32 else FLOAT32,
@@ -258,11 +258,11 @@ def write_text(
 ) -> str:
     """The text that writes `texel` at (x, y) of a texture's grid. Adds a helper function that it calls to `helpers`.
 
-    dtype: of the texel. The texture must be one image if it is not float. levels: see `_write`.
+    dtype: of the texel. The texture must be one image if it is not float. levels: see `_write_call`.
     """
     if texture.tiling.is_one_image and texture.quantization:
         numbers = "texel" if dtype == FLOAT32 else "convert_float4(texel)"
-        return _write(image, "(int2)(x, y)", numbers, texture.quantization, levels)
+        return _write_call(image, "(int2)(x, y)", numbers, texture.quantization, levels)
     if texture.tiling.is_one_image:
         return f"write_image{dtype.scalar[0]}({image}, (int2)(x, y), texel)"
     name, definition = write_function(texture, levels)
@@ -279,7 +279,7 @@ def coordinate(index: Index, text: str) -> str:
     return f"max({text}, -1)" if any(factor < 0 for _, factor in index.terms) else text
 
 
-def _signature(tiling: Tiling) -> str:
+def _tiling_name(tiling: Tiling) -> str:
     t = tiling
     return f"{t.width}x{t.height}_by_{t.tile_width}x{t.tile_height}_{t.per_layer}{t.stacked_along}"
 
@@ -361,23 +361,23 @@ class Emitter:
     ) -> str:
         """The name of a float4 with the elements at the four lanes: the fill value if a bound or a test fails."""
         if isinstance(placement.storage, HostBuffer):
-            return self._gather(operand, placement, position, bounds, tests)
+            return self._gather_lanes(operand, placement, position, bounds, tests)
         bounds = [b for b in bounds if not b.always]
         if operand.fill == 0:
             bounds = [b for b in (_without_border(b, position, placement) for b in bounds) if not b.always]
         x, y, lane = placement.address(position)
         depends = any(LANE in e.variables() for e in (x, y, *(b.index for b in bounds)))
         if depends or (LANE in lane.variables() and lane != variable_index(LANE)):
-            return self._gather(operand, placement, position, bounds, tests)
+            return self._gather_lanes(operand, placement, position, bounds, tests)
         texel = self.texel(placement.storage, x, y)
         if LANE not in lane.variables():
-            texel = self.name("float4", f"(float4)({self._component(texel, lane)})")
-        conditions = self._conditions(bounds, tests)
+            texel = self.name("float4", f"(float4)({self._lane_of_texel(texel, lane)})")
+        conditions = self._conjunction(bounds, tests)
         if conditions:
             texel = self.name("float4", f"{conditions} ? {texel} : (float4)({literal_text(operand.fill)})")
         return texel
 
-    def _conditions(self, bounds: Sequence[Bound], tests: Sequence[str]) -> str:
+    def _conjunction(self, bounds: Sequence[Bound], tests: Sequence[str]) -> str:
         """The text of a condition: whether every test and every bound holds; "" if there are none."""
         return " && ".join([*tests, *([self.condition(bounds)] if bounds else [])])
 
@@ -389,7 +389,7 @@ class Emitter:
         if tiling.is_one_image:
             read = f"read_imagef({image}, {'' if inside else 'TEXEL, '}(int2)({where_x}, {where_y}))"
             if storage.quantization:
-                read = _decoded(read, storage.quantization)
+                read = _dequantizing_read(read, storage.quantization)
         else:
             function, definition = read_function(storage, inside and tiling.linear)
             self.helpers.append(definition)
@@ -409,16 +409,16 @@ class Emitter:
         uniform: whether the lanes have equal indices, so that one texel may hold all four elements.
         """
         if uniform:
-            at, tests = self._chosen(indices, 0)
+            at, tests = self._checked_indices(indices, 0)
             return self._lanes(operand, placement, *_position(operand, placement, axes, at), tests)
         parts = []
         for number in range(LANES):
-            at, tests = self._chosen(indices, number)
+            at, tests = self._checked_indices(indices, number)
             here = _position(operand, placement, axes, {**at, LANE: constant(number)})
-            parts.append(self._lane(operand, placement, *here, tests))
+            parts.append(self._lane_or_fill(operand, placement, *here, tests))
         return self.name("float4", f"(float4)({', '.join(parts)})")
 
-    def _chosen(self, indices: Mapping[Variable, str], lane: int) -> tuple[dict[Variable, Index], list[str]]:
+    def _checked_indices(self, indices: Mapping[Variable, str], lane: int) -> tuple[dict[Variable, Index], list[str]]:
         """For each index variable, the index of a lane, 0 if it is out of range; and the tests that it is not."""
         at, tests = dict[Variable, Index](), []
         for variable, name in indices.items():
@@ -428,7 +428,7 @@ class Emitter:
             at[variable] = variable_index(Variable(chosen, variable.size))
         return at, tests
 
-    def _gather(
+    def _gather_lanes(
         self, operand: Operand, placement: Placement, position: list[Index], bounds: list[Bound],
         tests: Sequence[str] = (),
     ) -> str:
@@ -437,12 +437,12 @@ class Emitter:
             at = {LANE: constant(number)}
             here = [e.substitute(at) for e in position]
             limits = [Bound(b.index.substitute(at), b.low, b.high) for b in bounds]
-            parts.append(self._lane(operand, placement, here, limits, tests))
+            parts.append(self._lane_or_fill(operand, placement, here, limits, tests))
         if len(set(parts)) == 1:
             return self.name("float4", f"(float4)({parts[0]})")
         return self.name("float4", f"(float4)({', '.join(parts)})")
 
-    def _lane(
+    def _lane_or_fill(
         self, operand: Operand, placement: Placement, position: list[Index], bounds: list[Bound],
         tests: Sequence[str] = (),
     ) -> str:
@@ -451,11 +451,11 @@ class Emitter:
         fill = literal_text(operand.fill)
         if any(b.never for b in limits):
             return fill
-        element = self._element(placement, position)
-        conditions = self._conditions(limits, tests)
+        element = self._element_text(placement, position)
+        conditions = self._conjunction(limits, tests)
         return f"({conditions} ? {element} : {fill})" if conditions else element
 
-    def _element(self, placement: Placement, position: list[Index]) -> str:
+    def _element_text(self, placement: Placement, position: list[Index]) -> str:
         storage = placement.storage
         if isinstance(storage, HostBuffer):
             flat = constant(0)
@@ -463,9 +463,9 @@ class Emitter:
                 flat = flat * size + index
             return storage.dtype.element.format(self.argument(storage), self.index(flat))
         x, y, lane = placement.address(position)
-        return self._component(self.texel(storage, x, y), lane)
+        return self._lane_of_texel(self.texel(storage, x, y), lane)
 
-    def _component(self, texel: str, lane: Index) -> str:
+    def _lane_of_texel(self, texel: str, lane: Index) -> str:
         if lane.is_constant:
             return f"{texel}.{COMPONENTS[lane.constant]}"
         return f"component({texel}, {self.index(lane)})"
@@ -504,7 +504,7 @@ class Emitter:
     def store(self, placement: Placement, position: list[Index], value: str, levels: bool = False) -> None:
         """Writes a float4 to the four lanes of a position. Lanes past the end of the packed axis become zero.
 
-        levels: see `_write`.
+        levels: see `_write_call`.
         """
         storage, packed = placement.storage, placement.layout.packed
         channel = constant(0) if packed is None else position[packed]
@@ -518,7 +518,7 @@ class Emitter:
         x, y, _ = placement.address([e.substitute({LANE: constant(0)}) for e in position])
         target = f"{self.index(x)}, {self.index(y)}"
         if storage.tiling.is_one_image:
-            self.lines.append(f"{_write('output', f'(int2)({target})', value, storage.quantization, levels)};")
+            self.lines.append(f"{_write_call('output', f'(int2)({target})', value, storage.quantization, levels)};")
         else:
             function, definition = write_function(storage, levels)
             self.helpers.append(definition)

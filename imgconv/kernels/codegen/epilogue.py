@@ -72,7 +72,7 @@ def build_epilogue(
     operands = {0: "sum"}
     of_start, of_quad = Emitter(math_mode, prefix=f"{prefix}s_"), Emitter(math_mode, prefix=f"{prefix}q_")
     numbered = dict(enumerate(node.epilogue_operands, 1))
-    constant_of_quad = {n for n, operand in numbered.items() if _variables(operand, axes) <= {"quad", LANE.name}}
+    constant_of_quad = {n for n, operand in numbered.items() if _variables_of(operand, axes) <= {"quad", LANE.name}}
     bias, expression = _split_bias(node.epilogue, constant_of_quad if starts else set())
     read, start, loaded = argument_numbers(expression), "0.0f", []
     stored = (placements[operand.value].storage.dtype for number, operand in numbered.items() if number in read)
@@ -123,7 +123,7 @@ def output_constants(output: Placement, channels: int, epilogue: Epilogue, helpe
     }
 
 
-def _variables(operand: Operand, axes: Mapping[Variable, Index]) -> set[str]:
+def _variables_of(operand: Operand, axes: Mapping[Variable, Index]) -> set[str]:
     """The variables of the texel's position on which an operand's element depends."""
     indices = (*operand.view.index, *(bound.index for bound in operand.view.bounds))
     return {v.name for index in indices for v in index.substitute(axes).variables()}
@@ -132,7 +132,7 @@ def _variables(operand: Operand, axes: Mapping[Variable, Index]) -> set[str]:
 def _split_bias(epilogue: Expression, candidates: Set[int]) -> tuple[int | None, Expression]:
     """The operand that is added to the sum first, and the rest of the epilogue. None if there is no such operand."""
     found = users(epilogue, IDENTITY)
-    if len(found) == 1 and found[0].operation == "add":
+    if len(found) == 1 and found[0].function == "add":
         numbers = [a.number for a in found[0].arguments if isinstance(a, Argument) and a.number in candidates]
         if len(numbers) == 1:
             return numbers[0], replace_subexpression(epilogue, found[0], IDENTITY)

@@ -66,7 +66,7 @@ class WorkGroup:
         return prod(self.parts)
 
     @property
-    def ends(self) -> list[str]:
+    def return_statements(self) -> list[str]:
         """Statements that end the work items that have nothing to write, after the parts are combined."""
         past = [f"if (get_global_id(0) >= {self.count}) return;"] if self.count % self.texels else []
         return [*past, "if (item != 0) return;"]
@@ -119,7 +119,7 @@ def generate(
     window = window_of(node) if isinstance(reduction, Reduction) else ()
     folded = _packed_axis(node, output, placements) if window else None
     steps = [ceil(n / LANES) if a == folded else n for a, n in enumerate(window)]
-    group = group_for(output.layout.grid(output.shape), steps, target) if window else None
+    group = choose_work_group(output.layout.grid(output.shape), steps, target) if window else None
     # What neighbours of a row read or write in a buffer of NCHW is adjacent; what quads do is planes apart.
     rows_first = not gpu and (isinstance(output.storage, HostBuffer) or _reads_buffer(node, placements))
     grid, x, y = grid_of(output.layout, output.shape, (gpu or rows_first) and group is None)
@@ -134,9 +134,9 @@ def generate(
         position = output.layout.position(output.shape, x, y, lane)
         axes = {Variable(f"i{a}", n): position[a] for a, n in enumerate(output.shape)}
         if isinstance(reduction, Reduction):
-            result = _reduce(emitter, node, reduction, placements, axes, steps, folded, group)
+            result = _emit_reduction(emitter, node, reduction, placements, axes, steps, folded, group)
         elif isinstance(node.operation, Gather):
-            result = _choose(emitter, node, placements, axes)
+            result = _emit_gather(emitter, node, placements, axes)
         else:
             result = emitter.load(node.operands[0], placements[node.operands[0].value], axes)
         arguments = {0: result}
@@ -166,7 +166,7 @@ def grid_of(layout: Layout, shape: Shape, split: bool) -> tuple[tuple[Variable, 
     return (quad, column, y), variable("column", column.size) * quads + variable("quad", quads), variable("y", height)
 
 
-def _choose(
+def _emit_gather(
     emitter: Emitter, node: Node, placements: Mapping[str, Placement], axes: Mapping[Variable, Index]
 ) -> str:
     """Emits the loads of a gather. Returns the name of the float4."""
@@ -181,13 +181,13 @@ def _choose(
     return emitter.choose(table, placements[table.value], axes, indices, uniform)
 
 
-def _loaded(
+def _emit_loads(
     emitter: Emitter, node: Node, placements: Mapping[str, Placement], axes: Mapping[Variable, Index]
 ) -> dict[int, str]:
     """Emits the loads of a reduction's arguments. Returns the name of each, by its number in the body."""
     operands, arguments = node.operands, dict[int, str]()
     if isinstance(node.operation, Gather):
-        operands, arguments = operands[1 + len(indices_of(node)) :], {0: _choose(emitter, node, placements, axes)}
+        operands, arguments = operands[1 + len(indices_of(node)) :], {0: _emit_gather(emitter, node, placements, axes)}
     for operand in operands:
         arguments[len(arguments)] = emitter.load(operand, placements[operand.value], axes)
     return arguments
@@ -198,7 +198,7 @@ def window_of(node: Node) -> Shape:
     return node.operands[-1].view.shape[len(node.output.shape) :]
 
 
-def group_for(grid: Shape, steps: Sequence[int], target: Target) -> WorkGroup | None:
+def choose_work_group(grid: Shape, steps: Sequence[int], target: Target) -> WorkGroup | None:
     """Returns how work groups share the windows of output texels; None if one work item per texel keeps the device
     busy.
 
@@ -217,16 +217,16 @@ def group_for(grid: Shape, steps: Sequence[int], target: Target) -> WorkGroup | 
         most = min(PARTS_OF_CPU, target.max_work_group)
         return WorkGroup(1, _parts_of_window(steps, most, most), along, count)
 
-    def texels(most: int) -> int:
+    def neighbours_in_group(most: int) -> int:
         """The most neighbours in a group such that every compute unit has a group and few work items are idle."""
         most = min(most, width * height // compute_units)
         return max(n for n in (1, 2, 4, 8) if n == 1 or (n <= most and round_up(count, n) <= 1.15 * count))
 
     largest = min(LARGEST_GROUP, target.max_work_group)
-    most = largest // texels(NEIGHBOURS)
+    most = largest // neighbours_in_group(NEIGHBOURS)
     wanted = min(ceil(total / MOST_STEPS), ceil(enough / (width * height)))
     parts = _parts_of_window(steps, min(max(wanted, fewest), most), most)
-    return WorkGroup(texels(max(NEIGHBOURS, min(GROUP, largest) // prod(parts))), parts, along, count)
+    return WorkGroup(neighbours_in_group(max(NEIGHBOURS, min(GROUP, largest) // prod(parts))), parts, along, count)
 
 
 def _parts_of_window(steps: Sequence[int], wanted: int, most: int) -> tuple[int, ...]:
@@ -261,7 +261,7 @@ def _packed_axis(
     return found.pop() if len(found) == 1 else None
 
 
-def _reduce(
+def _emit_reduction(
     emitter: Emitter, node: Node, reduction: Reduction, placements: Mapping[str, Placement],
     axes: Mapping[Variable, Index], steps: list[int], folded: int | None, group: WorkGroup | None,
 ) -> str:
@@ -276,7 +276,7 @@ def _reduce(
     if folded is not None:
         places[Variable(f"i{rank + folded}", window[folded])] = walk[folded] * LANES + variable_index(LANE)
     emitter.forget()
-    arguments = _loaded(emitter, node, placements, {**axes, **places})
+    arguments = _emit_loads(emitter, node, placements, {**axes, **places})
     value = emitter.compute(reduction.body, arguments)
     if folded is not None and window[folded] % LANES:
         left = emitter.index(walk[folded] * -LANES + window[folded])
@@ -286,13 +286,13 @@ def _reduce(
         flat = flatten([places.get(Variable(f"i{rank + a}", n), constant(0)) for a, n in enumerate(window)], window)
         lanes = [emitter.index(flat.substitute({LANE: constant(number)})) for number in range(LANES)]
         value, position = emitter.name("float4", value), f"(float4)({', '.join(lanes)})"
-    emitter.lines += [*_keep_better(reduction.kind, total, "at", value, position), ends]
+    emitter.lines += [*_combine_statements(reduction.kind, total, "at", value, position), ends]
     emitter.forget()
     if group is not None:
         arrays = ("parts", "places") if reduction.kind == "argmax" else ("parts",)
         emitter.lines += [f"__local float4 {name}[{group.items * group.texels}];" for name in arrays]
         emitter.lines += tree_reduction(reduction.kind, group.items, group.texels)
-        emitter.lines += group.ends
+        emitter.lines += group.return_statements
     if folded is None:
         return "at" if reduction.kind == "argmax" else "sum"
     return combine_lanes(emitter, reduction.kind, "sum")
@@ -302,15 +302,15 @@ def combine_lanes(emitter: Emitter, kind: ReductionKind, total: str) -> str:
     """The name of a float4 that holds the four lanes of `total` combined, in each lane. For argmax, the position."""
     if kind == "argmax":
         emitter.lines.append("float2 sum2 = sum.xy, at2 = at.xy;")
-        emitter.lines += _keep_better("argmax", "sum2", "at2", "sum.zw", "at.zw")
+        emitter.lines += _combine_statements("argmax", "sum2", "at2", "sum.zw", "at.zw")
         emitter.lines.append("float sum1 = sum2.x, at1 = at2.x;")
-        emitter.lines += _keep_better("argmax", "sum1", "at1", "sum2.y", "at2.y")
+        emitter.lines += _combine_statements("argmax", "sum1", "at1", "sum2.y", "at2.y")
         return emitter.name("float4", "(float4)(at1)")
     pairs = emitter.name("float2", COMBINE[kind].format(f"{total}.xy", f"{total}.zw"))
     return emitter.name("float4", f"(float4)({COMBINE[kind].format(pairs + '.x', pairs + '.y')})")
 
 
-def _keep_better(kind: ReductionKind, best: str, at: str, value: str, position: str) -> list[str]:
+def _combine_statements(kind: ReductionKind, best: str, at: str, value: str, position: str) -> list[str]:
     """Statements that combine a value with the best so far. For argmax, the first of equal values is kept."""
     if kind != "argmax":
         return [f"{best} = {COMBINE[kind].format(best, value)};"]
@@ -329,7 +329,7 @@ def _open_window_loops(
     """
     parts = group.parts if group else (1,) * len(steps)
     first = unflatten(variable("item", prod(parts)), parts)
-    blocked, block = _block([ceil(n / p) for n, p in zip(steps, parts, strict=True)]) if kind == "sum" else (None, 0)
+    blocked, block = _block_of([ceil(n / p) for n, p in zip(steps, parts, strict=True)]) if kind == "sum" else (None, 0)
     walk, ends = [], ""
     for axis, (count, step) in enumerate(zip(steps, parts, strict=True)):
         walk.append(variable(f"r{axis}", count))
@@ -355,7 +355,7 @@ def _open_window_loops(
     return walk, "sum" if blocked is None else "part", ends
 
 
-def _block(walk: Sequence[int]) -> tuple[int | None, int]:
+def _block_of(walk: Sequence[int]) -> tuple[int | None, int]:
     """Returns the window axis along which a sum is divided into blocks, and the steps of a block along it.
 
     Returns None and 0 if the sum is short. walk: steps of a work item along the window's axes. A block has all steps of
@@ -385,7 +385,7 @@ def tree_reduction(kind: ReductionKind, items: int, texels: int = 1, total: str 
     while left > 1:
         half = ceil(left / 2)
         there = f"{here} + {half * texels}"
-        combined = _keep_better(kind, f"parts[{here}]", f"places[{here}]", f"parts[{there}]", f"places[{there}]")
+        combined = _combine_statements(kind, f"parts[{here}]", f"places[{here}]", f"parts[{there}]", f"places[{there}]")
         lines += ["barrier(CLK_LOCAL_MEM_FENCE);", f"if (item < {left - half}) {{ {' '.join(combined)} }}"]
         left = half
     first = "texel" if texels > 1 else "0"

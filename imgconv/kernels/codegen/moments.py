@@ -84,7 +84,7 @@ class RowParts:
     apply: bool = True
 
     @property
-    def each(self) -> int:
+    def texels_of_part(self) -> int:
         """The texels of a part; the last part may have fewer."""
         return ceil(self.steps / self.parts)
 
@@ -117,12 +117,12 @@ def moments_of(rows: RowGroup) -> MomentsMatch | None:
 
 def _divides(epilogue: Expression, count: int) -> bool:
     """Returns whether a sum of `count` values becomes their mean."""
-    if not isinstance(epilogue, Apply) or epilogue.operation not in ("multiply", "divide"):
+    if not isinstance(epilogue, Apply) or epilogue.function not in ("multiply", "divide"):
         return False
     if epilogue.arguments[0] != Argument(0) or not isinstance(epilogue.arguments[1], Literal):
         return False
     number = epilogue.arguments[1].value
-    factor = number if epilogue.operation == "multiply" else 1 / number if number else 0.0
+    factor = number if epilogue.function == "multiply" else 1 / number if number else 0.0
     return abs(factor * count - 1) < 1e-6
 
 
@@ -148,7 +148,7 @@ def _has_lanes(rows: RowGroup) -> bool:
 
 def find_row_parts(moments: MomentsMatch, placed: PlacedRowGroup, target: Target, name: str) -> RowParts | None:
     """Returns how work groups share the rows; None if one launch is as fast, or if the kernels are impossible."""
-    maker = moments_maker(moments, placed.lanes, placed.output, placed.places, "exact", target)
+    maker = moments_emitter(moments, placed.lanes, placed.output, placed.places, "exact", target)
     if not maker.stores_texels():
         return None
     if maker.walk <= LONGEST_WALK[target.kind] and not (maker.steps >= LONG and maker.count < target.compute_units):
@@ -164,7 +164,7 @@ def find_row_parts(moments: MomentsMatch, placed: PlacedRowGroup, target: Target
     return RowParts(moments, placed.lanes, name, maker.count, maker.steps, parts, items, beside)
 
 
-def moments_maker(
+def moments_emitter(
     moments: MomentsMatch, lanes: Variable, output: Placement, placements: Mapping[str, Placement], math_mode: MathMode,
     target: Target,
 ) -> RowKernelEmitter:
@@ -204,7 +204,7 @@ def kernel(step: LaunchStep[FixedProblem, RowParts], emitting: EmittingContext) 
     """The kernel of one of the two launches."""
     parts, math_mode, output = step.details, emitting.math_mode_of(step.output), step.output
     outside = {name: each for name, each in step.places.items() if name != parts.name}
-    maker = moments_maker(parts.moments, parts.lanes, output, outside, math_mode, emitting.target)
+    maker = moments_emitter(parts.moments, parts.lanes, output, outside, math_mode, emitting.target)
     if parts.apply:
         maker.emitter.accuracy = accuracy_of(math_mode, output.storage)
     maker.emitter.helpers.append(JOIN)
@@ -217,7 +217,7 @@ def kernel(step: LaunchStep[FixedProblem, RowParts], emitting: EmittingContext) 
         _walk_part(maker, parts)
         _join_in_local_memory(maker, parts)
         _write_part(maker, parts, output)
-    return _on_grid(maker, parts, output)
+    return _assemble_kernel(maker, parts, output)
 
 
 TEMPLATE = fixed_template("moments", "generated", nodes, place, kernel)
@@ -233,7 +233,7 @@ def _walk_part(maker: RowKernelEmitter, parts: RowParts) -> None:
     maker.read_ahead(parts.moments.mean.operands, maker.axes[parts.moments.mean.output.name])
     emitter.lines += [f"const int first = {_first_step(parts)};", f"{{ const int step = min(first, {parts.steps - 1});"]
     with emitter.scope():
-        emitter.lines.append(f"mean = {_value(maker, parts.moments.mean)}; }}")
+        emitter.lines.append(f"mean = {_emit_summand(maker, parts.moments.mean)}; }}")
     emitter.lines += [
         f"for (int block = first; block < last; block += {stride}) {{",
         "float4 number = (float4)(0.0f), sum = (float4)(0.0f), square = (float4)(0.0f);",
@@ -241,7 +241,7 @@ def _walk_part(maker: RowKernelEmitter, parts: RowParts) -> None:
         f"for (int k = block; k < end; k += {items}) {{ const int step = k;",
     ]
     with emitter.scope():
-        emitter.lines.append(f"float4 difference = {_value(maker, parts.moments.mean)} - mean;")
+        emitter.lines.append(f"float4 difference = {_emit_summand(maker, parts.moments.mean)} - mean;")
         window = maker.rows.window[int(maker.lanes.name[1:])] if maker.folded else 0
         inside = "(float4)(1.0f)"
         if window % LANES:
@@ -260,7 +260,7 @@ def _first_step(parts: RowParts) -> str:
     return "begin + item" if parts.items > 1 else "begin"
 
 
-def _value(maker: RowKernelEmitter, node: Node) -> str:
+def _emit_summand(maker: RowKernelEmitter, node: Node) -> str:
     """The name of what a reduction adds up, at one step."""
     arguments = {n: maker.read(o, maker.axes[node.output.name]) for n, o in enumerate(node.operands)}
     return maker.emitter.name("float4", maker.emitter.compute(operation_as(Reduction, node).body, arguments))
@@ -289,12 +289,12 @@ def _join_in_local_memory(maker: RowKernelEmitter, parts: RowParts) -> None:
 
 def _write_part(maker: RowKernelEmitter, parts: RowParts, output: Placement) -> None:
     maker.emitter.lines.append("if (item != 0) return;" if parts.items > 1 else "")
-    _end_rows(maker, parts)
+    _return_for_other_rows(maker, parts)
     for number, name in enumerate(NAMES):
-        maker.emitter.store(output, list(_texel(parts, variable("part", parts.parts), number)), name)
+        maker.emitter.store(output, list(_position_of_part(parts, variable("part", parts.parts), number)), name)
 
 
-def _texel(parts: RowParts, part: Index, number: int) -> tuple[Index, Index, Index]:
+def _position_of_part(parts: RowParts, part: Index, number: int) -> tuple[Index, Index, Index]:
     """The position of a part's number, mean or squares."""
     return variable("row", parts.count), part * TEXELS_OF_A_PART + number, variable_index(LANE)
 
@@ -308,7 +308,7 @@ def _read_parts(maker: RowKernelEmitter, parts: RowParts, place: Placement) -> N
         operand = Operand(parts.name, identity(parts.shape))
         found = []
         for number in range(TEXELS_OF_A_PART):
-            position = _texel(parts, variable("read", parts.parts), number)
+            position = _position_of_part(parts, variable("read", parts.parts), number)
             axes = {Variable(f"i{a}", n): position[a] for a, n in enumerate(parts.shape)}
             found.append(emitter.load(operand, place, axes))
         count, mean, squares = found
@@ -318,14 +318,14 @@ def _read_parts(maker: RowKernelEmitter, parts: RowParts, place: Placement) -> N
 def _apply_moments(maker: RowKernelEmitter, parts: RowParts) -> None:
     """Write a part of the row."""
     emitter, moments = maker.emitter, parts.moments
-    _end_rows(maker, parts)
+    _return_for_other_rows(maker, parts)
     if maker.folded:
         for half, other in (("xy", "zw"), ("x", "y")):
             emitter.lines.append(
-                f"join_moments(&count, &mean, &squares, (float4)(count.{_twice(other)}), "
-                f"(float4)(mean.{_twice(other)}) - mean, (float4)(squares.{_twice(other)}));"
+                f"join_moments(&count, &mean, &squares, (float4)(count.{_repeat_lanes(other)}), "
+                f"(float4)(mean.{_repeat_lanes(other)}) - mean, (float4)(squares.{_repeat_lanes(other)}));"
             )
-            emitter.lines.append("".join(f"{name} = {name}.{_twice(half)}; " for name in NAMES))
+            emitter.lines.append("".join(f"{name} = {name}.{_repeat_lanes(half)}; " for name in NAMES))
     maker.results[moments.mean.output.name] = "mean"
     squares = moments.squares
     arguments = {0: "squares"}
@@ -338,34 +338,34 @@ def _apply_moments(maker: RowKernelEmitter, parts: RowParts) -> None:
     emitter.lines.append(f"for (int k = {_first_step(parts)}; k < last; k += {parts.items}) {{")
     emitter.lines.append("const int step = k;")
     with emitter.scope():
-        emitter.store(maker.output, maker.position(), maker.value(last, axes))
+        emitter.store(maker.output, maker.position(), maker.elementwise_text(last, axes))
     emitter.lines.append("}")
 
 
-def _twice(lanes: str) -> str:
+def _repeat_lanes(lanes: str) -> str:
     return lanes * (LANES // len(lanes))
 
 
-def _end_rows(maker: RowKernelEmitter, parts: RowParts) -> None:
+def _return_for_other_rows(maker: RowKernelEmitter, parts: RowParts) -> None:
     """End the work items whose row another one has."""
     if parts.count % parts.beside:
-        maker.emitter.lines.append(f"if ({_row(parts)} >= {parts.count}) return;")
+        maker.emitter.lines.append(f"if ({_row_text(parts)} >= {parts.count}) return;")
 
 
-def _row(parts: RowParts) -> str:
+def _row_text(parts: RowParts) -> str:
     return f"get_group_id(0) * {parts.beside} + beside"
 
 
-def _on_grid(maker: RowKernelEmitter, parts: RowParts, output: Placement) -> KernelSource:
+def _assemble_kernel(maker: RowKernelEmitter, parts: RowParts, output: Placement) -> KernelSource:
     """The kernel of the emitted statements: a work group has `beside` rows and `items` work items for each.
 
     Both are in one dimension, with the rows next to each other: they read neighbours.
     """
     group, groups = parts.beside * parts.items, ceil(parts.count / parts.beside)
-    row = _row(parts) if parts.count % parts.beside == 0 else f"min((int)({_row(parts)}), {parts.count - 1})"
+    row = _row_text(parts) if parts.count % parts.beside == 0 else f"min((int)({_row_text(parts)}), {parts.count - 1})"
     head = [
         f"const int beside = get_local_id(0) % {parts.beside}, item = get_local_id(0) / {parts.beside};",
         f"const int row = {row}, part = get_global_id(1);",
-        f"const int begin = part * {parts.each}, last = min(begin + {parts.each}, {parts.steps});",
+        f"const int begin = part * {parts.texels_of_part}, last = min(begin + {parts.texels_of_part}, {parts.steps});",
     ]
     return assembled_kernel(maker.emitter, output, head, (groups * group, parts.parts), (group, 1), parts.items > 1)

@@ -68,25 +68,25 @@ def find_row_groups(graph: Graph) -> list[RowGroup]:
     taken = set(graph.outputs)
     for last in reversed(graph.nodes):
         if last.output.name not in taken or last.output.name in graph.outputs:
-            rows = _longest(graph, last, taken)
+            rows = _longest_group_ending_with(graph, last, taken)
             if rows is not None:
                 found.append(rows)
                 taken |= rows.members.keys()
     return found
 
 
-def _longest(graph: Graph, last: Node, taken: set[str]) -> RowGroup | None:
+def _longest_group_ending_with(graph: Graph, last: Node, taken: set[str]) -> RowGroup | None:
     """The longest rows that end with `last`. Nodes before them get launches of their own."""
     for with_loads in (True, False):
-        nodes = _members(graph, last, taken, with_loads)
+        nodes = _candidate_nodes(graph, last, taken, with_loads)
         for start in range(len(nodes)):
-            rows = row_group_of(_on_results(nodes[start:]))
+            rows = row_group_of(_reductions_and_readers(nodes[start:]))
             if rows is not None:
                 return rows
     return None
 
 
-def _members(graph: Graph, last: Node, taken: set[str], with_loads: bool) -> list[Node]:
+def _candidate_nodes(graph: Graph, last: Node, taken: set[str], with_loads: bool) -> list[Node]:
     """The last node and the reductions and elementwise work before it that only these nodes read."""
     if not isinstance(last.operation, (Load, Reduction)):
         return []
@@ -106,7 +106,7 @@ def _members(graph: Graph, last: Node, taken: set[str], with_loads: bool) -> lis
     return sorted(inside.values(), key=lambda n: graph.order[n.output.name])
 
 
-def _on_results(nodes: list[Node]) -> list[Node]:
+def _reductions_and_readers(nodes: list[Node]) -> list[Node]:
     """The reductions, and the nodes that read their results."""
     after: set[str] = set()
     for node in nodes:
@@ -129,25 +129,25 @@ def row_group_of(nodes: Sequence[Node]) -> RowGroup | None:
     row, inside = _variables("o", shape), _variables("r", window)
     axes: dict[str, Mapping[Variable, Index]] = {}
     for node in reductions:
-        if _long(node.output.shape) != _long(shape) or _long(window_of(node)) != _long(window):
+        if _squeezed(node.output.shape) != _squeezed(shape) or _squeezed(window_of(node)) != _squeezed(window):
             return None
         own, walked = node.output.shape, window_of(node)
         position = (*unflatten(flatten(row, shape), own), *unflatten(flatten(inside, window), walked))
         axes[node.output.name] = named_axes((*own, *walked), position)
     if isinstance(last.operation, Reduction):
         made = RowGroup(tuple(nodes), axes)
-        return made if _consistent(made) else None
+        return made if _reads_only_own_rows(made) else None
     # The last result in the order of what the first reduction reads, or one row after another.
     positions = [
         position for operand in first.operands
         for position in _positions(operand, [e.substitute(axes[first.output.name]) for e in operand.view.index], last)
-        if _counts_all(flatten(position, last.output.shape), (*shape, *window))
+        if _enumerates_all(flatten(position, last.output.shape), (*shape, *window))
     ]
     if prod((*shape, *window)) == last.output.size:
         positions.append(unflatten(flatten((*row, *inside), (*shape, *window)), last.output.shape))
     for position in positions:
         made = RowGroup(tuple(nodes), {**axes, last.output.name: named_axes(last.output.shape, position)})
-        if _consistent(made):
+        if _reads_only_own_rows(made):
             return made
     return None
 
@@ -183,11 +183,11 @@ def named_axes(shape: Shape, position: Sequence[Index]) -> dict[Variable, Index]
     return {Variable(f"i{a}", n): position[a] for a, n in enumerate(shape)}
 
 
-def _long(shape: Shape) -> list[int]:
+def _squeezed(shape: Shape) -> list[int]:
     return [n for n in shape if n > 1]
 
 
-def _counts_all(where: Index, sizes: Shape) -> bool:
+def _enumerates_all(where: Index, sizes: Shape) -> bool:
     """Returns whether an expression takes each value from 0 to the product of the sizes - 1 exactly once."""
     stride = 1
     for atom, coefficient in sorted(where.terms, key=lambda t: t[1]):
@@ -197,10 +197,10 @@ def _counts_all(where: Index, sizes: Shape) -> bool:
     return where.constant == 0 and stride == prod(sizes)
 
 
-def _consistent(rows: RowGroup) -> bool:
+def _reads_only_own_rows(rows: RowGroup) -> bool:
     """Returns whether every node reads only its own row's result of each reduction."""
 
-    def right(node: Node, axes: Mapping[Variable, Index]) -> bool:
+    def reads_own_rows(node: Node, axes: Mapping[Variable, Index]) -> bool:
         for operand in node.all_operands:
             member = rows.members.get(operand.value)
             if member is None:
@@ -212,8 +212,8 @@ def _consistent(rows: RowGroup) -> bool:
                 own = [rows.axes[operand.value][Variable(f"i{a}", n)] for a, n in enumerate(member.output.shape)]
                 if position != own:
                     return False
-            elif not right(member, named_axes(member.output.shape, position)):
+            elif not reads_own_rows(member, named_axes(member.output.shape, position)):
                 return False
         return True
 
-    return all(right(rows.members[name], axes) for name, axes in rows.axes.items())
+    return all(reads_own_rows(rows.members[name], axes) for name, axes in rows.axes.items())

@@ -100,7 +100,7 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[FixedP
 
 def kernel(step: LaunchStep[FixedProblem, PlacedRowGroup], emitting: EmittingContext) -> KernelSource:
     rows, lanes, math_mode = step.details.rows, step.details.lanes, emitting.math_mode_of(step.output)
-    return RowKernelEmitter(rows, lanes, step.output, step.places, math_mode, emitting.target).make()
+    return RowKernelEmitter(rows, lanes, step.output, step.places, math_mode, emitting.target).emit_kernel()
 
 
 TEMPLATE = fixed_template("rows", "generated", nodes, place, kernel)
@@ -160,29 +160,29 @@ class RowKernelEmitter:
         self.emitter = Emitter(math_mode)
         self.folded = lanes.name.startswith("r")  # the lanes are positions of one row, not rows
         self.lanes = lanes
-        row_shape, step_shape = self._quads("o", rows.shape), self._quads("r", rows.window)
+        row_shape, step_shape = self._shape_in_quads("o", rows.shape), self._shape_in_quads("r", rows.window)
         self.count, self.steps = prod(row_shape), prod(step_shape)
         self.group = _group_size(self.steps, self.count, target)
         self.walk = ceil(self.steps / self.group)
         small = target.kind == "gpu" and target.compute_units < LARGE_GPU
         self.most_kept = MOST_KEPT_ON_SMALL_GPU if small else MOST_KEPT[target.kind]
-        self.place = self._places("o", rows.shape, unflatten(variable("row", self.count), row_shape))
+        self.place = self._axes_at("o", rows.shape, unflatten(variable("row", self.count), row_shape))
         order = sorted(range(len(step_shape)), key=lambda a: lanes_last and lanes.name == f"r{a}")
         walked = unflatten(variable("step", self.steps), tuple(step_shape[a] for a in order))
         step = tuple(walked[order.index(a)] for a in range(len(order)))
-        self.place |= self._places("r", rows.window, step)
+        self.place |= self._axes_at("r", rows.window, step)
         self.axes = {
             name: {v: e.substitute(self.place) for v, e in axes.items()} for name, axes in rows.axes.items()
         }
         self.results: dict[str, str] = {}
         self.kept: dict[object, str] = {}
 
-    def _quads(self, letter: Literal["o", "r"], shape: Shape) -> Shape:
+    def _shape_in_quads(self, letter: Literal["o", "r"], shape: Shape) -> Shape:
         return tuple(
             ceil(n / LANES) if self.lanes.name == f"{letter}{a}" else n for a, n in enumerate(shape)
         )
 
-    def _places(self, letter: Literal["o", "r"], shape: Shape, position: tuple[Index, ...]) -> dict[Variable, Index]:
+    def _axes_at(self, letter: Literal["o", "r"], shape: Shape, position: tuple[Index, ...]) -> dict[Variable, Index]:
         found = {Variable(f"{letter}{a}", n): position[a] for a, n in enumerate(shape)}
         if self.lanes in found:
             found[self.lanes] = found[self.lanes] * LANES + variable_index(LANE)
@@ -203,7 +203,7 @@ class RowKernelEmitter:
         first = position[packed].substitute({LANE: constant(0)})
         return position[packed] - first == variable_index(LANE) and first % LANES == constant(0)
 
-    def make(self) -> KernelSource:
+    def emit_kernel(self) -> KernelSource:
         emitter, last = self.emitter, self.rows.last
         for node in self.rows.reductions:
             self._reduce(node)
@@ -216,13 +216,13 @@ class RowKernelEmitter:
         else:
             axes = self.axes[last.output.name]
             self.read_ahead(last.all_operands, axes)
-            self._open()
+            self._open_loop()
             with emitter.scope():
-                emitter.store(self.output, self.position(), self.value(last, axes))
-            self._close()
-        return self._source()
+                emitter.store(self.output, self.position(), self.elementwise_text(last, axes))
+            self._close_loop()
+        return self._assemble_kernel()
 
-    def _source(self) -> KernelSource:
+    def _assemble_kernel(self) -> KernelSource:
         """Returns the kernel of what was emitted, with the rows divided among work groups."""
         group = self.group
         if group > 1:
@@ -246,7 +246,7 @@ class RowKernelEmitter:
 
     # Loops
 
-    def _open(self) -> None:
+    def _open_loop(self) -> None:
         """Opens the loop over an item's steps: k counts them."""
         shared = self.group > 1
         # Intel's CPU compiler takes 20 seconds for a softmax whose loops are unrolled by 4.
@@ -258,7 +258,7 @@ class RowKernelEmitter:
             f"if (step < {self.steps}) {{" if self.walk * self.group != self.steps else "{",
         ]
 
-    def _close(self, after: str = "") -> None:
+    def _close_loop(self, after: str = "") -> None:
         """Closes the loop. after: what is done at the end of each step, steps past the row's end included."""
         self.emitter.lines += ["}", after, "}"]
 
@@ -273,7 +273,7 @@ class RowKernelEmitter:
         part = f"{total}_part" if blocks else total
         if blocks:
             emitter.lines.append(f"float4 {part} = (float4)(0.0f);")
-        self._open()
+        self._open_loop()
         with emitter.scope():
             arguments = {n: self.read(o, self.axes[name]) for n, o in enumerate(node.operands)}
             value = emitter.compute(operation.body, arguments)
@@ -283,7 +283,7 @@ class RowKernelEmitter:
                 value = f"fill_lanes({value}, {emitter.index(-first + past)}, {neutral})"
             emitter.lines.append(f"{part} = {COMBINE[kind].format(part, value)};")
         joined = f"if (k % {BLOCK} == {BLOCK - 1}) {{ {total} += {part}; {part} = (float4)(0.0f); }}"
-        self._close(joined if blocks else "")
+        self._close_loop(joined if blocks else "")
         if blocks:
             emitter.lines.append(f"{total} += {part};")
         if self.group > 1:
@@ -305,9 +305,9 @@ class RowKernelEmitter:
         if isinstance(member.operation, Reduction):
             return self.results[operand.value]
         position = [e.substitute(axes) for e in operand.view.index]
-        return self.emitter.name("float4", self.value(member, named_axes(member.output.shape, position)))
+        return self.emitter.name("float4", self.elementwise_text(member, named_axes(member.output.shape, position)))
 
-    def value(self, node: Node, axes: Mapping[Variable, Index]) -> str:
+    def elementwise_text(self, node: Node, axes: Mapping[Variable, Index]) -> str:
         """The text of an elementwise node's result."""
         arguments = {number: self.read(operand, axes) for number, operand in enumerate(node.all_operands)}
         return self.emitter.compute(node.epilogue, arguments)

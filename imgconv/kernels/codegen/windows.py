@@ -18,7 +18,7 @@ from imgconv.graph.expression import literal_text
 from imgconv.graph.index import Index, Variable, constant, variable, variable_index
 from imgconv.graph.nodes import Node, Reduction
 from imgconv.kernels.codegen.access import LANE, Emitter
-from imgconv.kernels.codegen.generated import COMBINE, NEUTRAL, grid_kernel, grid_of, group_for, window_of
+from imgconv.kernels.codegen.generated import COMBINE, NEUTRAL, grid_kernel, grid_of, choose_work_group, window_of
 from imgconv.kernels.kernel_source import KernelSource
 from imgconv.kernels.layout import Placement
 from imgconv.kernels.target import Target
@@ -91,21 +91,21 @@ def find_sharing(node: Node, output: Placement, target: Target) -> ReadSharing |
     shape, window = output.shape, window_of(node)
     grid = output.layout.grid(shape)
     texels = prod(grid)
-    if group_for(grid, window, target):
+    if choose_work_group(grid, window, target):
         return None
     least, found = WORTH_IT, None
     for axis, (number, taps), block in itertools.product(range(len(shape)), enumerate(window), BLOCKS):
         few = texels / block < ITEMS_OF_A_UNIT[target.kind] * target.compute_units
         if axis == output.layout.packed or not 1 < taps <= MOST_TAPS or shape[axis] < block or few:
             continue
-        columns = len(set(_columns(node, axis, number, block).values()))
+        columns = len(set(_indices_read(node, axis, number, block).values()))
         reads = ceil(shape[axis] / block) * columns / (shape[axis] * taps)
         if columns <= MOST_COLUMNS and reads < least:
             least, found = reads, ReadSharing(axis, number, block, columns)
     return found
 
 
-def _columns(node: Node, axis: int, number: int, block: int) -> dict[tuple[int, int], tuple[Index, ...]]:
+def _indices_read(node: Node, axis: int, number: int, block: int) -> dict[tuple[int, int], tuple[Index, ...]]:
     """The indices read for each output of a block and each tap. Equal expressions are equal reads."""
     rank, shape, window = len(node.output.shape), node.output.shape, window_of(node)
     first = variable(f"i{axis}", ceil(shape[axis] / block)) * block

@@ -14,7 +14,7 @@ from imgconv.kernels.conv.problem import InputReuse, Problem, Specialisation, ke
 from imgconv.kernels.conv.tiled import groups_of, tiled_candidates, work_group_of_tile
 from imgconv.kernels.conv.work import predicted_time
 from imgconv.kernels.device_model.adreno import WAVE
-from imgconv.kernels.device_model.time_range import best_of
+from imgconv.kernels.device_model.time_range import index_of_best
 from imgconv.kernels.kernel_source import round_up
 from imgconv.kernels.layout import LANES
 from imgconv.kernels.target import LARGE_GPU, TargetKind
@@ -110,7 +110,7 @@ def _unrolled_in_time(
 def default_specialisation(problem: Problem, kind: TargetKind, compute_units: int) -> Specialisation:
     """The candidate that the cost model chooses."""
     made = candidates(problem, kind, compute_units)
-    return made[best_of([predicted_time(problem, each, kind, compute_units) for each in made])]
+    return made[index_of_best([predicted_time(problem, each, kind, compute_units) for each in made])]
 
 
 def _on_cpu(problem: Problem, vector_floats: int) -> Iterator[Specialisation]:

@@ -167,7 +167,7 @@ A630 = Gpu(
 )
 
 
-def _scaled(number: int, cores: int, clock: float, bandwidth: float, registers: int = 48) -> Gpu:
+def _scaled_adreno630(number: int, cores: int, clock: float, bandwidth: float, registers: int = 48) -> Gpu:
     """A GPU that does in each core and cycle what the Adreno 630 does; assumed. clock: in GHz."""
     factor = cores * clock / (A630.compute_units * 0.71)
     return replace(
@@ -182,13 +182,13 @@ def _scaled(number: int, cores: int, clock: float, bandwidth: float, registers: 
 # rates are scaled from the Adreno 630.
 GPUS = MappingProxyType({
     630: A630,
-    650: _scaled(650, cores=3, clock=0.587, bandwidth=44e9, registers=32),
-    660: _scaled(660, cores=3, clock=0.84, bandwidth=51.2e9, registers=32),
-    740: _scaled(740, cores=6, clock=0.68, bandwidth=67.2e9),
+    650: _scaled_adreno630(650, cores=3, clock=0.587, bandwidth=44e9, registers=32),
+    660: _scaled_adreno630(660, cores=3, clock=0.84, bandwidth=51.2e9, registers=32),
+    740: _scaled_adreno630(740, cores=6, clock=0.68, bandwidth=67.2e9),
 })
 
 
-def gpu_with(compute_units: int) -> Gpu:
+def gpu_with_compute_units(compute_units: int) -> Gpu:
     """The GPU of the table whose driver reports so many compute units, or the Adreno 630 scaled to them."""
     same = [gpu for gpu in GPUS.values() if gpu.compute_units == compute_units]
-    return same[0] if same else _scaled(A630.number, compute_units, 0.71, 29.8e9)
+    return same[0] if same else _scaled_adreno630(A630.number, compute_units, 0.71, 29.8e9)

@@ -48,11 +48,11 @@ class DesktopGpuModel:
         alone = self.wait_read * work.reads + self.wait_local * work.local + self.wait_step * work.steps
         alone += self.wait_barrier * work.barriers + self.wait_write * work.writes
         rounds = ceil(work.groups / compute_units)
-        cycles = max(busy * rounds, alone * ceil(rounds / self._resident(work)))
+        cycles = max(busy * rounds, alone * ceil(rounds / self._resident_groups(work)))
         spills = LANES * work.registers + self.registers > MOST_REGISTERS
         return (self.launch + cycles * (self.spill if spills else 1.0)) / CLOCK
 
-    def _resident(self, work: LaunchWork) -> int:
+    def _resident_groups(self, work: LaunchWork) -> int:
         """Work groups that a compute unit runs at once."""
         registers = min(MOST_REGISTERS, LANES * work.registers + self.registers)
         most = min(WORK_GROUPS, WORK_ITEMS // work.items, int(REGISTERS // (registers * work.items)))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from imgconv.kernels.device_model.adreno import (
-    WAVE, Gpu, LaunchTime, MachineWork, gpu_with, time_of, time_range,
+    WAVE, Gpu, LaunchTime, MachineWork, gpu_with_compute_units, time_of, time_range,
 )
 from imgconv.kernels.device_model.time_range import TimeRange
 from imgconv.kernels.device_model.work import LaunchWork
@@ -43,7 +43,7 @@ class MobileGpuModel:
 
     def range(self, work: LaunchWork, compute_units: int) -> TimeRange:
         """The predicted times of a launch on a GPU with this many compute units."""
-        gpu = gpu_with(compute_units)
+        gpu = gpu_with_compute_units(compute_units)
         time = self.time(work, gpu)
         # No other group of its compute unit hides its waits.
         waits = 1e-9 * self.wait * work.steps if work.groups <= gpu.compute_units else 0.0

@@ -36,11 +36,11 @@ class TimeRange:
 NEVER = TimeRange(inf, inf)
 
 
-def best_of(times: Sequence[TimeRange]) -> int:
+def index_of_best(times: Sequence[TimeRange]) -> int:
     """Returns which one is good in both times: of those whose shorter time is nearly the shortest, the one whose longer
     time is the shortest; the first of equals.
 
-    >>> best_of([TimeRange(20.0, 9.0), TimeRange(15.0, 9.5), TimeRange(12.0, 12.0)])
+    >>> index_of_best([TimeRange(20.0, 9.0), TimeRange(15.0, 9.5), TimeRange(12.0, 12.0)])
     1
     """
     return ranked_times(times)[0]

@@ -123,7 +123,7 @@ def candidates(
 ) -> list[Specialisation]:
     """The specialisations worth measuring for a problem. kind: 'cpu' or 'gpu'. max_work_group: work items."""
     if problem.transposed:
-        return list(_tiles(problem, max_work_group))
+        return list(_tiled_candidates(problem, max_work_group))
     blocks = dict.fromkeys(
         (min(rows, problem.rows), min(quads, problem.output_quads))
         for rows, quads in ((1, 1), (1, 2), (2, 2), (4, 1), (4, 2), (8, 2), (4, 4))
@@ -138,11 +138,11 @@ def candidates(
             if parts <= most and parts * columns <= max_work_group
         ]
     if kind == "gpu" and compute_units >= LARGE_GPU:
-        made += _tiles(problem, max_work_group)
+        made += _tiled_candidates(problem, max_work_group)
     return list(dict.fromkeys(made))
 
 
-def _tiles(problem: Problem, max_work_group: int) -> Iterator[Specialisation]:
+def _tiled_candidates(problem: Problem, max_work_group: int) -> Iterator[Specialisation]:
     """Candidates whose work groups read both operands through tiles in local memory: groups of 64 to 256 items."""
     most = min(LARGEST_GROUP, max_work_group)
     for (rows, quads), parts, items, columns, tile_depth in itertools.product(
@@ -171,7 +171,7 @@ def launch_work(problem: Problem, chosen: Specialisation, kind: TargetKind) -> L
         texels=problem.batch * (different + problem.inner * problem.output_quads),
     )
     if chosen.tile_depth:
-        return _tiled(problem, chosen, work)
+        return _tiled_work(problem, chosen, work)
     if parts == 1:
         return work
     # A sum's parts are written to local memory and read from it.
@@ -182,7 +182,7 @@ def launch_work(problem: Problem, chosen: Specialisation, kind: TargetKind) -> L
     )
 
 
-def _tiled(problem: Problem, chosen: Specialisation, work: LaunchWork) -> LaunchWork:
+def _tiled_work(problem: Problem, chosen: Specialisation, work: LaunchWork) -> LaunchWork:
     """The work of a launch whose groups copy tiles into local memory, where their items read them."""
     copies = ceil(ceil(problem.inner / LANES) / (chosen.parts * chosen.tile_depth))
     tiles = ceil(problem.output_quads / chosen.tile_quads) * ceil(problem.rows / chosen.tile_rows)
@@ -308,20 +308,20 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> AnyLaunchStep:
     a, b = node.operands
     problem = problem_of(node)
     target = placing.target
-    made_a = _readable(placing, a, "a")
+    made_a = _readable_or_copy(placing, a, "a")
     padded = problem.inner % LANES == 0
     if b.value in placing.graph.constants:
         array = _without_batch(placing.constant_of(b))
         convolves = array.ndim == 2 and reads_rows(made_a, placing.placements[made_a.value])
-        if convolves and (array.dtype.kind != "f" or not _tiles_pay(problem, target)):
+        if convolves and (array.dtype.kind != "f" or not _tiles_are_faster(problem, target)):
             convolved = replace(node, operands=(made_a, b))
             weights = array.T[:, :, None, None]
             return conv_template.step_of(placing, convolved, as_convolution(problem), Convolution(), weights)
         made_b, padded = _padded_matrix(placing, node, b, array), True
-    elif _can_turn(placing, problem, b):
+    elif _can_transpose_in_tiles(placing, problem, b):
         made_b, problem = b, replace(problem, transposed=True)
     else:
-        made_b = _readable(placing, b, "b")
+        made_b = _readable_or_copy(placing, b, "b")
     node = replace(node, operands=(made_a, made_b))
     output = placing.place_value(node.output)
     places = {o.value: placing.placements[o.value] for o in node.operands}
@@ -333,11 +333,11 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> AnyLaunchStep:
 
 
 @lru_cache(1024)
-def _tiles_pay(problem: Problem, target: Target) -> bool:
+def _tiles_are_faster(problem: Problem, target: Target) -> bool:
     """Returns whether a product with a constant matrix is expected to be faster in tiles than as a convolution."""
     if target.kind == "cpu" or target.is_mobile or problem.rows < FEWEST_ROWS:
         return False
-    tiles = [TEMPLATE.predict(problem, c, target) for c in _tiles(problem, target.max_work_group)]
+    tiles = [TEMPLATE.predict(problem, c, target) for c in _tiled_candidates(problem, target.max_work_group)]
     return min(tiles, default=NEVER) < conv_template.TEMPLATE.best_time(as_convolution(problem), target)
 
 
@@ -347,7 +347,7 @@ def _without_batch(array: Array) -> Array:
     return first if numpy.array_equal(numpy.broadcast_to(first, array.shape), array, equal_nan=True) else array
 
 
-def _readable(placing: PlacingContext, operand: Operand, which: Literal["a", "b"]) -> Operand:
+def _readable_or_copy(placing: PlacingContext, operand: Operand, which: Literal["a", "b"]) -> Operand:
     """The operand, or a copy of it if its texels do not hold four of k ('a') or n ('b')."""
     if operand.value in placing.graph.constants:
         layout = matrix_layout(len(operand.view.source))
@@ -358,12 +358,12 @@ def _readable(placing: PlacingContext, operand: Operand, which: Literal["a", "b"
     return placing.copy(operand, layout, "a product reads four of k or n to a texel")
 
 
-def _can_turn(placing: PlacingContext, problem: Problem, b: Operand) -> bool:
+def _can_transpose_in_tiles(placing: PlacingContext, problem: Problem, b: Operand) -> bool:
     """Returns whether tiles can be made of the right operand, and nothing else without a copy of it."""
     target, place = placing.target, placing.placements[b.value]
     if target.kind == "cpu" or target.is_mobile:
         return False
-    if next(_tiles(problem, target.max_work_group), None) is None:
+    if next(_tiled_candidates(problem, target.max_work_group), None) is None:
         return False
     return texel_of(b, place, "b") is None and texel_of(_transposed(b), place, "a") is not None
 

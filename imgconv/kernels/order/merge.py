@@ -84,14 +84,14 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Proble
     size, name = whole.problem.size, node.output.name
     shape, layout = (prod(lead), size), matrix_layout(2)
 
-    def between(run: int) -> Node:
+    def node_of_sorted_runs(run: int) -> Node:
         """The node whose result is all positions, in sorted runs."""
         output = placing.intermediate_value(f"{name}.runs{run}", shape, layout)
         return replace(node, output=output, epilogue=IDENTITY, epilogue_operands=())
 
     problem = replace(whole.problem, count=size, runs=True)
     run = problem.run
-    made = between(run)
+    made = node_of_sorted_runs(run)
     steps: list[AnyLaunchStep] = [
         LaunchStep(
             (made,), placing.placements[made.output.name], whole.places, order.TEMPLATE, problem, whole.details,
@@ -100,7 +100,7 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Proble
     ]
     while True:
         is_last = 2 * run >= size
-        read, made = made.output, node if is_last else between(2 * run)
+        read, made = made.output, node if is_last else node_of_sorted_runs(2 * run)
         step = LaunchStep(
             (replace(made, operands=(whole_operand(read), *node.operands)),), placing.placements[made.output.name],
             {**whole.places, read.name: placing.placements[read.name]}, TEMPLATE,

@@ -9,7 +9,7 @@ from math import ceil
 import numpy
 
 from imgconv.errors import ResourceError
-from imgconv.graph.expression import Expression, MathMode, argument_numbers, operations
+from imgconv.graph.expression import Expression, MathMode, argument_numbers, function_names
 from imgconv.graph.index import Index, Variable, constant, variable, variable_index
 from imgconv.graph.nodes import Node, Operand, Recurrence
 from imgconv.graph.view import identity
@@ -83,12 +83,12 @@ def candidates(problem: Problem, target: Target) -> list[Specialisation]:
     several = [Specialisation(items, quads) for items in (32, 64, 128, 256) for quads in (1, 2) if items <= most]
     if target.loop_rounds is not None:
         alone, several = (
-            [each for each in found if _rounds(problem, each) <= target.loop_rounds] for found in (alone, several)
+            [each for each in found if _loop_rounds(problem, each) <= target.loop_rounds] for found in (alone, several)
         )
     return alone if target.kind == "cpu" and alone else several
 
 
-def _rounds(problem: Problem, chosen: Specialisation) -> int:
+def _loop_rounds(problem: Problem, chosen: Specialisation) -> int:
     """Returns an upper bound for the rounds of all loops of a work item, if the driver unrolls none."""
     block = chosen.block_quads
     turns = ceil(problem.gates * problem.quads / (chosen.recurrent_items * block)) + problem.inner
@@ -136,7 +136,7 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Proble
     text = f"recurrence {operation.ways}, {problem.steps} step{'s' if problem.steps > 1 else ''}"
     node = replace(node, operands=(x, weights, *others))
     return LaunchStep(
-        (node,), output, places, TEMPLATE, problem, operation, " + ".join([text, *operations(node.epilogue)]),
+        (node,), output, places, TEMPLATE, problem, operation, " + ".join([text, *function_names(node.epilogue)]),
         operation_kind(node), values=(node.output.name,),
     )
 
@@ -192,22 +192,22 @@ class _GateFunctions:
         self.helpers: list[str] = []
         inner = self.operation.inner
         bodies = {
-            "FIRST_STATES(after, batch, direction, quad)": self._first(),
-            "INNER_STATE(after, step, batch, direction, quad)": self._body([] if inner is None else [inner]),
-            "NEXT_STATES(after, step, batch, direction, quad)": self._body(self.operation.states),
+            "FIRST_STATES(after, batch, direction, quad)": self._read_initial_states(),
+            "INNER_STATE(after, step, batch, direction, quad)": self._compute([] if inner is None else [inner]),
+            "NEXT_STATES(after, step, batch, direction, quad)": self._compute(self.operation.states),
         }
         self.parameters = "".join(f", {a.declaration}" for a in self.arguments)
         self.macros = {macro: self._call(macro, lines) for macro, lines in bodies.items()}
         self.text = "".join(dict.fromkeys(self.helpers))
 
-    def _first(self) -> list[str]:
+    def _read_initial_states(self) -> list[str]:
         """Statements that read the initial states."""
         emitter = self._emitter()
         reads = self.node.operands[2 : 2 + len(self.operation.states)]
         names = [emitter.load(operand, self.places[operand.value], self._axes(operand)) for operand in reads]
         return [*emitter.lines, *(f"after[{number}] = {name};" for number, name in enumerate(names))]
 
-    def _body(self, expressions: Sequence[Expression]) -> list[str]:
+    def _compute(self, expressions: Sequence[Expression]) -> list[str]:
         """Statements that compute the expressions."""
         emitter, gates = self._emitter(), self.node.operands[1].view.shape[2]
         quads, states = ceil(self.node.output.shape[-1] / LANES), len(self.operation.states)

@@ -26,7 +26,7 @@ from imgconv.kernels.codegen.access import (
 from imgconv.kernels.codegen.epilogue import Epilogue, build_epilogue, output_constants
 from imgconv.kernels.conv import problem as conv, template as conv_template
 from imgconv.kernels.device_model.models import time_range_of
-from imgconv.kernels.device_model.time_range import TimeRange, best_of
+from imgconv.kernels.device_model.time_range import TimeRange, index_of_best
 from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.kernel_source import KernelSource, group_attribute, round_up
 from imgconv.kernels.layout import (
@@ -205,15 +205,15 @@ def _time_of_pooling(problem: Problem, target: Target) -> TimeRange:
 def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
     """Every global pooling, the product that alone reads its result, and the product that alone reads that one's."""
     for second in graph.nodes:
-        first = _only_source(graph, second)
-        pool = first and _only_source(graph, first)
+        first = _sole_producer(graph, second)
+        pool = first and _sole_producer(graph, first)
         if pool and first and _pools(graph, pool) and _multiplies(graph, first) and _multiplies(graph, second):
             images = pool.output.shape[0]
-            if first.output.size % images == 0 and {_rows(first), _rows(second)} == {images}:
+            if first.output.size % images == 0 and {_row_count(first), _row_count(second)} == {images}:
                 yield pool, first, second
 
 
-def _only_source(graph: Graph, node: Node) -> Node | None:
+def _sole_producer(graph: Graph, node: Node) -> Node | None:
     """The node whose whole result, in order, is the first operand of this one and read nowhere else."""
     source = graph.producers.get(node.operands[0].value)
     if source is None or source.output.name in graph.outputs or len(graph.consumers[source.output.name]) > 1:
@@ -244,7 +244,7 @@ def _multiplies(graph: Graph, node: Node) -> bool:
     return isinstance(operation, Product) and prod(matrix[:-2]) == 1
 
 
-def _rows(node: Node) -> int:
+def _row_count(node: Node) -> int:
     """Rows of numbers that a product or a 1x1 convolution of one position makes."""
     return node.output.shape[0] if isinstance(node.operation, Convolution) else prod(node.output.shape[:-1])
 
@@ -301,7 +301,7 @@ def _can_read(placing: PlacingContext, x: Operand, problem: Problem) -> bool:
 def _pools_in_same_launch(problem: Problem, target: Target) -> bool:
     """Returns whether the pooling is expected to be faster in the launch of the products than in one of its own."""
     apart = TEMPLATE.best_time(replace(problem, map_size=(1, 1)), target) + _time_of_pooling(problem, target)
-    return best_of((TEMPLATE.best_time(problem, target), apart)) == 0
+    return index_of_best((TEMPLATE.best_time(problem, target), apart)) == 0
 
 
 def _local_placement(placing: PlacingContext, node: Node) -> Placement:
@@ -353,7 +353,7 @@ def kernel(
         as_texture(emitting.packed(f"{node.output.name}.matrix", matrix))
         for node, matrix in ((first, step.details.first), (second, step.details.second))
     ]
-    constants = _sizes(problem, chosen) | output_constants(output, problem.filters, after, helpers) | {
+    constants = _size_constants(problem, chosen) | output_constants(output, problem.filters, after, helpers) | {
         "POOL_EPILOGUE(sum, column, row, quad)": squeezed.call, "POOL_LOADS(quad)": squeezed.loads,
         "HIDDEN_EPILOGUE(sum, column, row, quad)": hidden.call, "HIDDEN_LOADS(quad)": hidden.loads,
         "EPILOGUE_PARAMETERS": squeezed.parameters + hidden.parameters + after.parameters,
@@ -378,7 +378,7 @@ def _epilogue(node: Node, step: AnyLaunchStep, emitting: EmittingContext, prefix
     return build_epilogue(node, place, step.places, emitting.math_mode_of(place), prefix)
 
 
-def _sizes(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
+def _size_constants(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
     """The sizes of the tensors, and how work items share the sums."""
     quads, parts = problem.quads, chosen.parts(problem)
     return {

@@ -101,8 +101,8 @@ FAULTS = (
     ),
     Fault(
         "graph/expression.py", "values that stay float in a half plan get kernels of their own",
-        'of_numbers = None if math_mode == "exact" else operation.of_numbers',
-        "of_numbers = operation.of_numbers if half else None",
+        'of_numbers = None if math_mode == "exact" else function.of_numbers',
+        "of_numbers = function.of_numbers if half else None",
         ("compiling/test_plan.py",),
     ),
     Fault(

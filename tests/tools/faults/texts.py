@@ -88,8 +88,8 @@ FAULTS = (
     ),
     Fault(
         "kernels/codegen/epilogue.py", "wrong epilogue: what is subtracted from a sum is added to it",
-        'found[0].operation == "add":',
-        'found[0].operation in ("add", "subtract"):',
+        'found[0].function == "add":',
+        'found[0].function in ("add", "subtract"):',
         ("device/test_epilogue.py -k bias", "device/test_epilogue.py"),
     ),
     Fault(

@@ -274,7 +274,7 @@ def in_numpy(graph: Graph, inputs: Arrays) -> Arrays:
     made, fallback = evaluate_graph(
         graph, inputs), HostFallback.prepare(graph.host_partition, graph.inputs, graph.outputs
     )
-    return made if fallback is None else fallback.finish(made, fallback.inputs_of(inputs))
+    return made if fallback is None else fallback.finish(made, fallback.arrays_of_inputs(inputs))
 
 
 def setting(
