@@ -49,7 +49,7 @@ def test_the_table_has_every_quirk(field: Field[Any]) -> None:
     """Each value that is no default has a row that names it and the driver."""
     drivers = {
         "Intel(R) OpenCL": "Intel", "NVIDIA CUDA": "NVIDIA", "Oclgrind": "oclgrind", "rusticl": "rusticl",
-        "Portable Computing Language": "PoCL",
+        "Portable Computing Language": "PoCL", "QUALCOMM Snapdragon(TM)": "Qualcomm",
     }
     rows = [row for row in ROWS if f"`{field.name}`" in row.done]
     assert rows

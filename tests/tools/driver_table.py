@@ -264,6 +264,12 @@ ROWS = (
         "the player sets no other property: `../native/src/recording.cpp`",
         "not tested: no such device was available",
     ),
+    Row(
+        "Qualcomm",
+        "options of its compiler make kernels faster on some devices and slower on others",
+        "`imgconv tune` measures the options, and none is set by default: `cl/quirks.py`, `build_options`",
+        "published reports; not tested: no such device was available",
+    ),
 )
 
 
