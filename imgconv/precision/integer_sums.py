@@ -5,6 +5,7 @@ from __future__ import annotations
 from imgconv.compiling.plan import Launch, Plan
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.conv.problem import Problem, Specialisation
+from imgconv.kernels.separable import problem as separable
 from imgconv.kernels.target import Target
 from imgconv.precision.choose import is_quantised
 
@@ -24,6 +25,9 @@ def _text(launch: Launch, target: Target) -> str:
     chosen = launch.choice and launch.choice.specialisation
     if isinstance(chosen, Specialisation) and chosen.integers:
         return "integers"
+    problem = launch.choice and launch.choice.problem
+    if isinstance(problem, separable.Problem) and problem.integers:
+        return "integers"
     reason = _why_floats(launch)
     if not reason and not target.is_mobile:
         reason = "only phone GPUs sum integers"
@@ -35,6 +39,8 @@ def _text(launch: Launch, target: Target) -> str:
 def _why_floats(launch: Launch) -> str:
     """Returns why no kernel may sum integers in place of a launch; "" if one may."""
     problem = launch.choice and launch.choice.problem
+    if isinstance(problem, separable.Problem):
+        problem = problem.pointwise
     if isinstance(problem, Problem):
         return problem.float_sums
     return f"{launch.source.path} has no integer variant"

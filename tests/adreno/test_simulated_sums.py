@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from test_sums_of_levels import LAYERS, MOST_ITEMS, Layer, of_integers, summing
+from test_sums_of_levels import LAYERS, MOST_ITEMS, PAIRS, Layer, Pair, of_integers, pairs_of, small_pairs, summing
 
 from benchmarks.adreno import gpu_of, target_for
 from benchmarks.adreno_mesa import Mesa
@@ -31,4 +31,17 @@ def test_levels_are_right(mesa: Mesa, layer: Layer, gpu: int, dot_product: str) 
     assert len(summing(plan)) == 1
     made = check("layer", prepared, plan, mesa, gpu)
     # A level is a power of two times an integer: no error is one of rounding.
+    assert made.launches and not made.wrong and made.worst == 0
+
+
+@pytest.mark.models
+@pytest.mark.parametrize(("gpu", "dot_product"), [(650, ""), (660, "qcom"), (740, "qcom")])
+@pytest.mark.parametrize(("pair", "shared"), [(PAIRS[0], False), (PAIRS[1], True), (PAIRS[2], False)], ids=range(3))
+def test_levels_of_pairs_are_right(mesa: Mesa, pair: Pair, shared: bool, gpu: int, dot_product: str) -> None:
+    target = replace(target_for(gpu_of(gpu, None)), dot_product=dot_product)
+    chooser = Taking(separable=lambda problem, *_: small_pairs(problem, shared)[-1])
+    prepared = PreparedGraph(run_passes(import_onnx(pair.model()[0])), Config(), target, chooser)
+    plan = prepared.plan()
+    assert len(pairs_of(plan)) == 1
+    made = check("pair", prepared, plan, mesa, gpu)
     assert made.launches and not made.wrong and made.worst == 0

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy
 import onnx.helper
 import pytest
-from running import Wanted, choosing, run_graph, target
+from problems.separable import separable_specialisations
+from running import Choose, Wanted, choosing, run_graph, target
 from support import make_model, run_oracle
 from test_levels import layers
 
+from imgconv.checking.session_checks import SessionUnderTest, check_launches
 from imgconv.cl.context import Context
-from imgconv.compiling.plan import Plan
+from imgconv.compiling.compiler import PreparedGraph
+from imgconv.compiling.plan import Launch, Plan
 from imgconv.config import Config
 from imgconv.kernels.conv.candidates import candidates
 from imgconv.kernels.conv.problem import Problem, Specialisation
+from imgconv.kernels.separable import problem as separable
 from imgconv.onnx_import import import_onnx
+from imgconv.passes import run_passes
+from imgconv.precision.integer_sums import integer_sums
+from imgconv.runtime.session import Session
+from imgconv.stored.compiled_file import DevicePlan, SavedModel, save_model
 
 node = onnx.helper.make_node
 SMALL_GPU = 2  # compute units
@@ -125,6 +135,112 @@ def test_levels_are_those_of_sums_in_int64(layer: Layer, context: Context) -> No
     expected = layer.expected()
     assert len(numpy.unique(expected)) > 50
     numpy.testing.assert_array_equal(found["y"], expected)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A depthwise QLinearConv and the 1x1 one that reads its result. Scales are powers of two."""
+
+    x: tuple[int, int, int, int]
+    filters: int
+    window: tuple[int, int] = (3, 3)
+    dtype: str = "uint8"
+    zeros: tuple[int, int, int] = (0, 0, 0)
+    strides: tuple[int, int] = (1, 1)
+    pads: tuple[int, int, int, int] = (1, 1, 1, 1)
+    tiled: bool = False
+
+    def model(self) -> tuple[onnx.ModelProto, dict[str, Any], Any]:
+        """The model, its input, and the result by sums in int64."""
+        random, limits = numpy.random.default_rng(len(repr(self))), numpy.iinfo(self.dtype)
+        levels = random.integers(limits.min, limits.max, self.x, endpoint=True)
+        channels, (zero, between, last) = self.x[1], self.zeros
+        w = random.integers(-128, 128, (channels, 1, *self.window))
+        v = random.integers(-128, 128, (self.filters, channels))
+        bias, other = random.integers(-900, 900, channels), random.integers(-9000, 9000, self.filters)
+        first, second = 8, 6 + int(numpy.log2(channels)) // 2  # bits of the sums rounded off
+        constants = {
+            "x_scale": numpy.float32(1 / 16), "unit": numpy.float32(1), "y_scale": numpy.float32(2.0**first / 16),
+            "z_scale": numpy.float32(2.0 ** (first + second) / 16), "w": w.astype("i1"), "w_zero": numpy.int8(0),
+            "v": v.astype("i1").reshape(*v.shape, 1, 1), "b": bias.astype("i4"), "c": other.astype("i4"),
+        } | {name: numpy.array(n, self.dtype) for name, n in zip(("zx", "zy", "zz"), self.zeros, strict=True)}
+        nodes = [
+            node("QuantizeLinear", ["x", "x_scale", "zx"], ["q"]),
+            node("QLinearConv", ["q", "x_scale", "zx", "w", "unit", "w_zero", "y_scale", "zy", "b"], ["s"],
+                 strides=self.strides, pads=self.pads, group=channels),
+            node("QLinearConv", ["s", "y_scale", "zy", "v", "unit", "w_zero", "z_scale", "zz", "c"], ["t"]),
+            node("DequantizeLinear", ["t", "z_scale", "zz"], ["y"]),
+        ]
+        feeds = {"x": ((levels - zero) / 16).astype("f")}
+        (top, left, bottom, right), (down, along) = self.pads, self.strides
+        padded = numpy.pad(levels - zero, ((0, 0), (0, 0), (top, bottom), (left, right)))
+        windows = numpy.lib.stride_tricks.sliding_window_view(padded, self.window, (2, 3))[:, :, ::down, ::along]
+        sums = numpy.einsum("nchwij,cij->nchw", windows, w[:, 0]) + bias.reshape(-1, 1, 1)
+        middle = numpy.clip(numpy.rint(sums / 2**first), limits.min - between, limits.max - between).astype("i8")
+        sums = numpy.einsum("nchw,oc->nohw", middle, v) + other.reshape(-1, 1, 1)
+        made = numpy.clip(numpy.rint(sums / 2**second), limits.min - last, limits.max - last)
+        return make_model(nodes, feeds, ["y"], 13, constants), feeds, made * 2.0 ** (first + second) / 16
+
+
+PAIRS = [
+    Pair((1, 16, 7, 9), 10), Pair((2, 6, 5, 6), 40, zeros=(0, 128, 128)),
+    Pair((1, 32, 6, 8), 20, dtype="int8", zeros=(50, -128, 7), strides=(2, 1), pads=(0, 1, 2, 1)),
+    Pair((1, 13, 9, 8), 9, (5, 5), zeros=(153, 7, 0), pads=(2, 2, 2, 2), tiled=True),
+    Pair((3, 8, 6, 6), 8, (1, 2), "int8", (0, 0, 0), pads=(0, 1, 0, 0)),
+]
+
+
+def small_pairs(problem: separable.Problem, shared: bool) -> list[separable.Specialisation]:
+    """Specialisations with work groups that every driver takes. shared: whether work items share sums."""
+    found = separable_specialisations(problem)
+    return [each for each in found if numpy.prod(each.local_size) <= MOST_ITEMS and (each.parts > 1) == shared]
+
+
+def in_pairs(context: Context, seed: int) -> Wanted:
+    """The device with drawn specialisations of depthwise and 1x1 convolutions in one launch; odd seeds share sums."""
+    on = target(context, "gpu", compute_units=SMALL_GPU, byte_images=False, max_work_group=MOST_ITEMS)
+    convolution = functools.partial(of_integers, block=(2, 1, 2), parts=1)
+    pairs = Choose(lambda problem: small_pairs(problem, seed % 2 == 1), seed)
+    return choosing(on, separable=pairs, convolution=lambda problem, *_: convolution(problem))
+
+
+def pairs_of(plan: Plan) -> list[Launch]:
+    """The launches of a depthwise and a 1x1 convolution that sum integers."""
+    found = [each for each in plan.launches if each.source.path == "kernels/separable/separable.cl"]
+    return [each for each in found if "#define INTEGERS 1\n" in each.source.text]
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda each: f"{each.dtype}-{each.zeros}-{each.x}")
+def test_levels_of_pairs_are_those_of_sums_in_int64(pair: Pair, context: Context) -> None:
+    model, feeds, expected = pair.model()
+    assert len(numpy.unique(expected)) > 50
+    for seed in range(2):
+        config = Config(max_image=12 if pair.tiled else None)
+        plan, found = run_graph(import_onnx(model), feeds, context, config, in_pairs(context, seed))
+        (launch,) = pairs_of(plan)
+        numpy.testing.assert_array_equal(found["y"], expected, launch.specialisation)
+
+
+@pytest.mark.parametrize(("dtype", "zero"), [("uint8", 0), ("int8", 50)])
+def test_a_network_with_a_pair(dtype: str, zero: int, context: Context, tmp_path: Path) -> None:
+    """Levels are equal to onnxruntime's; the check of each launch is right; a file has the same plan."""
+    model, feeds = layers(dtype, zero)
+    graph, wanted = run_passes(import_onnx(model)), in_pairs(context, 1)
+    plan = PreparedGraph(graph, Config(), wanted.target, wanted.chooser).plan()
+    assert len(pairs_of(plan)) == 1 and len(summing(plan)) == 3
+    assert list(integer_sums(plan, graph, wanted.target).values()).count("integers") == 4
+    session = Session(plan, context)
+    found = session.run(feeds)
+    for name, expected in run_oracle(model, feeds).items():
+        numpy.testing.assert_array_equal(found[name], expected)
+    findings = [finding for _, finding in check_launches(SessionUnderTest(session, graph, Config()))]
+    assert {finding.verdict for finding in findings} <= {"right", "not covered"}, findings
+    save_model(tmp_path / "m", graph, Config(), [DevicePlan(plan, "the device", wanted.target)])
+    saved = SavedModel.open(tmp_path / "m").plan_for("the device", wanted.target)
+    assert saved and [each.source for each in saved.plan.launches] == [each.source for each in plan.launches]
+    assert [each.choice and each.choice.problem for each in saved.plan.launches] == [
+        each.choice and each.choice.problem for each in plan.launches
+    ]
 
 
 @pytest.mark.parametrize(("dtype", "zero"), [("uint8", 0), ("uint8", 153), ("int8", 0)])

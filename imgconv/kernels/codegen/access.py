@@ -12,6 +12,8 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy
+
 from imgconv.dtype import FLOAT16, FLOAT32, UINT8, UINT32, DType
 from imgconv.graph.expression import Accuracy, Apply, Expression, MathMode, apply, literal_text, render
 from imgconv.graph.index import Index, Lookup, Variable, constant, variable_index
@@ -150,12 +152,15 @@ def write_function(texture: Texture, levels: bool = False) -> tuple[str, str]:
 
 def _dequantizing_read(read: str, quantization: Quantization) -> str:
     """The text of the numbers whose bytes a read_imagef reads."""
-    levels = read.replace("read_imagef(", "read_imageui(", 1)
+    made = f"convert_float4({levels_above_low(read.replace('read_imagef(', 'read_imageui(', 1), quantization)})"
     if quantization.low:
-        made = f"(convert_float4(({levels} + {-quantization.low}u) & {BYTES - 1}u) - {-quantization.low}.0f)"
-    else:
-        made = f"convert_float4({levels})"
+        made = f"({made} - {-quantization.low}.0f)"
     return made if quantization.scale == 1 else f"({made} * {literal_text(quantization.scale)})"
+
+
+def levels_above_low(texel: str, quantization: Quantization) -> str:
+    """The text of a uint4 of numbers less `low`, from 0 to 255. texel: of the bytes of an image."""
+    return f"({texel} + {-quantization.low}u) & {BYTES - 1}u" if quantization.low else texel
 
 
 def packed_levels(texel: str, quantization: Quantization, helpers: list[str]) -> str:
@@ -171,6 +176,13 @@ def packed_levels(texel: str, quantization: Quantization, helpers: list[str]) ->
         f"((bytes ^ {high:#x}u) & {128 * every:#x}u);\n}}\n"
     )))
     return f"{name}({packed})"
+
+
+def packed_result(texel: str, quantization: Quantization, levels: bool) -> str:
+    """The text of a uint whose bytes are the numbers of a float4 as levels, less `low`. levels: see `_write`."""
+    made = f"as_uint4({_whole_levels(texel, quantization, levels)})"
+    least = numpy.float32(ROUNDING + quantization.low).view(numpy.uint32) if levels else quantization.low
+    return f"packed_levels({made} - {int(least) % 2**32}u)"
 
 
 # Floats from ROUNDING - 2**22 to ROUNDING + 2**22 are ROUNDING plus an integer n. So adding ROUNDING rounds to the
@@ -194,15 +206,20 @@ def _write_call(image: str, where: str, numbers: str, quantization: Quantization
     """
     if quantization is None:
         return f"write_imagef({image}, {where}, {numbers})"
-    if levels:
-        limits = ", ".join(literal_text(ROUNDING + limit) for limit in (quantization.low, quantization.high))
-        return f"write_imageui({image}, {where}, as_uint4(clamp({numbers}, {limits})) & {BYTES - 1}u)"
-    if quantization.scale != 1:
-        numbers = f"{numbers} * {literal_text(1 / quantization.scale)}"
-    made = f"as_uint4(convert_int4_rte({numbers}))"
-    return f"write_imageui({image}, {where}, {made} & {BYTES - 1}u)" if quantization.low else (
+    made = f"as_uint4({_whole_levels(numbers, quantization, levels)})"
+    return f"write_imageui({image}, {where}, {made} & {BYTES - 1}u)" if levels or quantization.low else (
         f"write_imageui({image}, {where}, {made})"
     )
+
+
+def _whole_levels(numbers: str, quantization: Quantization, levels: bool) -> str:
+    """The text of the levels of numbers, as integers; if `levels` (see `_write`), as floats with ROUNDING."""
+    if levels:
+        limits = ", ".join(literal_text(ROUNDING + limit) for limit in (quantization.low, quantization.high))
+        return f"clamp({numbers}, {limits})"
+    if quantization.scale != 1:
+        numbers = f"{numbers} * {literal_text(1 / quantization.scale)}"
+    return f"convert_int4_rte({numbers})"
 
 
 def empty_lanes(texel: str, count: str, levels: bool) -> str:

@@ -30,9 +30,14 @@ MOST = 2**31 - 1  # of an int
 
 
 def why_float_sums(problem: Problem, operation: Convolution, x: Placement, weights: Array) -> str:
-    """Returns the reason why no kernel may sum the levels of an input in an int; "" if one may."""
+    """Returns the reason why no kernel of conv.cl may sum the levels of an input in an int; "" if one may."""
     if problem.depthwise:
         return "depthwise: no products of several channels are summed"
+    return why_no_levels(problem, operation, x, weights)
+
+
+def why_no_levels(problem: Problem, operation: Convolution, x: Placement, weights: Array) -> str:
+    """Returns the reason why products of levels and weights may not be summed in an int; "" if they may."""
     if not isinstance(x.storage, Texture) or x.storage.quantization is None:
         return "the input is stored as fp32"
     if weights.dtype.kind not in "iu":
@@ -55,7 +60,8 @@ def why_float_sums(problem: Problem, operation: Convolution, x: Placement, weigh
 class QuantizedWeights:
     """Weights of one byte each, four inputs to a uint and four outputs to a texel. low: of the input's levels.
 
-    If `low` is not 0, a last step has what the sums of the outputs start with.
+    Depthwise ones are integers, one in a lane. If `low` is not 0, a last step has what the sums of the outputs start
+    with.
     """
 
     weights: Weights
@@ -74,7 +80,7 @@ class QuantizedWeights:
         """The texture of the weights. Raises ResourceError if no tiling fits."""
         problem = self.problem
         blocks = problem.groups * ceil(problem.group_output_quads / self.block_quads)
-        blocks *= problem.phases[0] * problem.phases[1]
+        blocks = problem.output_quads if problem.depthwise else blocks * problem.phases[0] * problem.phases[1]
         steps = problem.group_input_quads * problem.window[0] * problem.window[1] + (self.low != 0)
         shape = height, _ = blocks * self.block_quads, steps * LANES
         return Texture(name, shape, matrix_layout(2), UINT32, choose_tiling(steps, height, limits, name, shape))
@@ -92,6 +98,11 @@ class QuantizedWeights:
         """The array to upload to the storage, packed from an array of the shape of the numbers."""
         dense = pack_weights(self.problem, self.weights.operation, self.block_quads, numbers)
         blocks, steps = dense.shape[:2]
+        if self.problem.depthwise:
+            single = dense.reshape(blocks, steps, LANES).astype(numpy.int64)
+            start = self.low * single.sum(1, keepdims=True)
+            rows = numpy.concatenate([single, start], 1) if self.low else single
+            return as_texture(storage).tiling.scatter((rows % 2**32).astype(numpy.uint32))
         lanes = dense.reshape(blocks, steps, LANES, self.block_quads, LANES).astype(numpy.int64)  # input, quad, output
         grid = sum((lanes[:, :, lane] % BYTES) << (8 * lane) for lane in range(LANES))
         if self.low:

@@ -34,7 +34,7 @@ def candidates(
         return []
     (rows, columns), quads = problem.pointwise.output_size, problem.pointwise.output_quads
     found, most = [], min(256, max_work_group)
-    blocks = (*BLOCKS, *BLOCKS_IN_HALF) if problem.pointwise.products == FLOAT16 else BLOCKS
+    blocks = (*BLOCKS, *BLOCKS_IN_HALF) if problem.pointwise.products == FLOAT16 or problem.integers else BLOCKS
     for (length, each), (across, down) in itertools.product(blocks, TILES):
         if across * length >= columns + length or down > rows:
             continue
@@ -59,18 +59,23 @@ def launch_work(problem: Problem, chosen: Specialisation) -> LaunchWork:
     totals, held = ceil(sums / chosen.parts), sums + chosen.block_columns + LANES * chosen.block_quads
     shared = sums + totals * chosen.parts if chosen.parts > 1 else 0
     line, half = _line(problem, chosen), 2 if pointwise.accumulator == FLOAT16 else 1
+    reads, multiply_adds = depthwise.window[0] * line + taps, LANES * windows * taps * chosen.block_columns
     # Mesa's compiler for Adreno reads the whole window of a depthwise block before it multiplies.
-    window = depthwise.window[0] * line + taps + chosen.block_columns
+    window = reads + chosen.block_columns
+    # Weight texels of an input quad and an output quad, and input quads that are read from local memory at once.
+    texels_of_quad, at_once = LANES, 1
+    if problem.integers:
+        texels_of_quad, at_once = 1, LANES if depthwise.output_quads % LANES == 0 else 1
+        window = line + depthwise.window[1] + chosen.block_columns  # rows are behind branches
+    steps = windows + quads / at_once
     weights = depthwise.output_quads * (taps + LANES * pointwise.output_quads)
     # Every texel of input, weights and output once.
     texels = depthwise.batch * depthwise.output_quads * prod(depthwise.input_size) + weights
     texels += pointwise.batch * pointwise.output_quads * prod(pointwise.output_size)
     return LaunchWork(
-        prod(groups_of(problem, chosen)), items,
-        LANES * windows * taps * chosen.block_columns + LANES * LANES * quads * sums,
-        pointwise.products == FLOAT16,
-        reads=windows * (depthwise.window[0] * line + taps) + quads * LANES * chosen.block_quads,
-        local=(windows + quads) * chosen.block_columns + shared, writes=totals, steps=windows + quads,
+        prod(groups_of(problem, chosen)), items, multiply_adds + LANES * texels_of_quad * quads * sums,
+        pointwise.products == FLOAT16, reads=windows * reads + quads * texels_of_quad * chosen.block_quads,
+        local=steps * chosen.block_columns + shared, writes=totals, steps=steps,
         barriers=1 + (chosen.parts > 1), registers=held / half,
         fewest_registers=max(held, window) / half + BESIDE_IN_HALF,
         fetched=_fetched(problem, chosen), local_bytes=chosen.local_bytes(problem), texels=texels,

@@ -26,6 +26,11 @@ class Problem:
         return self.pointwise.sums
 
     @property
+    def integers(self) -> bool:
+        """Returns whether the 1x1 convolution sums products of bytes."""
+        return not self.pointwise.float_sums
+
+    @property
     def multiply_adds(self) -> int:
         """Multiply-adds of both convolutions, as in the model."""
         return self.depthwise.multiply_adds + self.pointwise.multiply_adds
@@ -65,6 +70,7 @@ class Specialisation:
         """Local memory of a work group: first the depthwise result of its tile, later the parts of its sums."""
         sums = prod(self.local_size) * self.block_columns * self.block_quads if self.parts > 1 else 0
         between, total = (LANES * each.bytes for each in (problem.pointwise.products, problem.pointwise.accumulator))
+        between = LANES if problem.integers else between
         return max(between * self.positions * problem.depthwise.output_quads, total * sums)
 
     def half_quads(self, problem: Problem) -> int:

@@ -19,13 +19,15 @@
 // that compute different output quads of one tile repeat its depthwise convolution.
 //
 // kernels/lib/sums.cl explains how products are summed. A chunk of the depthwise convolution is its window. Parts of
-// sums in half are added in float.
+// sums in half are added in float. With INTEGERS, the depthwise convolution multiplies integers one by one, and local
+// memory holds its result as bytes, four in a uint, for the dot products of the 1x1 convolution.
 //
 // The engine defines each name below (kernels/separable/template.py). With the defaults this file compiles on its own:
 // 3x3 depthwise of 64 channels, then 64 input and 64 output channels, at 56x56.
 
 #include "cl/common.cl"
 #include "kernels/lib/branch.cl"
+#include "kernels/lib/dot.cl"
 #include "kernels/lib/output.cl"
 #include "kernels/lib/sums.cl"
 #include "kernels/lib/window.cl"
@@ -84,6 +86,15 @@
 #ifndef START_LOADS
 #define START_LOADS(quad) ;             // statements that load it
 #endif
+#ifndef PACKED
+#define PACKED(texel) packed_levels(convert_uint4(texel))  // with INTEGERS: the bytes of a depthwise result
+#endif
+#ifndef ZERO_POINT
+#define ZERO_POINT 0                    // 1: with INTEGERS: the weights have a last step, the sums' start values
+#endif
+#ifndef DEPTHWISE_ZERO_POINT
+#define DEPTHWISE_ZERO_POINT 0          // 1: the same for the depthwise weights, which have a last tap
+#endif
 
 #define BLOCKS (TILE_BLOCKS * TILE_ROWS)
 #define TILE_COLUMNS (TILE_BLOCKS * BLOCK_COLUMNS)
@@ -111,9 +122,25 @@
 // Not a loop: compilers give up unrolling one over long epilogues, and then keep all sums in memory.
 #define STORE_SUM(column, o) STORE(column, o, FOR_EPILOGUE(sum[column][o]))
 
+// QUAD_TOTAL: the total of the parts of a sum.
+#if INTEGERS
+#define QUAD_TOTAL int4
+#define TO_TOTAL(sum) (sum)
+#else
+#define QUAD_TOTAL float4
+#define TO_TOTAL(sum) TO_FLOAT(sum)
+#endif
+// DEPTHWISE_QUAD: texels, weights and sums of the depthwise convolution.
+#if INTEGERS
+#define DEPTHWISE_QUAD int4
+#define MULTIPLY_ADD(a, b, sum) mad24(a, b, sum)
+#else
+#define DEPTHWISE_QUAD QUAD
+#define MULTIPLY_ADD(a, b, sum) mad(a, b, sum)
+#endif
 // The types of the depthwise sums in their epilogue, of its result, and of the result in local memory. Lanes past the
 // last channel become zero. A half epilogue has no such lanes (imgconv/kernels/separable/template.py), because
-// keep_lanes needs floats.
+// keep_lanes needs floats. Bytes need no zeros: they are finite, and the weights of those lanes are zero.
 #if DEPTHWISE_HALF_EPILOGUE
 #define DEPTHWISE_RESULT half4
 #define FOR_DEPTHWISE_EPILOGUE(sum) (sum)
@@ -121,7 +148,11 @@
 #else
 #define DEPTHWISE_RESULT float4
 #define FOR_DEPTHWISE_EPILOGUE(sum) convert_float4(sum)
+#if INTEGERS
+#define TO_LOCAL(texel, quad) PACKED(texel)
+#else
 #define TO_LOCAL(texel, quad) TO_QUAD(QUAD_LANES < 4 && quad == QUADS - 1 ? keep_lanes(texel, QUAD_LANES) : texel)
+#endif
 #endif
 
 // Input quads of a run, and their sums.
@@ -132,6 +163,16 @@
 #define CHUNK 1
 #define PARTIAL sum
 #endif
+// Of integers, the quads that a work item reads from local memory at once, and what it does with each of them.
+#if QUADS % 4 == 0
+#define QUADS_AT_ONCE 4
+#define LOCAL_QUADS uint4
+#define EACH_QUAD(act) act(0, .x) act(1, .y) act(2, .z) act(3, .w)
+#else
+#define QUADS_AT_ONCE 1
+#define LOCAL_QUADS uint
+#define EACH_QUAD(act) act(0, )
+#endif
 
 // Adds to all sums the products with one channel of the texels: lane n, `channel`. Channel by channel few weights are
 // held at a time.
@@ -140,6 +181,18 @@
     const QUAD weight = READ_WEIGHT(first_weight + (n) * BLOCK_QUADS + o, quad);                        \
     _Pragma("unroll") for (int c = 0; c < BLOCK_COLUMNS; c++)                                           \
       PARTIAL[c][o] = mad((QUAD)(texels[c].channel), weight, PARTIAL[c][o]);                            \
+  }
+
+// Adds to all sums the products with the n-th of these quads, a component of `texels`.
+#define ADD_QUAD(n, component)                                                                          \
+  _Pragma("unroll") for (int o = 0; o < BLOCK_QUADS; o++) {                                             \
+    const uint4 weight = READ_WEIGHT(first_weight + o, quad + (n));                                     \
+    _Pragma("unroll") for (int c = 0; c < BLOCK_COLUMNS; c++) {                                         \
+      const uint texel = texels[c]component;                                                            \
+      const int4 total = sum[c][o];                                                                     \
+      sum[c][o] = (int4)(DOT(total.x, weight.x, texel), DOT(total.y, weight.y, texel),                  \
+                         DOT(total.z, weight.z, texel), DOT(total.w, weight.w, texel));                 \
+    }                                                                                                   \
   }
 
 // Groups: (blocks of WORK_GROUP_QUADS quad blocks, column tiles, N * row tiles).
@@ -161,21 +214,28 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(
     const int column = first_column + block % TILE_BLOCKS * BLOCK_COLUMNS, row = first_row + block / TILE_BLOCKS;
     const int x = (column * STRIDE_X - PAD_X) * INPUT_PITCH + INPUT_OFFSET + INPUT_QUAD(quad);
     DEPTHWISE_START_LOADS(quad)
-    QUAD total[BLOCK_COLUMNS];
+#if DEPTHWISE_ZERO_POINT
+    const DEPTHWISE_QUAD first = READ_WINDOW(quad, WINDOW_WIDTH * WINDOW_HEIGHT);
+#elif INTEGERS
+    const DEPTHWISE_QUAD first = (int4)(0);
+#else
+    const DEPTHWISE_QUAD first = TO_QUAD((float4)(DEPTHWISE_START));
+#endif
+    DEPTHWISE_QUAD total[BLOCK_COLUMNS];
 #pragma unroll
-    for (int c = 0; c < BLOCK_COLUMNS; c++) total[c] = TO_QUAD((float4)(DEPTHWISE_START));
+    for (int c = 0; c < BLOCK_COLUMNS; c++) total[c] = first;
 #pragma unroll
     for (int ky = 0; ky < WINDOW_HEIGHT; ky++) if (ky == 0 || ALWAYS(ky)) {
       const int input_row = row * STRIDE_Y - PAD_Y + ky * DILATION_Y;
       const int y = texture_row(image, input_row);
-      QUAD line[LINE];
+      DEPTHWISE_QUAD line[LINE];
 #pragma unroll
       for (int n = 0; n < LINE; n++) line[n] = READ_INPUT(x + n * (COLUMN_STEP * INPUT_PITCH), y);
 #pragma unroll
       for (int kx = 0; kx < WINDOW_WIDTH; kx++) {
-        const QUAD weight = READ_WINDOW(quad, ky * WINDOW_WIDTH + kx);
+        const DEPTHWISE_QUAD weight = READ_WINDOW(quad, ky * WINDOW_WIDTH + kx);
 #pragma unroll
-        for (int c = 0; c < BLOCK_COLUMNS; c++) total[c] = mad(line[LINE_AT(c, kx)], weight, total[c]);
+        for (int c = 0; c < BLOCK_COLUMNS; c++) total[c] = MULTIPLY_ADD(line[LINE_AT(c, kx)], weight, total[c]);
       }
     }
     // Past the edge nothing is stored, but an epilogue must not read there.
@@ -193,7 +253,7 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(
 
   const INDEX part = get_local_id(2), block = get_local_id(1), quad_block = get_global_id(0);
   const INDEX first_quad = quad_block * BLOCK_QUADS;
-  const int first_weight = quad_block * (4 * BLOCK_QUADS);
+  const int first_weight = quad_block * ((INTEGERS ? 1 : 4) * BLOCK_QUADS);
   const INDEX block_column = first_column + block % TILE_BLOCKS * BLOCK_COLUMNS;
   const INDEX block_row = first_row + block / TILE_BLOCKS;
   QUAD_SUM sum[BLOCK_COLUMNS][BLOCK_QUADS];
@@ -201,11 +261,24 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(
   for (int o = 0; o < BLOCK_QUADS; o++) {
     const int loaded_quad = LOADED_QUAD(first_quad + o);
     START_LOADS(loaded_quad)
+#if ZERO_POINT
+    const int4 start = part == 0 ? as_int4(READ_WEIGHT(first_weight + o, QUADS)) : (int4)(0);
+#else
     const QUAD_SUM start = (QUAD_SUM)(FROM_FLOAT(START));
+#endif
 #pragma unroll
     for (int c = 0; c < BLOCK_COLUMNS; c++) sum[c][o] = start;
   }
 
+#if INTEGERS
+  for (int quad = part * QUADS_AT_ONCE; quad < QUADS; quad += PARTS * QUADS_AT_ONCE) {
+    LOCAL_QUADS texels[BLOCK_COLUMNS];
+#pragma unroll
+    for (int c = 0; c < BLOCK_COLUMNS; c++)
+      texels[c] = *(__local const LOCAL_QUADS *)(between + (block * BLOCK_COLUMNS + c) * QUADS + quad);
+    EACH_QUAD(ADD_QUAD)
+  }
+#else
   for (int chunk = part * CHUNK; chunk < QUADS; chunk += PARTS * CHUNK) {
 #if HALF_QUADS
     QUAD partial[BLOCK_COLUMNS][BLOCK_QUADS];
@@ -231,6 +304,7 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(
       for (int o = 0; o < BLOCK_QUADS; o++) sum[c][o] += convert_float4(partial[c][o]);
 #endif
   }
+#endif
 
 #if PARTS > 1
   // A sum by number: column * BLOCK_QUADS + quad; of a work item without its part: `item_of_part`.
@@ -244,10 +318,10 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(
       parts[(part * SUMS + c * BLOCK_QUADS + o) * (BLOCKS * WORK_GROUP_QUADS) + item_of_part] = sum[c][o];
   barrier(CLK_LOCAL_MEM_FENCE);
   for (int number = part; number < SUMS; number += PARTS) {
-    float4 total = TO_FLOAT(parts[number * (BLOCKS * WORK_GROUP_QUADS) + item_of_part]);
+    QUAD_TOTAL total = TO_TOTAL(parts[number * (BLOCKS * WORK_GROUP_QUADS) + item_of_part]);
     for (int other = 1; other < PARTS; other++)
-      total += TO_FLOAT(parts[(other * SUMS + number) * (BLOCKS * WORK_GROUP_QUADS) + item_of_part]);
-    STORE(number / BLOCK_QUADS, number % BLOCK_QUADS, total)
+      total += TO_TOTAL(parts[(other * SUMS + number) * (BLOCKS * WORK_GROUP_QUADS) + item_of_part]);
+    STORE(number / BLOCK_QUADS, number % BLOCK_QUADS, convert_float4(total))
   }
 #else
   EACH_SUM(STORE_SUM)

@@ -9,13 +9,16 @@ from functools import lru_cache
 from math import gcd
 
 from imgconv.config import Accumulation
-from imgconv.dtype import FLOAT16, FLOAT32, DType
+from imgconv.dtype import DOT_PRODUCTS, FLOAT16, FLOAT32, UINT32, UNSIGNED_INT8, DotProduct, DType
 from imgconv.graph.expression import MathMode
-from imgconv.graph.nodes import Convolution, Graph, Node
-from imgconv.kernels.codegen.access import SHORT_LIMIT, KernelArgument, image_type, read_text
+from imgconv.graph.nodes import Convolution, Graph, Node, Value
+from imgconv.kernels.codegen.access import (
+    SHORT_LIMIT, KernelArgument, image_type, levels_above_low, packed_result, read_text,
+)
 from imgconv.kernels.codegen.epilogue import Epilogue, build_epilogue, output_constants
 from imgconv.kernels.conv import problem as conv, template as conv_template
-from imgconv.kernels.conv.template import accumulation_of, is_direct
+from imgconv.kernels.conv.quantized_weights import QuantizedWeights, why_no_levels
+from imgconv.kernels.conv.template import accumulation_of, is_direct, scaled_first
 from imgconv.kernels.conv.text import input_constants
 from imgconv.kernels.conv.weights import PackedWeights, Weights
 from imgconv.kernels.device_model.time_range import TimeRange
@@ -28,7 +31,7 @@ from imgconv.kernels.separable.problem import Problem, Specialisation, groups_of
 from imgconv.kernels.specialise import specialise
 from imgconv.kernels.target import Target
 from imgconv.kernels.template_interface import (
-    EmittingContext, LaunchStep, PlacingContext, Template, describe, operation_as
+    EmittingContext, LaunchStep, PackedConstant, PlacingContext, Template, describe, operation_as,
 )
 
 FILE = "kernels/separable/separable.cl"
@@ -62,11 +65,16 @@ def pointwise_after(graph: Graph, depthwise: Node) -> Node | None:
 
 
 def _is_plain(graph: Graph, node: Node) -> bool:
-    """Returns whether a node is an ordinary convolution of floats with constant float weights, without factors."""
+    """Returns whether a node is an ordinary convolution with constant weights, without factors."""
     if not isinstance(node.operation, Convolution) or node.operation.transposed or len(node.operands) != 2:
         return False
-    floats = all(graph.values[o.value].dtype.startswith("float") for o in node.operands)
-    return floats and node.operands[1].value in graph.constants and node.output.dtype.startswith("float")
+    return node.operands[1].value in graph.constants
+
+
+def _are_floats(graph: Graph, nodes: tuple[Node, ...]) -> bool:
+    """Returns whether all that nodes read and write is floats."""
+    values = [*(graph.values[o.value] for node in nodes for o in node.operands), *(node.output for node in nodes)]
+    return all(value.dtype.startswith("float") for value in values)
 
 
 def problem_of(depthwise: Node, pointwise: Node) -> Problem:
@@ -82,11 +90,16 @@ def _problem_of(node: Node) -> conv.Problem:
 def separable_kernel(
     depthwise: Node, pointwise: Node, problem: Problem, chosen: Specialisation, output: Placement,
     placements: Mapping[str, Placement], windows: Texture, weights: Texture, math_mode: MathMode,
+    dot_product: DotProduct,
 ) -> KernelSource:
     """The kernel of a pair: separable.cl. windows, weights: the packed weights of the depthwise and the 1x1."""
     first, second = problem.depthwise, problem.pointwise
     x = placements[depthwise.operands[0].value]
     between = placements[depthwise.output.name]
+    depthwise, pointwise = (
+        replace(node, epilogue=scaled_first(node.epilogue, levels.scale)) if problem.integers and levels else node
+        for node, levels in ((depthwise, x.texture.quantization), (pointwise, between.texture.quantization))
+    )
     before, after = _epilogues(depthwise, pointwise, problem, chosen, between, output, placements, math_mode)
     helpers: list[str] = []
     products = problem.pointwise.products
@@ -104,19 +117,16 @@ def separable_kernel(
         "TILE_BLOCKS": chosen.group_columns, "TILE_ROWS": chosen.group_rows, "WORK_GROUP_QUADS": chosen.group_quads,
         "PARTS": chosen.parts, "WORK_GROUP": group_attribute(chosen.local_size),
         "EACH_SUM(act)": " ".join(f"act({column}, {o})" for column, o in sums),
-        "HALF_QUADS": chosen.half_quads(problem), "HALF_SUMS": int(second.accumulator == FLOAT16), "INTEGERS": 0,
-        "ORDERED": int(products == FLOAT16),
-        "READ_INPUT(x, y)": read_text("input", x.texture, helpers, dtype=products),
-        "WINDOWS_IMAGE": image_type(windows),
-        "READ_WINDOW(quad, tap)": read_text("windows", windows, helpers, dtype=products).replace("x, y)", "tap, quad)"),
-        "WEIGHTS_IMAGE": image_type(weights),
-        "READ_WEIGHT(n, quad)": read_text("weights", weights, helpers, dtype=products).replace("x, y)", "quad, n)"),
+        "HALF_QUADS": chosen.half_quads(problem), "HALF_SUMS": int(second.accumulator == FLOAT16),
+        "INTEGERS": int(problem.integers), "ORDERED": int(products == FLOAT16 or problem.integers),
+        "DOT_PRODUCT": DOT_PRODUCTS.index(dot_product),
+        "WINDOWS_IMAGE": image_type(windows), "WEIGHTS_IMAGE": image_type(weights),
         "DEPTHWISE_EPILOGUE(sum, column, row, quad)": before.call, "DEPTHWISE_LOADS(quad)": before.loads,
         "DEPTHWISE_HALF_EPILOGUE": before.in_half, "DEPTHWISE_START": before.start,
         "DEPTHWISE_START_LOADS(quad)": before.start_loads,
         "START": after.start, "START_LOADS(quad)": after.start_loads,
         "EPILOGUE_PARAMETERS": before.parameters + after.parameters,
-    }
+    } | _access(problem, x.texture, between.texture, windows, weights, before.levels, helpers)
     arguments = (
         KernelArgument("output", output.storage, written=True), KernelArgument("input", x.storage),
         KernelArgument("windows", windows), KernelArgument("weights", weights), *before.arguments, *after.arguments,
@@ -124,6 +134,29 @@ def separable_kernel(
     size = tuple(n * each for n, each in zip(groups_of(problem, chosen), chosen.local_size, strict=True))
     text = specialise(FILE, constants, "".join(helpers) + before.functions + after.functions)
     return KernelSource(text, FILE, arguments, size, chosen.local_size)
+
+
+def _access(
+    problem: Problem, x: Texture, between: Texture, windows: Texture, weights: Texture, levels: bool,
+    helpers: list[str],
+) -> dict[str, str | int]:
+    """The constants of what the kernel reads, and of the result in local memory. levels: see Epilogue."""
+    dtype = UINT32 if problem.integers else problem.pointwise.products
+    read, window, weight = (
+        read_text(name, texture, helpers, dtype=dtype)
+        for name, texture in (("input", x), ("windows", windows), ("weights", weights))
+    )
+    window, weight = window.replace("x, y)", "tap, quad)"), weight.replace("x, y)", "quad, n)")
+    packed, starts = "(texel)", (0, 0)
+    if problem.integers:
+        given, made = x.quantization, between.quantization
+        assert given is not None and made is not None, "convolutions that sum integers read quantised values"
+        read, window = f"as_int4({levels_above_low(read, given)})", f"as_int4({window})"
+        packed, starts = packed_result("texel", made, levels), (int(given.low != 0), int(made.low != 0))
+    return {
+        "READ_INPUT(x, y)": read, "READ_WINDOW(quad, tap)": window, "READ_WEIGHT(n, quad)": weight,
+        "PACKED(texel)": packed, "DEPTHWISE_ZERO_POINT": starts[0], "ZERO_POINT": starts[1],
+    }
 
 
 def _epilogues(
@@ -135,9 +168,11 @@ def _epilogues(
     sums = problem.pointwise.accumulator
     half, alone, image = sums == FLOAT16, chosen.parts == 1, output.texture.tiling.is_one_image
     dtype = sums if problem.depthwise.filters % LANES == 0 else FLOAT32
-    before = build_epilogue(depthwise, between, placements, math_mode, "depthwise_", half, dtype)
+    before = build_epilogue(
+        depthwise, between, placements, math_mode, "depthwise_", half, dtype, written=problem.integers
+    )
     dtype = sums if alone and image and problem.pointwise.filters % LANES == 0 else FLOAT32
-    after = build_epilogue(pointwise, output, placements, math_mode, starts=half and alone, dtype=dtype)
+    after = build_epilogue(pointwise, output, placements, math_mode, starts=half and alone, dtype=dtype, written=True)
     return before, after
 
 
@@ -175,16 +210,18 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Proble
         return None
     if len(beside) + 3 > placing.target.max_read_images:
         return None
-    # The depthwise result stays in local memory. Its epilogue is built as if it were a texture.
-    layout = image_layout(4)
-    tiling = choose_tiling(*layout.grid(between.shape), placing.target.image_limits, between.name, between.shape)
     sums = _sums_of(placing, given)
-    dtype: DType = FLOAT32 if sums == "float" else FLOAT16
-    place = Placement(Texture(between.name, between.shape, layout, dtype, tiling), between.shape)
+    problem = Problem(replace(problem.depthwise, sums=sums), replace(problem.pointwise, sums=sums))
+    place = _between(placing, between, sums)
+    if not _are_floats(placing.graph, given):
+        if not placing.target.is_mobile or not _sum_integers(placing, problem, given, place):
+            return None
+        problem = Problem(
+            replace(problem.depthwise, integers=True), replace(problem.pointwise, integers=True, float_sums="")
+        )
     places = {x.value: placing.placements[x.value], between.name: place}
     places |= placing.operand_places(replace(depthwise, operands=()), place)
     places |= placing.operand_places(replace(pointwise, operands=()), output)
-    problem = Problem(replace(problem.depthwise, sums=sums), replace(problem.pointwise, sums=sums))
     details = SeparableDetails(_weights(placing, depthwise), _weights(placing, pointwise))
     return LaunchStep(
         given, output, places, TEMPLATE, problem, details, f"{describe(depthwise)}, then {describe(pointwise)}",
@@ -204,6 +241,28 @@ def _sums_of(placing: PlacingContext, given: tuple[Node, ...]) -> Accumulation:
     return max(found, key=WIDER.index)
 
 
+def _sum_integers(
+    placing: PlacingContext, problem: Problem, given: tuple[Node, ...], between: Placement
+) -> bool:
+    """Returns whether both convolutions may sum the quantised values of their inputs in an int."""
+    read = placing.placements[given[0].operands[0].value], between
+    return not any(
+        why_no_levels(part, operation_as(Convolution, node), x, placing.constant_of(node.operands[1]))
+        for part, node, x in zip((problem.depthwise, problem.pointwise), given, read, strict=True)
+    )
+
+
+def _between(placing: PlacingContext, value: Value, sums: Accumulation) -> Placement:
+    """The placement of the depthwise result. It stays in local memory, but its epilogue is built as if it were stored
+    in a texture."""
+    if value.name in placing.placements and placing.placements[value.name].storage.dtype == UNSIGNED_INT8:
+        return placing.placements[value.name]
+    layout = image_layout(4)
+    tiling = choose_tiling(*layout.grid(value.shape), placing.target.image_limits, value.name, value.shape)
+    dtype: DType = FLOAT32 if sums == "float" else FLOAT16
+    return Placement(Texture(value.name, value.shape, layout, dtype, tiling), value.shape)
+
+
 def _weights(placing: PlacingContext, node: Node) -> Weights:
     operand = node.operands[1]
     array = placing.constant_of(operand)
@@ -217,21 +276,26 @@ def kernel(
     (depthwise, pointwise), problem = step.nodes, step.problem
 
     def packed(node: Node, weights: Weights, part: conv.Problem, block_quads: int) -> Texture:
-        one = PackedWeights(weights, part, block_quads, 0, False, weights.dtype)
+        one: PackedConstant = PackedWeights(weights, part, block_quads, 0, False, weights.dtype)
+        levels = step.places[node.operands[0].value].texture.quantization
+        if problem.integers and levels is not None:
+            one = QuantizedWeights(weights, part, block_quads, levels.low)
         return as_texture(emitting.packed(f"{node.output.name}.weights", one))
 
     windows = packed(depthwise, step.details.depthwise, problem.depthwise, 1)
     weights = packed(pointwise, step.details.pointwise, problem.pointwise, chosen.block_quads)
     return separable_kernel(
         depthwise, pointwise, problem, chosen, step.output, step.places, windows, weights,
-        emitting.math_mode_of(step.output),
+        emitting.math_mode_of(step.output), emitting.target.dot_product,
     )
 
 
 def _sensible_candidates(problem: Problem, target: Target) -> list[Specialisation]:
-    """The candidates. On a phone's GPU only sums in half are considered: by Mesa's code a pair takes more issue slots
-    than two launches, and saves traffic and a launch."""
-    offered = not target.is_mobile or problem.pointwise.products == FLOAT16
+    """The candidates. On a phone's GPU only sums in half and of integers are considered: by Mesa's code a pair takes
+    more issue slots than two launches, and saves traffic and a launch."""
+    offered = not target.is_mobile or problem.pointwise.products == FLOAT16 or (
+        problem.integers and bool(target.dot_product)
+    )
     return candidates(problem, target.kind, target.local_memory_bytes, target.max_work_group) if offered else []
 
 
