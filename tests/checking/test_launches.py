@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 import pytest
 from test_operators_on_device import FAMILIES, first_cases, running
-from operators import Case, model_of
+from operator_cases import Case, model_of
 
 import imgconv
 from imgconv.checking.session_checks import check_launches

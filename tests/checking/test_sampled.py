@@ -13,7 +13,7 @@ import test_microsoft_quantization
 import test_operators
 import test_quantization
 import test_recurrent
-from operators import Case, model_of
+from operator_cases import Case, model_of
 
 from imgconv.arrays import Array
 from imgconv.checking.error_bounds import BoundedValues

@@ -9,8 +9,8 @@ import test_microsoft_quantization
 import test_operators
 import test_quantization
 import test_recurrent
-from operators import Case, has_oracle, model_of
-from operators.integers import NARROW, wrapping_model
+from operator_cases import Case, has_oracle, model_of
+from operator_cases.integers import NARROW, wrapping_model
 from support import assert_close, run_model, run_oracle
 
 import imgconv

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy
 import pytest
-from operators import Case, Constant, check, ints, model_of
+from operator_cases import Case, Constant, check, ints, model_of
 from support import run_model, run_oracle
 
 from imgconv.cl.device import DeviceInfo

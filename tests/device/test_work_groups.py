@@ -10,7 +10,7 @@ from typing import Any
 import numpy
 import pyopencl as cl
 import pytest
-from operators import Case, ints, model_of
+from operator_cases import Case, ints, model_of
 from snapshots import DEVICES, LARGE, NETWORKS, graph_of
 from support import assert_close, run_oracle
 from test_recurrent import case as recurrent

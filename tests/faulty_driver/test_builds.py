@@ -152,7 +152,7 @@ def test_binaries_that_are_no_good(binary: str, tmp_path: Path) -> None:
 
 LAYERS = """
 import onnx, onnxruntime
-from operators import Case, ints, model_of
+from operator_cases import Case, ints, model_of
 from support import assert_close, run_oracle
 from test_recurrent import case as recurrent
 import sys
@@ -177,7 +177,7 @@ def test_kernels_that_allow_few_work_items(items: int, tmp_path: Path) -> None:
 
 def test_no_work_group_is_small_enough(tmp_path: Path) -> None:
     lines = """
-from operators import Case, ints, model_of
+from operator_cases import Case, ints, model_of
 model, feeds = model_of(Case("TopK", 11, ((2, 3000), ints(30)), {}, 2))
 try:
     imgconv.load(model)

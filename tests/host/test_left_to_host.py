@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 import onnx.helper
 import pytest
-from operators import Case, Constant, ints, model_of, scalar, whole
+from operator_cases import Case, Constant, ints, model_of, scalar, whole
 from support import make_model, run_model, run_oracle
 
 from imgconv.errors import UnsupportedError

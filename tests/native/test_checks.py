@@ -17,8 +17,8 @@ from faulty_driver.matrix import CHANGED, NAMES, REAL_CASES, real_model, small_m
 from faulty_driver.outcomes import Case, Outcome, outcomes_of
 from faulty_driver.test_check import AT_LOAD, LOST, REAL_SWAPS, SWAPS, under_swaps
 from graphs import assert_near, const, numbers
-from operators import Case as OperatorCase
-from operators import model_of
+from operator_cases import Case as OperatorCase
+from operator_cases import model_of
 from played import Play, assert_same_bits, drawn
 from published import needs_models
 from test_levels import in_bytes, layers

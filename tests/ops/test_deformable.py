@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy
 import pytest
-from operators import Case, model_of
+from operator_cases import Case, model_of
 from support import ENGINES, assert_close, run_model, run_oracle
 
 from imgconv.errors import ModelError

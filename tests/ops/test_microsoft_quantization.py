@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy
 import pytest
-from operators import Case, Constant, check, model_of
+from operator_cases import Case, Constant, check, model_of
 from support import ENGINES, assert_close, assert_refused, run_model
 from test_quantization import draw, real, scales, single, weights
 

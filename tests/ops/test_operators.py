@@ -7,28 +7,28 @@ from typing import Any
 
 import numpy
 import pytest
-from operators import Case, Constant, Input, check, floats, ints, model_of, scalar
-from operators.activation import ACTIVATIONS
-from operators.constants import SHAPES_AND_CONSTANTS
-from operators.convolution import CONVOLUTIONS
-from operators.doubles import DOUBLES
-from operators.elementwise import ELEMENTWISE
-from operators.features import FEATURES, PREVIEWS
-from operators.fourier import FOURIER
-from operators.halves import HALVES
-from operators.indexing import INDEXING
-from operators.integers import INTEGERS, NARROW, wrapping_model
-from operators.microsoft import COMPUTED as MICROSOFT_COMPUTED
-from operators.microsoft import MICROSOFT
-from operators.movement import MOVEMENTS
-from operators.normalization import NORMALISATIONS
-from operators.pooling import POOLING
-from operators.product import PRODUCTS
-from operators.ranks import RANKS
-from operators.reduction import REDUCTIONS
-from operators.resize import RESIZES
-from operators.sampling import SAMPLINGS
-from operators.selection import SELECTIONS
+from operator_cases import Case, Constant, Input, check, floats, ints, model_of, scalar
+from operator_cases.activation import ACTIVATIONS
+from operator_cases.constants import SHAPES_AND_CONSTANTS
+from operator_cases.convolution import CONVOLUTIONS
+from operator_cases.doubles import DOUBLES
+from operator_cases.elementwise import ELEMENTWISE
+from operator_cases.features import FEATURES, PREVIEWS
+from operator_cases.fourier import FOURIER
+from operator_cases.halves import HALVES
+from operator_cases.indexing import INDEXING
+from operator_cases.integers import INTEGERS, NARROW, wrapping_model
+from operator_cases.microsoft import COMPUTED as MICROSOFT_COMPUTED
+from operator_cases.microsoft import MICROSOFT
+from operator_cases.movement import MOVEMENTS
+from operator_cases.normalization import NORMALISATIONS
+from operator_cases.pooling import POOLING
+from operator_cases.product import PRODUCTS
+from operator_cases.ranks import RANKS
+from operator_cases.reduction import REDUCTIONS
+from operator_cases.resize import RESIZES
+from operator_cases.sampling import SAMPLINGS
+from operator_cases.selection import SELECTIONS
 from support import ENGINES, assert_close, run_model, run_oracle
 
 from imgconv import ops

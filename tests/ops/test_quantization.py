@@ -9,7 +9,7 @@ import numpy
 import onnx
 import onnx.helper
 import pytest
-from operators import Case, Constant, check, model_of
+from operator_cases import Case, Constant, check, model_of
 from support import ENGINES, assert_refused, make_model, run_model, run_oracle
 
 from imgconv.errors import ModelError, UnsupportedError

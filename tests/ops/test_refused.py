@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy
 import pytest
-from operators import Case, Constant, floats, half, ints, model_of, scalar, whole
-from operators.features import REFUSED as FEATURES_REFUSED
-from operators.features import WRONG as FEATURES_WRONG
-from operators.fourier import WRONG as FOURIER_WRONG
-from operators.microsoft import REFUSED as MICROSOFT_REFUSED
+from operator_cases import Case, Constant, floats, half, ints, model_of, scalar, whole
+from operator_cases.features import REFUSED as FEATURES_REFUSED
+from operator_cases.features import WRONG as FEATURES_WRONG
+from operator_cases.fourier import WRONG as FOURIER_WRONG
+from operator_cases.microsoft import REFUSED as MICROSOFT_REFUSED
 from support import run_model
 
 from imgconv.errors import ModelError, UnsupportedError

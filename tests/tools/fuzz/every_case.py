@@ -10,8 +10,8 @@ import numpy
 import onnx.defs
 import onnx.helper
 import onnx.parser
-from operators import Case, Constant
-from operators.microsoft import COMPUTED
+from operator_cases import Case, Constant
+from operator_cases.microsoft import COMPUTED
 from test_operators import FAMILIES
 
 from imgconv import ops

@@ -14,7 +14,7 @@ import onnx.helper
 from fuzz.case import Draw
 from fuzz.compared import NODE, compared
 from fuzz.every_case import OPSETS, by_operator
-from operators import Case, Constant
+from operator_cases import Case, Constant
 from support import make_model
 
 DOMAINS = ("com.microsoft", "ai.onnx.ml")

@@ -13,7 +13,7 @@ import google.protobuf.message
 import numpy
 import onnx
 from fuzz.case import EXTREMES, FLOATS, TEXTS, Draw, Wrong, damaged, device
-from operators import Case, model_of
+from operator_cases import Case, model_of
 from snapshots import DEVICES
 from test_operators import FAMILIES
 

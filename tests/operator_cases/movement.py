@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy
-from operators import Constant, ints, scalar, several
+from operator_cases import Constant, ints, scalar, several
 
 LARGE = 2**31 - 1
 MOVEMENTS = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy
-from operators import half, ints, several
+from operator_cases import half, ints, several
 
 REDUCTIONS = [
     *(case for op in (

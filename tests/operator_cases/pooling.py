@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy
-from operators import AUTO_PADS, several
+from operator_cases import AUTO_PADS, several
 
 POOLING = [
     *several("MaxPool", (7, 8), [((2, 3, 9, 8),)], [

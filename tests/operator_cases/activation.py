@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy
-from operators import SHAPES, Constant, several
+from operator_cases import SHAPES, Constant, several
 
 ACTIVATIONS = [
     *several("Relu", (7, 13, 14), SHAPES),

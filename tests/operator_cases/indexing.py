@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy
-from operators import Constant, either, several, whole
+from operator_cases import Constant, either, several, whole
 
 DATA = (4, 5, 6)
 POINTS = numpy.array([[[0, 1], [-1, 4]], [[2, -5], [3, 0]]])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy
-from operators import Constant, several
+from operator_cases import Constant, several
 
 MATRIX_PAIRS = (
     ((3, 4), (4, 5)), ((4,), (4,)), ((4,), (4, 5)), ((3, 4), (4,)), ((2, 3, 4), (4, 5)), ((3, 4), (2, 4, 5)),

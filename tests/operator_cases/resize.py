@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from operators import floats, ints, several
+from operator_cases import floats, ints, several
 
 COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 ROI = floats(0, 0, 0.1, 0.2, 1, 1, 0.8, 1.3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy
-from operators import Constant, ints, several
+from operator_cases import Constant, ints, several
 
 
 def double(*shape: int) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy
-from operators import AUTO_PADS, Constant, several
+from operator_cases import AUTO_PADS, Constant, several
 
 CONVOLUTIONS = [
     *several("Conv", (7, 11, 22), [((2, 4, 9, 8), (6, 4, 3, 2), (6,)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy
-from operators import Constant, either, floats, half, ints, scalar, several, whole
+from operator_cases import Constant, either, floats, half, ints, scalar, several, whole
 
 TIES = whole(2, 3, 7, low=0, high=4).astype(numpy.float32)
 LONG_TIES = whole(2, 333, low=0, high=4).astype(numpy.float32) * numpy.float32(-0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy
-from operators import Constant, several
+from operator_cases import Constant, several
 
 PARAMETERS = ((3,), (3,), (3,), Constant(numpy.float32([0.5, 2, 1e-6])))
 KNOWN = tuple(Constant(numpy.float32(v)) for v in ([1, 2, 3], [0.5, -1, 0], [1, 0, -1], [0.5, 2, 1e-6]))

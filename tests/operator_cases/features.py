@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy
-from operators import SHAPES, Case, Constant, ints, several, whole
+from operator_cases import SHAPES, Case, Constant, ints, several, whole
 
 PICTURE = (2, 3, 4, 5)
 PREVIEWS = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy
-from operators import AUTO_PADS, Constant, different, either, ints, several, whole
+from operator_cases import AUTO_PADS, Constant, different, either, ints, several, whole
 
 GRID = numpy.random.default_rng(8).uniform(-1.7, 1.7, (2, 3, 5, 2)).astype(numpy.float32)
 GRID_3D = numpy.random.default_rng(8).uniform(-1.5, 1.5, (2, 2, 3, 2, 3)).astype(numpy.float32)

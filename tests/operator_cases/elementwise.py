@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy
-from operators import PAIRS, SHAPES, Constant, half, ints, scalar, several
+from operator_cases import PAIRS, SHAPES, Constant, half, ints, scalar, several
 
 ELEMENTWISE = [
     *(case for op in ("Abs", "Ceil", "Cos", "Erf", "Exp", "Floor", "Neg", "Round", "Sigmoid", "Sign", "Sin", "Tanh")

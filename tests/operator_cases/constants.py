@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy
 import onnx.helper
-from operators import Case, Constant, ints, scalar, several
+from operator_cases import Case, Constant, ints, scalar, several
 
 SHAPES_AND_CONSTANTS = [
     *several("Shape", (7, 13), [((2, 3, 4),), ((),)]),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy
-from operators import AUTO_PADS, SHAPES, Case, Constant, Input, half, several
+from operator_cases import AUTO_PADS, SHAPES, Case, Constant, Input, half, several
 
 X = numpy.random.default_rng(8).uniform(-2, 2, (2, 3, 4, 5)).astype(numpy.float32)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy
-from operators import Constant, half, ints, scalar, several
+from operator_cases import Constant, half, ints, scalar, several
 
 TRUTH = numpy.random.default_rng(3).random((2, 1, 3, 4)) < 0.5
 SPECIAL = numpy.float32([[1, numpy.nan], [numpy.inf, -numpy.inf]]).reshape(2, 1, 2)

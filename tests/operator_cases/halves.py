@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy
-from operators import Constant, floats, half, ints, several
-from operators.normalization import KNOWN
+from operator_cases import Constant, floats, half, ints, several
+from operator_cases.normalization import KNOWN
 
 HALVES = [
     *several("Conv", (11,), [(half(1, 4, 6, 6), Constant(half(4, 4, 3, 3)), Constant(half(4)))],

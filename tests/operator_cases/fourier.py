@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy
-from operators import Case, Constant, floats, several
+from operator_cases import Case, Constant, floats, several
 
 
 def number(value: int) -> Constant:

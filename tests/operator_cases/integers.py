@@ -7,7 +7,7 @@ from typing import Any
 import numpy
 import onnx
 import onnx.helper
-from operators import Constant, scalar, several, whole
+from operator_cases import Constant, scalar, several, whole
 from support import make_model
 
 NARROW = (numpy.int8, numpy.uint8, numpy.int16, numpy.uint16)
