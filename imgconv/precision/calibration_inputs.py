@@ -107,8 +107,8 @@ def picture_range(graph: Graph, value: Value) -> tuple[float, float] | None:
         return BYTES if value.dtype == "uint8" else UNIT
     if not is_picture(value):
         return -1.0, 1.0
-    front, first = _front(graph, value)
-    shift, slope = _affine(value, front, graph)
+    front, first = _nodes_before_convolutions(graph, value)
+    shift, slope = _median_shift_and_slope(value, front, graph)
     if slope and (-shift / slope > BYTE_MEAN or abs(slope) * BYTE_SPREAD < 1):
         return BYTES
     ratio = max((_bias_to_response(graph, node) for node in first), default=0.0)
@@ -200,7 +200,7 @@ def _discs(random: numpy.random.Generator, shape: tuple[int, ...]) -> Array:
 # What the first layers tell of the range
 
 
-def _front(graph: Graph, value: Value) -> tuple[list[Node], list[Node]]:
+def _nodes_before_convolutions(graph: Graph, value: Value) -> tuple[list[Node], list[Node]]:
     """The elementwise nodes and concatenations that read the input, and the convolutions that read these or it."""
     known, front, first = {value.name}, [], []
     for node in graph.nodes:
@@ -214,7 +214,7 @@ def _front(graph: Graph, value: Value) -> tuple[list[Node], list[Node]]:
     return front, first
 
 
-def _affine(value: Value, front: Sequence[Node], graph: Graph) -> tuple[float, float]:
+def _median_shift_and_slope(value: Value, front: Sequence[Node], graph: Graph) -> tuple[float, float]:
     """The median shift and slope of what the nodes in front make of a grey: shift + slope * grey. 0, 1 without them."""
     ends = []
     for grey in (0.0, 1.0):

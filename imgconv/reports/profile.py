@@ -229,8 +229,8 @@ class Profile:
             "operations": [asdict(each) for each in self.totals_by_operation],
             "launches": [
                 {
-                    **each.to_json(), "reads": [self._storage(s) for s in dict.fromkeys(each.launch.reads)],
-                    "writes": self._storage(each.launch.writes),
+                    **each.to_json(), "reads": [self._storage_as_json(s) for s in dict.fromkeys(each.launch.reads)],
+                    "writes": self._storage_as_json(each.launch.writes),
                 }
                 for each in self.launches
             ],
@@ -263,7 +263,7 @@ class Profile:
             "live_bytes": max(self.live_bytes, default=0),
         }
 
-    def _storage(self, storage: Storage) -> dict[str, Any]:
+    def _storage_as_json(self, storage: Storage) -> dict[str, Any]:
         """A storage that a launch reads or writes; those of the kind 'texture' are in the list `textures`."""
         plan = self.plan
         kinds = {

@@ -346,7 +346,7 @@ class _FrameWatch:
         self.sleeps = False
         self.tokens.put(True)
 
-    def seconds_until_settled(self) -> float:
+    def seconds_until_unattended(self) -> float:
         """Seconds until the thread may look, if submit() is not called meanwhile."""
         return self.submitted + SETTLED - monotonic()
 
@@ -354,10 +354,10 @@ class _FrameWatch:
 def _finish_all(watch: _FrameWatch) -> None:
     while watch.tokens.get():
         while watch.frames:
-            sleep(max(LOOK, watch.seconds_until_settled()))
+            sleep(max(LOOK, watch.seconds_until_unattended()))
             # Another thread may be finishing the last of them.
             with suppress(IndexError):
-                if watch.seconds_until_settled() <= 0:
+                if watch.seconds_until_unattended() <= 0:
                     watch.frames[0]._finish_unasked()
         watch.sleeps = True
         if watch.frames:

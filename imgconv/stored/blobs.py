@@ -39,20 +39,20 @@ class StoredView:
 
     def places(self) -> Array:
         """The places of all elements; less than LEAST for those that are 0."""
-        places = _sums([numpy.maximum(table, 2 * LEAST) for table in self.tables])
+        places = _outer_sums([numpy.maximum(table, 2 * LEAST) for table in self.tables])
         for limit, counts in zip(self.limits, self.counts, strict=True):
-            places = numpy.where(_sums(counts) >= limit, 2 * LEAST, places)
+            places = numpy.where(_outer_sums(counts) >= limit, 2 * LEAST, places)
         return places
 
 
-def _sums(tables: Sequence[Array]) -> Array:
+def _outer_sums(tables: Sequence[Array]) -> Array:
     total: Array = numpy.zeros((), numpy.int64)
     for axis, table in enumerate(tables):
-        total = total + _along(table, axis, len(tables))
+        total = total + _broadcast_along(table, axis, len(tables))
     return total
 
 
-def _along(table: Array, axis: int, rank: int) -> Array:
+def _broadcast_along(table: Array, axis: int, rank: int) -> Array:
     return table.reshape([-1 if other == axis else 1 for other in range(rank)])
 
 
@@ -109,16 +109,16 @@ class BlobWriter:
         """The values of an Array table whose blob is the array's content."""
         key = key_of(array)
         if key not in self._numbers:
-            self._numbers[key] = self.add(_data_of(array))
+            self._numbers[key] = self.add(_bytes_of(array))
         return {"dtype": str(array.dtype), "shape": array.shape, "blob": self._numbers[key]}
 
 
 def key_of(array: Array) -> bytes:
     """Returns a hash of the content of an array."""
-    return hash_of(_data_of(array))
+    return hash_of(_bytes_of(array))
 
 
-def _data_of(array: Array) -> memoryview:
+def _bytes_of(array: Array) -> memoryview:
     content = numpy.ascontiguousarray(array)
     content = content.astype(content.dtype.newbyteorder("<"), copy=False)
     return content.reshape(-1).view(numpy.uint8).data

@@ -71,7 +71,7 @@ class Codec:
 
     def table(self, hint: Any, table: str) -> Coder:
         """The coder of a dataclass, or of a union of them, as a table."""
-        members = {each.__name__.lower(): each for each in _options(hint)}
+        members = {each.__name__.lower(): each for each in _union_members(hint)}
         if len(members) == 1:
             return Coder(
                 lambda writer, value: writer.values(hint, table, value),
@@ -98,7 +98,7 @@ class Codec:
         if origin is Mapping:
             return self._mapping(arguments[1], column)
         if NoneType in arguments:
-            coder, empty = self.coder(Union[tuple(_options(hint))], column), _default(column, self.schema)
+            coder, empty = self.coder(Union[tuple(_union_members(hint))], column), _default(column, self.schema)
             return Coder(
                 lambda writer, value: empty if value is None else coder.encode(writer, value),
                 lambda reader, found: None if found == empty else coder.decode(reader, found),
@@ -202,7 +202,7 @@ def hints(kind: Any) -> dict[str, Any]:
     return {each.name: types[each.name] for each in fields(kind)}
 
 
-def _options(hint: Any) -> list[Any]:
+def _union_members(hint: Any) -> list[Any]:
     """The members of a union without None; the type itself if it is none."""
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     return [each for each in members if each is not NoneType]

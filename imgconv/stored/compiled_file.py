@@ -194,7 +194,7 @@ class SavedModel:
         for each in self.sizes:
             if wanted.items() <= each.shapes.items():
                 return each
-        listed, given = "; or ".join(_listed(each.shapes) for each in self.sizes), _listed(wanted)
+        listed, given = "; or ".join(_shapes_as_text(each.shapes) for each in self.sizes), _shapes_as_text(wanted)
         raise InputError(f"{str(self.container.path)!r} is compiled for {listed}; not for {given}")
 
     @property
@@ -332,7 +332,7 @@ class SavedModel:
             raise self.container.error(f"its content is not a model ({error}): compile it again") from error
 
 
-def _listed(shapes: Mapping[str, Sequence[int]]) -> str:
+def _shapes_as_text(shapes: Mapping[str, Sequence[int]]) -> str:
     return ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
 
 

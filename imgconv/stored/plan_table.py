@@ -34,10 +34,10 @@ def plan_values(
     binaries: the driver's programs, in the order of batched_into_programs. player_only: without the reports that only
     Python reads.
     """
-    launch_values = _named_work if player_only else _launch
+    launch_values = _named_work if player_only else _launch_values
     used = storages_of(plan)
     spare = dict.fromkeys(a.storage for launch in checks.replacements for a in launch.source.arguments)
-    others, bases = [launch for _, launch in checks.alternatives], _bases(plan, checks)
+    others, bases = [launch for _, launch in checks.alternatives], _base_kernels(plan, checks)
     storages = {storage: number for number, storage in enumerate({**used, **spare})}
     writer = TableWriter(codec(), blobs, {Storage: storages})
     kernels = {launch.source.text: launch.source.path for launch in plan.launches}
@@ -53,30 +53,31 @@ def plan_values(
     inputs = [
         {"storage": storages[plan.input_buffers[v.name]], "exact": v.name in plan.exact_inputs} for v in plan.inputs
     ]
-    outputs = [_output(plan, v.name, writer) | moved.get(v.name, {}) for v in plan.outputs]
+    outputs = [_output_values(plan, v.name, writer) | moved.get(v.name, {}) for v in plan.outputs]
     return writer.values(Plan, "Plan", replace(plan, placements={}) if player_only else plan) | {
         "common": common_text(),
-        "inputs": [{"value": _value(writer, v)} | row for v, row in zip(plan.inputs, inputs, strict=True)],
-        "outputs": [{"value": _value(writer, v)} | row for v, row in zip(plan.outputs, outputs, strict=True)],
-        "storages": [_storage(plan, each, writer, plan.content) | {"whole": each in checks.whole} for each in used],
+        "inputs": [{"value": _value_values(writer, v)} | row for v, row in zip(plan.inputs, inputs, strict=True)],
+        "outputs": [{"value": _value_values(writer, v)} | row for v, row in zip(plan.outputs, outputs, strict=True)],
+        "storages": [_storage_row(plan, each, writer, plan.content) | {"whole": each in checks.whole} for each in used],
         "slots": [writer.values(ImageDescriptor, "Slot", form) for _, form in sorted(plan.images.items())],
         "workspace_bytes": plan.workspace_bytes,
         "kernels": [{"text": text, "path": path} for text, path in kernels.items()], "programs": programs,
         "launches": [launch_values(launch, writer, numbers) for launch in plan.launches],
-        "checks": [_check(each, writer, numbers, launch_values) for each in checks.launches],
-        "spare_storages": [_storage(plan, each, writer, checks.content) for each in spare if each not in used],
+        "checks": [_check_values(each, writer, numbers, launch_values) for each in checks.launches],
+        "spare_storages": [_storage_row(plan, each, writer, checks.content) for each in spare if each not in used],
         "spare_kernels": [
-            _kernel(text, path, bases.get(text), numbers) for text, path in spare_kernels.items() if text not in kernels
+            _kernel_row(text, path, bases.get(text), numbers)
+            for text, path in spare_kernels.items() if text not in kernels
         ],
     }
 
 
-def _bases(plan: Plan, checks: PlanChecks) -> dict[str, str]:
+def _base_kernels(plan: Plan, checks: PlanChecks) -> dict[str, str]:
     """The text of the launch that each alternative may replace, by the alternative's text."""
     return {other.source.text: plan.launches[number].source.text for number, other in checks.alternatives}
 
 
-def _kernel(text: str, path: str, base: str | None, kernels: Mapping[str, int]) -> dict[str, Any]:
+def _kernel_row(text: str, path: str, base: str | None, kernels: Mapping[str, int]) -> dict[str, Any]:
     """A kernel; if it has a base, only its difference from that is stored."""
     if base is None or not (text.isascii() and base.isascii()):  # lengths are in bytes
         return {"text": text, "path": path}
@@ -88,18 +89,18 @@ def _kernel(text: str, path: str, base: str | None, kernels: Mapping[str, int]) 
     return {"text": "".join(middle), "path": path, "base": kernels[base], "prefix": prefix, "suffix": suffix}
 
 
-def _check(
+def _check_values(
     check: LaunchCheck, writer: TableWriter, kernels: Mapping[str, int], launch_values: LaunchValues
 ) -> dict[str, Any]:
     plain = [
         {"launch": each.launch, "launches": [launch_values(launch, writer, kernels) for launch in each.launches]}
         for each in check.plain
     ]
-    alternatives = [_work(each, writer, kernels) for each in check.alternatives]
+    alternatives = [_work_values(each, writer, kernels) for each in check.alternatives]
     return vars(check) | {"plain": plain, "alternatives": alternatives}
 
 
-def _value(writer: TableWriter, value: Value) -> dict[str, Any]:
+def _value_values(writer: TableWriter, value: Value) -> dict[str, Any]:
     return writer.values(Value, "Value", value)
 
 
@@ -112,7 +113,7 @@ def storages_of(plan: Plan) -> dict[Storage, None]:
     ))
 
 
-def _storage(plan: Plan, storage: Storage, writer: TableWriter, content: Mapping[Storage, Array]) -> dict[str, Any]:
+def _storage_row(plan: Plan, storage: Storage, writer: TableWriter, content: Mapping[Storage, Array]) -> dict[str, Any]:
     values = writer.values(type(storage), "Storage", storage) | {"state": storage in plan.states}
     if storage in content:
         values["content"] = writer.blobs.array(content[storage], storage not in plan.content)
@@ -126,7 +127,7 @@ def _storage(plan: Plan, storage: Storage, writer: TableWriter, content: Mapping
     return values
 
 
-def _output(plan: Plan, name: str, writer: TableWriter) -> dict[str, Any]:
+def _output_values(plan: Plan, name: str, writer: TableWriter) -> dict[str, Any]:
     if name in plan.constant_outputs:
         return {"kind": "constant", "constant": writer.blobs.whole(plan.constant_outputs[name])}
     if name in plan.output_buffers:
@@ -142,19 +143,19 @@ def _pass_through(graph: Graph, inputs: Sequence[str]) -> dict[str, dict[str, li
     }
 
 
-def _launch(launch: Launch, writer: TableWriter, kernels: Mapping[str, int]) -> dict[str, Any]:
+def _launch_values(launch: Launch, writer: TableWriter, kernels: Mapping[str, int]) -> dict[str, Any]:
     arguments = launch.source.arguments
-    return writer.values(Launch, "Launch", launch) | _work(launch, writer, kernels) | {
+    return writer.values(Launch, "Launch", launch) | _work_values(launch, writer, kernels) | {
         "argument_names": [a.name for a in arguments], "written": [a.written for a in arguments],
     }
 
 
 def _named_work(launch: Launch, writer: TableWriter, kernels: Mapping[str, int]) -> dict[str, Any]:
     """The Launch table of a launch, with the reports that error messages of the player have."""
-    return {"name": launch.name, "origin": launch.origin} | _work(launch, writer, kernels)
+    return {"name": launch.name, "origin": launch.origin} | _work_values(launch, writer, kernels)
 
 
-def _work(launch: Launch, writer: TableWriter, kernels: Mapping[str, int]) -> dict[str, Any]:
+def _work_values(launch: Launch, writer: TableWriter, kernels: Mapping[str, int]) -> dict[str, Any]:
     """The Launch table of a launch, without reports."""
     source = launch.source
     return {

@@ -41,7 +41,7 @@ def share_weights(blobs: BlobWriter, plans: Sequence[tuple[Plan, Mapping[str, Ar
             if constant.dtype == numpy.float16:
                 blobs.add_rounded(constant.astype(numpy.float32), constant)  # of plain forms
         for storage, packed in plan.content.items():
-            found = _trace(plan, storage, constants)
+            found = _origin_of_content(plan, storage, constants)
             if found is not None:
                 traced.append((packed, found))
     widest: dict[bytes, int] = {}
@@ -58,7 +58,7 @@ def share_weights(blobs: BlobWriter, plans: Sequence[tuple[Plan, Mapping[str, Ar
             blobs.add_view(packed, stored, replace(view, of_taps=origin.is_of_taps))
 
 
-def _trace(plan: Plan, storage: Storage, constants: Mapping[str, Array]) -> Origin | None:
+def _origin_of_content(plan: Plan, storage: Storage, constants: Mapping[str, Array]) -> Origin | None:
     """The origin of a storage's content; None if it is not known how it was made."""
     if not isinstance(plan.content, ConstantContent) or plan.content[storage].nbytes <= SMALL:
         return None
@@ -71,7 +71,7 @@ def origin_of(packing: WeightPacking, packed: Array, constants: Mapping[str, Arr
     None if they are no numbers of one constant: sums, as those of Winograd's filtering in one dimension, or of an array
     that was changed before.
     """
-    found = (each for each in constants.values() if each.nbytes > SMALL and _reads(packing.source, each))
+    found = (each for each in constants.values() if each.nbytes > SMALL and _is_view_of_memory(packing.source, each))
     constant = next(found, None)
     if constant is None:
         return None
@@ -87,7 +87,7 @@ def origin_of(packing: WeightPacking, packed: Array, constants: Mapping[str, Arr
     with numpy.errstate(all="ignore"):
         while factor <= numbers.size:
             digits = (counted // factor % base).astype(numbers.dtype).reshape(numbers.shape)
-            given = _view_of(digits, source, constant) if numbers is constant else digits
+            given = _elements_of_view(digits, source, constant) if numbers is constant else digits
             made = packing.pack(given).astype(numpy.float64)
             if not (made >= 0).all() or not (made < base).all():
                 return None
@@ -100,14 +100,14 @@ def origin_of(packing: WeightPacking, packed: Array, constants: Mapping[str, Arr
     return Origin(constant, numbers, places) if again.tobytes() == packed.tobytes() else None
 
 
-def _reads(array: Array, constant: Array) -> bool:
+def _is_view_of_memory(array: Array, constant: Array) -> bool:
     """Returns whether an array is a view of a constant's memory."""
     if not constant.flags.c_contiguous or array.dtype != constant.dtype or not array.size:
         return False
     return numpy.may_share_memory(array, constant)
 
 
-def _view_of(digits: Array, view: Array, constant: Array) -> Array:
+def _elements_of_view(digits: Array, view: Array, constant: Array) -> Array:
     """The elements of `digits` that `view` is of `constant`."""
     offset = view.__array_interface__["data"][0] - constant.__array_interface__["data"][0]
     flat = digits.reshape(-1)[offset // constant.itemsize :]

@@ -104,7 +104,7 @@ class TuningDatabase:
         query = f"SELECT specialisation, seconds FROM measured WHERE device = ? AND {PROBLEM} = ? ORDER BY seconds"
         with self._open() as connection:
             rows = connection.execute(query, (device, problem)).fetchall()
-        return [made for text, seconds in rows if (made := _measured(text, seconds)) is not None]
+        return [made for text, seconds in rows if (made := _measurement_of_row(text, seconds)) is not None]
 
     def best(self, device: str) -> dict[str, Measurement]:
         """The shortest measurement of every problem on a device."""
@@ -113,7 +113,7 @@ class TuningDatabase:
             rows = connection.execute(query, (device,)).fetchall()
         found: dict[str, Measurement] = {}
         for problem, text, seconds in rows:
-            if problem not in found and (made := _measured(text, seconds)) is not None:
+            if problem not in found and (made := _measurement_of_row(text, seconds)) is not None:
                 found[problem] = made
         return found
 
@@ -221,16 +221,16 @@ def _text(specialisation: Specialisation) -> str:
     return json.dumps({"kernel": kernel, **asdict(specialisation)}, sort_keys=True)
 
 
-def _measured(text: object, seconds: object) -> Measurement | None:
+def _measurement_of_row(text: object, seconds: object) -> Measurement | None:
     """Returns the content of a row; None if it is not what `record` writes."""
     try:
-        made = _specialisation(json.loads(text) if isinstance(text, str) else None)
+        made = _specialisation_of_row(json.loads(text) if isinstance(text, str) else None)
     except (AttributeError, RecursionError, TypeError, ValueError):
         return None
     return Measurement(made, seconds) if made is not None and isinstance(seconds, float) and seconds > 0 else None
 
 
-def _specialisation(row: Any) -> Specialisation | None:
+def _specialisation_of_row(row: Any) -> Specialisation | None:
     """The specialisation of a row; None for a template or a constant that this imgconv does not have."""
     from imgconv.kernels.templates import TEMPLATES
 

@@ -79,11 +79,11 @@ def candidates(
     made = _on_cpu(problem, vector_floats) if kind == "cpu" else _on_gpu(problem)
     if kind == "gpu" and compute_units < LARGE_GPU:
         made = _on_small_gpu(problem, dot_products and not problem.float_sums)
-    found = _in_groups(problem, _unrolled_in_time(problem, made, kind), max_work_group)
+    found = _limit_work_groups(problem, _unrolled_in_time(problem, made, kind), max_work_group)
     return [c for c in dict.fromkeys(found) if c.allowed(problem)]
 
 
-def _in_groups(problem: Problem, made: Iterable[Specialisation], most: int) -> Iterator[Specialisation]:
+def _limit_work_groups(problem: Problem, made: Iterable[Specialisation], most: int) -> Iterator[Specialisation]:
     """The specialisations with work groups of at most so many items."""
     items = 1 << (most.bit_length() - 1)
     for each in made:
@@ -158,7 +158,7 @@ def _on_gpu(problem: Problem) -> Iterator[Specialisation]:
     kept = (*kept, "window") if problem.depthwise else kept
     for made in _in_blocks(problem, BLOCKS_ON_GPU, kept):
         yield replace(made, local_size=_work_group(problem, made), weights="buffer")
-        yield from _alone_and_shared(problem, made)
+        yield from _unsplit_and_split_sums(problem, made)
     if not problem.depthwise and problem.phase_size[1] > 1:
         yield from tiled_candidates(problem)
 
@@ -208,7 +208,7 @@ def _in_blocks(
         yield Specialisation(length, height, each, keep, half_quads=half, float_coordinates=True)
 
 
-def _alone_and_shared(problem: Problem, made: Specialisation) -> Iterator[Specialisation]:
+def _unsplit_and_split_sums(problem: Problem, made: Specialisation) -> Iterator[Specialisation]:
     """The specialisation with a work group, alone and with each sum shared by 4 or 16 work items."""
     yield replace(made, local_size=_work_group(problem, made))
     # Only small blocks: work items that wait for each other all need their registers at the same time.

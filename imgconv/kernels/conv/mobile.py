@@ -52,7 +52,7 @@ def launch_work(problem: Problem, chosen: Specialisation) -> LaunchWork:
     work = LaunchWork(
         groups_of(problem, chosen), items, multiply_adds, problem.products == FLOAT16,
         reads=texels + weights + quads * problem.gated,
-        writes=sums, steps=quads * _rounds(problem, chosen), registers=_registers(problem, chosen),
+        writes=sums, steps=quads * _loop_rounds(problem, chosen), registers=_registers(problem, chosen),
         fewest_registers=_fewest_registers(problem, chosen), texels=different,
         active=prod(work_items(problem, chosen)),
     )
@@ -97,7 +97,7 @@ def is_unrolled(problem: Problem, chosen: Specialisation) -> bool:
     return problem.window[1] * (LANES * weights // chosen.block_quads * sums + reads) <= UNROLLED
 
 
-def _rounds(problem: Problem, chosen: Specialisation) -> int:
+def _loop_rounds(problem: Problem, chosen: Specialisation) -> int:
     """Rounds of the loops over a window that the compiler leaves."""
     rows, columns = problem.window
     if is_unrolled(problem, chosen):

@@ -92,7 +92,7 @@ def kernel(step: LaunchStep[Problem, ConvDetails], chosen: Specialisation, emitt
     """The kernel of a LaunchStep: conv.cl, with packed weights."""
     (node,), problem, weights, exact = step.nodes, step.problem, step.details.weights, step.details.exact
     if chosen.integers:
-        return _of_integers(step, chosen, emitting)
+        return _integer_kernel(step, chosen, emitting)
     dtype = weights.dtype
     if weights.array.dtype == numpy.int8:
         dtype = _dtype_of_bytes(chosen.weights_in_buffer, exact, emitting.target) or dtype
@@ -114,7 +114,7 @@ def _dtype_of_bytes(in_buffer: bool, exact: bool, target: Target) -> DType | Non
     return INT8 if in_buffer or target.byte_images else None
 
 
-def _of_integers(
+def _integer_kernel(
     step: LaunchStep[Problem, ConvDetails], chosen: Specialisation, emitting: EmittingContext
 ) -> KernelSource:
     """The kernel of a LaunchStep, by sums of the levels of its input, whose scale is applied to the sum."""

@@ -63,7 +63,7 @@ def convolution_kernel(
     constants = output_constants(output, problem.filters, epilogue, helpers) | {
         "START": epilogue.start, "START_LOADS(quad)": epilogue.start_loads,
     }
-    constants |= _geometry(problem, chosen) | _each_position(chosen)
+    constants |= _size_constants(problem, chosen) | _each_position(chosen)
     constants |= _input_access(node, x, problem, chosen, helpers)
     constants |= _weight_access(weights, problem, chosen, helpers)
     constants |= _factor_access(node, placements, problem.products, helpers, chosen.waits)
@@ -76,8 +76,8 @@ def convolution_kernel(
     if not problem.depthwise:
         tiled = chosen.weights == "local"
         file = "kernels/conv/conv_tiled.cl" if tiled else "conv.cl"
-        own = _tiled(problem, chosen) if tiled else _dense(problem, chosen, x.texture.quantization)
-        constants |= _block(problem, chosen) | own | {
+        own = _tiled_constants(problem, chosen) if tiled else _dense_constants(problem, chosen, x.texture.quantization)
+        constants |= _block_constants(problem, chosen) | own | {
             "DOT_PRODUCT": DOT_PRODUCTS.index(dot_product),
             "WORK_GROUP_WIDTH": width, "WORK_GROUP_HEIGHT": height // chosen.parts, "WORK_GROUP_DEPTH": depth,
         }
@@ -91,7 +91,7 @@ def convolution_kernel(
     )
 
 
-def _geometry(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
+def _size_constants(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
     """Sizes of the tensors, the window and the block."""
     return {
         "BATCH": problem.batch, "INPUT_HEIGHT": problem.input_size[0],
@@ -108,7 +108,7 @@ def _geometry(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
     }
 
 
-def _block(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
+def _block_constants(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
     """The constants of kernels/conv/block.cl."""
     return {
         "INPUT_QUADS": problem.group_input_quads,
@@ -118,7 +118,7 @@ def _block(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
     }
 
 
-def _tiled(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
+def _tiled_constants(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
     """The constants of conv_tiled.cl alone."""
     return {
         "LOCAL_QUADS": local_quads(problem, chosen), "BY_TAPS": int(tile_has_one_tap(problem, chosen)),
@@ -128,7 +128,7 @@ def _tiled(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
     }
 
 
-def _dense(problem: Problem, chosen: Specialisation, levels: Quantization | None) -> dict[str, str | int]:
+def _dense_constants(problem: Problem, chosen: Specialisation, levels: Quantization | None) -> dict[str, str | int]:
     """The constants of conv.cl alone."""
     return {
         "GROUP_QUADS": problem.group_output_quads, "PASSES": chosen.passes, "PARTS": chosen.parts,

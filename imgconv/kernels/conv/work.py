@@ -41,12 +41,12 @@ def _on_cpu(problem: Problem, chosen: Specialisation) -> LaunchWork:
     blocks = ceil(problem.output_quads / chosen.block_quads / chosen.passes)
     return LaunchWork(
         groups, items, multiply_adds_of(problem, chosen), vector=LANES * chosen.vector_quads,
-        reads=texel_reads(problem, chosen), steps=weights // chosen.block_quads, writes=_outputs(chosen),
+        reads=texel_reads(problem, chosen), steps=weights // chosen.block_quads, writes=_output_texels(chosen),
         constant_texels=0 if problem.depthwise else weights * blocks, constant_reads=weights,
     )
 
 
-def _outputs(chosen: Specialisation) -> int:
+def _output_texels(chosen: Specialisation) -> int:
     """Texels that a work item writes if it shares none."""
     return chosen.block_columns * chosen.block_rows * chosen.block_quads * chosen.passes
 
@@ -62,12 +62,13 @@ def _on_gpu(problem: Problem, chosen: Specialisation) -> LaunchWork:
         scattered=texels / (beside if problem.depthwise else min(chosen.parts, beside)),
         steps=ceil(problem.group_input_quads / chosen.parts) * problem.window[0], barriers=int(chosen.parts > 1),
         writes=ceil(accumulators_of(chosen) / chosen.parts),
-        registers=prod(kept_size(problem, chosen)) + accumulators_of(chosen), fetched=_fetched(problem, chosen, local),
+        registers=prod(kept_size(problem, chosen)) + accumulators_of(chosen),
+        fetched=_fetched_texels(problem, chosen, local),
     )
-    return _tiled(problem, chosen, work, local) if chosen.weights == "local" else work
+    return _tiled_work(problem, chosen, work, local) if chosen.weights == "local" else work
 
 
-def _tiled(problem: Problem, chosen: Specialisation, work: LaunchWork, group: tuple[int, int, int]) -> LaunchWork:
+def _tiled_work(problem: Problem, chosen: Specialisation, work: LaunchWork, group: tuple[int, int, int]) -> LaunchWork:
     """The work of a launch whose work items read local memory, into which their group copies input and weights."""
     quads, local = problem.group_input_quads, float(work.reads)
     stages, fetched = quads / local_quads(problem, chosen), work.fetched
@@ -85,7 +86,7 @@ def _tiled(problem: Problem, chosen: Specialisation, work: LaunchWork, group: tu
     )
 
 
-def _fetched(problem: Problem, chosen: Specialisation, local: tuple[int, int, int]) -> int:
+def _fetched_texels(problem: Problem, chosen: Specialisation, local: tuple[int, int, int]) -> int:
     """Different texels of input and weights that a work group reads."""
     width, height, depth = local
     texels = 1

@@ -58,7 +58,7 @@ def launch_work(problem: Problem, chosen: Specialisation) -> LaunchWork:
     quads = ceil(depthwise.output_quads / chosen.parts)
     totals, held = ceil(sums / chosen.parts), sums + chosen.block_columns + LANES * chosen.block_quads
     shared = sums + totals * chosen.parts if chosen.parts > 1 else 0
-    line, half = _line(problem, chosen), 2 if pointwise.accumulator == FLOAT16 else 1
+    line, half = _columns_read(problem, chosen), 2 if pointwise.accumulator == FLOAT16 else 1
     reads, multiply_adds = depthwise.window[0] * line + taps, LANES * windows * taps * chosen.block_columns
     # Mesa's compiler for Adreno reads the whole window of a depthwise block before it multiplies.
     window = reads + chosen.block_columns
@@ -78,11 +78,11 @@ def launch_work(problem: Problem, chosen: Specialisation) -> LaunchWork:
         local=steps * chosen.block_columns + shared, writes=totals, steps=steps,
         barriers=1 + (chosen.parts > 1), registers=held / half,
         fewest_registers=max(held, window) / half + BESIDE_IN_HALF,
-        fetched=_fetched(problem, chosen), local_bytes=chosen.local_bytes(problem), texels=texels,
+        fetched=_fetched_texels(problem, chosen), local_bytes=chosen.local_bytes(problem), texels=texels,
     )
 
 
-def _fetched(problem: Problem, chosen: Specialisation) -> int:
+def _fetched_texels(problem: Problem, chosen: Specialisation) -> int:
     """Different texels of input and weights that a work group reads."""
     depthwise, taps = problem.depthwise, prod(problem.depthwise.window)
     tile, outputs = 1, (chosen.group_rows, chosen.group_columns * chosen.block_columns)
@@ -93,7 +93,7 @@ def _fetched(problem: Problem, chosen: Specialisation) -> int:
     return depthwise.output_quads * (tile + taps + LANES * chosen.group_quads * chosen.block_quads)
 
 
-def _line(problem: Problem, chosen: Specialisation) -> int:
+def _columns_read(problem: Problem, chosen: Specialisation) -> int:
     """Input columns that a block reads for a row of the window."""
     depthwise = problem.depthwise
     reach = (chosen.block_columns - 1) * depthwise.strides[1] + (depthwise.window[1] - 1) * depthwise.dilations[1]
