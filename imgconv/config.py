@@ -25,7 +25,8 @@ class Precision:
 
     storage: values in float textures; their nodes keep float weights and compute in float. arithmetic: values in half
     textures whose nodes compute in float; under float16=1 all nodes do. runs: values whose nodes sum short runs of
-    products in half, and the runs in float; all other nodes sum in half. reasons: why values are in `storage`.
+    products in half, and the runs in float; all other nodes sum in half. large_tiles: values whose convolutions may use
+    Winograd's F(4x4, 3x3). reasons: why values are in `storage`.
     small_weights: whether constants of few numbers are half too; see compiling/textures.py.
 
     Precision(storage=frozenset({"conv1"}))
@@ -34,6 +35,7 @@ class Precision:
     storage: frozenset[str] = frozenset()
     arithmetic: frozenset[str] = frozenset()
     runs: frozenset[str] = frozenset()
+    large_tiles: frozenset[str] = frozenset()
     reasons: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     small_weights: bool = False
 

@@ -32,7 +32,8 @@ CHOOSING = 8  # times as many of a maximum: a wrong element shows only where it 
 MANY_ELEMENTS = 1 << 20  # if FEWEST read more, they are of one map: a normalisation then reads one
 WINOGRAD_ROUNDINGS = 10.0  # of Winograd's filtering for one of a plain sum
 HALF_WINOGRAD_ROUNDINGS = 4.0  # the same in half
-TILE_ROUNDINGS = 3.0  # to half of a term of F(2x2, 3x3): a tap, its weight and its sum over the channels
+LARGE_TILE_ROUNDINGS = 4.0  # of F(4x4, 3x3) for one of F(2x2, 3x3)
+TILE_ROUNDINGS = 3.0  # to half of a term of either: a tap, its weight and its sum over the channels
 RUN = 32  # terms of a run in half, or those of an input quad if that are more
 FLOAT_MAX = float(numpy.finfo(numpy.float32).max)
 # The error of a native function, relative to 1 + |x|: where NATIVE_EXPLOG asks for them, which OpenCL leaves to the
@@ -198,14 +199,16 @@ def arithmetic_of(launch: Launch, subject: LaunchedNodes, config: Config) -> Ari
         (prod(n.operands[1].view.shape[2:]) for n in subject.nodes if isinstance(n.operation, Convolution)), default=1
     )
     chosen = choice.specialisation if choice else None
-    on_tiles = choice is not None and isinstance(choice.problem, Winograd2d)
+    tile = choice.problem.tile if choice is not None and isinstance(choice.problem, Winograd2d) else 0
     by_rows = isinstance(chosen, ConvSpecialisation) and chosen.winograd
-    transformed = WINOGRAD_ROUNDINGS if on_tiles or by_rows else 1.0
+    transformed = WINOGRAD_ROUNDINGS if tile or by_rows else 1.0
     in_half = min(transformed, HALF_WINOGRAD_ROUNDINGS)
+    if tile == 4:
+        transformed, in_half = LARGE_TILE_ROUNDINGS * transformed, LARGE_TILE_ROUNDINGS * in_half
     if sums == "half":
         return ArithmeticErrors(HALF_UNIT, native, HALF_UNIT, transformed=in_half, between=HALF_UNIT)
     stored = {place.storage.dtype for place in (*subject.places.values(), subject.output)}
-    if on_tiles and stored != {FLOAT32}:  # taps are stored as the input, their sums as the output
+    if tile and stored != {FLOAT32}:  # taps are stored as the input, their sums as the output
         return ArithmeticErrors(UNIT, native, HALF_UNIT, TILE_ROUNDINGS, in_half)
     if sums == "runs":
         return ArithmeticErrors(UNIT, native, HALF_UNIT, max(RUN, 4 * window), transformed, HALF_UNIT)

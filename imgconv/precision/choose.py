@@ -6,7 +6,7 @@ first layers with few channels, whose errors pass through all later layers. Also
 Some values are known in advance: squares, long sums and inputs of logarithms stay fp32 in every plan
 (compiling/textures.py), and so does a whole quantised network, because one quantised value more or less is a large
 error, which other pictures may cause. The rest is found by running the model: first the values that are stored as fp16
-(storage.py), then, with float16=2, how layers sum (sums.py).
+(storage.py), then, with float16=2, how layers sum (sums.py), then the tiles of Winograd's filtering (tiles.py).
 
 When a model is loaded, there are only synthetic inputs (calibration_inputs.py) and little time. Only the number of runs
 depends on time: without `started` all inputs are measured, and each search runs to its end.
@@ -25,6 +25,7 @@ from imgconv.graph.nodes import Convolution, Graph, Product, Reduction
 from imgconv.precision.share import UNDECIDED
 from imgconv.precision.storage import StorageSearch
 from imgconv.precision.sums import AccumulationTrials, choose_sums
+from imgconv.precision.tiles import TileTrials, choose_tiles
 from imgconv.runtime.device import Device
 from imgconv.runtime.programs import ProgressCallback
 from imgconv.runtime.session import Session
@@ -71,9 +72,16 @@ def choose_precision(
         return PrecisionChoice(kept, 0.0, float("nan"), storage.largest, storage.reference)
     storage.search(runs if started is None else storage.runs_within(started))
     precision, error, session = storage.precision, max(storage.errors), storage.session
+    seconds = None if started is None else storage.ready - started
     if prepared.config.float16 == 2:
-        seconds = None if started is None else storage.ready - started
         precision, error, session = choose_sums(AccumulationTrials(storage), ends_in_softmax(graph), runs, seconds)
+    # Other devices measure for phones only if there is time.
+    if started is None or prepared.target.is_mobile:
+        found = choose_tiles(TileTrials(storage, precision, session), runs, seconds)
+        if found:
+            precision, error_on_phone, plan_of_phone = found
+            error = max(error, error_on_phone)
+            session = plan_of_phone if prepared.target.is_mobile else session
     return PrecisionChoice(precision, error, storage.half_error, storage.largest, session)
 
 

@@ -18,7 +18,7 @@ bound; with chunks it does not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from time import perf_counter
@@ -55,6 +55,26 @@ class ReferenceRun:
     room: float
 
 
+def reference_runs(storage: StorageSearch, session: Session, errors: Sequence[float]) -> list[ReferenceRun]:
+    """The inputs on which narrower plans than a session's are judged: the measured ones, then others.
+
+    errors: of the session on the measured ones. It may be over the bound on another input, which then says nothing of
+    narrower plans and is left out.
+    """
+    bound, least = storage.bound, least_scales(storage.prepared.graph)
+    found = [
+        ReferenceRun(inputs, exact, storage.scales, error, SHARE_OF_SUMS * max(0.0, bound - error))
+        for inputs, exact, error in zip(storage.inputs, storage.exact, errors, strict=True)
+    ]
+    for inputs, most in zip(held_out_inputs(storage.prepared.graph, storage.inputs), (bound, MARGIN * bound)):
+        exact = storage.reference.run(inputs)
+        scales = scales_of([exact], least)
+        error = relative_error(session.run(inputs), exact, scales)
+        room = bound if most > bound else SHARE_OF_SUMS * (bound - error)
+        found += [ReferenceRun(inputs, exact, scales, error, room)] if error <= most else []
+    return found
+
+
 class AccumulationTrials:
     """Plans of one storage that differ in how convolutions sum, and how far their outputs are from float.
 
@@ -74,22 +94,8 @@ class AccumulationTrials:
 
     @cached_property
     def judged(self) -> list[ReferenceRun]:
-        """The inputs on which sums are judged: the measured ones, then others.
-
-        Storage alone may be over the bound on another input, which then says nothing of sums and is left out.
-        """
-        storage, bound, least = self.storage, self.storage.bound, least_scales(self.storage.prepared.graph)
-        found = [
-            ReferenceRun(inputs, exact, storage.scales, error, SHARE_OF_SUMS * max(0.0, bound - error))
-            for inputs, exact, error in zip(storage.inputs, storage.exact, self.errors, strict=True)
-        ]
-        for inputs, most in zip(held_out_inputs(storage.prepared.graph, storage.inputs), (bound, MARGIN * bound)):
-            exact = storage.reference.run(inputs)
-            scales = scales_of([exact], least)
-            error = relative_error(self.wide.run(inputs), exact, scales)
-            room = bound if most > bound else SHARE_OF_SUMS * (bound - error)
-            found += [ReferenceRun(inputs, exact, scales, error, room)] if error <= most else []
-        return found
+        """The inputs on which sums are judged."""
+        return reference_runs(self.storage, self.wide, self.errors)
 
     def precision(self, chunks: frozenset[str], in_float: frozenset[str]) -> Precision:
         """The Precision with these values summed in chunks and in float, the others in half."""

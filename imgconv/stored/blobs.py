@@ -15,6 +15,7 @@ from imgconv.files.disk_cache import hash_of
 from imgconv.kernels.winograd.taps import WINDOW, taps_of
 
 ZERO = -(1 << 62)
+TILES = (0, 2, 4)  # by the number of `taps` in model.fbs: outputs of a tile in a row
 LEAST = -(1 << 48)  # of a place; sums with a ZERO are less
 MOST_PADS = 64  # elements of a view for each of its blob
 # The content of a blob by its number, checked.
@@ -29,13 +30,13 @@ class StoredView:
 
     Element (i, j, ...) is number tables[0][i] + tables[1][j] + ... of the other. It is 0 if one of these is ZERO, or if
     counts[n][0][i] + counts[n][1][j] + ... is limits[n] or more, for any n.
-    of_taps: the other array is not the stored one, but the taps of its 3x3 windows, see taps_of.
+    tile: if it is not 0, the other array is not the stored one, but the taps of its 3x3 windows, see taps_of.
     """
 
     tables: Sequence[Array]
     limits: Sequence[int]
     counts: Sequence[Sequence[Array]]
-    of_taps: bool = False
+    tile: int = 0
 
     def places(self) -> Array:
         """The places of all elements; less than LEAST for those that are 0."""
@@ -71,9 +72,9 @@ class BlobWriter:
         return bool(self._views or self._rounded)
 
     @property
-    def has_taps(self) -> bool:
-        """Returns whether arrays may be made of the taps of others."""
-        return any(view.of_taps for _, view in self._views.values())
+    def largest_tile(self) -> int:
+        """The largest tile of whose taps arrays may be made; 0 if there are none."""
+        return max((view.tile for _, view in self._views.values()), default=0)
 
     def add(self, content: bytes | memoryview) -> int:
         """The number of a new blob."""
@@ -102,7 +103,7 @@ class BlobWriter:
             return self.whole(array)
         return self.whole(home) | about | {
             "tables": _joined([view.tables]), "limits": view.limits, "counts": _joined(view.counts),
-            "taps": view.of_taps,
+            "taps": TILES.index(view.tile),
         }
 
     def whole(self, array: Array) -> dict[str, Any]:
@@ -147,14 +148,15 @@ def read_array(table: Any, blob: ReadBlob) -> Array:
     count, misfit = prod(table.shape), f"blob {table.blob} has {len(content)} bytes: {table.dtype} {list(table.shape)}"
     if not known or min(table.shape, default=0) < 0:
         raise ModelError(f"{misfit} does not fit")
-    if not len(table.tables) and (table.taps or count * stored.itemsize != len(content)):
+    if table.taps >= len(TILES) or not len(table.tables) and (table.taps or count * stored.itemsize != len(content)):
         raise ModelError(f"{misfit} does not fit")
     if not len(table.tables):
         whole: Array = numpy.frombuffer(content, stored.newbyteorder("<")).reshape(table.shape)
         return whole if stored == dtype else whole.astype(dtype)
     elements = numpy.frombuffer(content[: len(content) // stored.itemsize * stored.itemsize], stored.newbyteorder("<"))
     if table.taps:
-        elements = taps_of(elements[: elements.size // WINDOW * WINDOW].reshape(-1, 3, 3)).reshape(-1)
+        windows = elements[: elements.size // WINDOW * WINDOW].reshape(-1, 3, 3)
+        elements = taps_of(windows, TILES[table.taps]).reshape(-1)
     length = sum(table.shape)
     # Pads are a few times the weights; a made-up shape may be any.
     fits = len(table.tables) == length and len(table.counts) == length * len(table.limits)

@@ -43,8 +43,9 @@ from imgconv.version import VERSION
 
 # What this imgconv reads, and what a reader of its files has to know: Model.needs in model.fbs. NEEDS_HOST is for files
 # with a host partition, which the host computes, NEEDS_STATES for plans that keep states, NEEDS_VIEWS for arrays that
-# are views of others, NEEDS_TAPS for views of taps.
-READS, NEEDS, NEEDS_HOST, NEEDS_STATES, NEEDS_VIEWS, NEEDS_TAPS = 5, 1, 2, 3, 4, 5
+# are views of others. NEEDS_TAPS is for views of taps, by the outputs of a tile in a row.
+READS, NEEDS, NEEDS_HOST, NEEDS_STATES, NEEDS_VIEWS = 6, 1, 2, 3, 4
+NEEDS_TAPS = {2: 5, 4: 6}
 # What reading a made-up file may raise; a damaged one does not pass its checksums.
 REFUSED = (
     ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError, StopIteration, TypeError,
@@ -143,8 +144,9 @@ def _sized_values(sized: SizedModel, blobs: BlobWriter, format: Format | None, p
     ]
     writer, partition = TableWriter(codec(), blobs), sized.graph.host_partition
     needs = NEEDS_STATES if sized.states else NEEDS_HOST if partition else NEEDS
+    needs = NEEDS_TAPS.get(blobs.largest_tile, NEEDS_VIEWS if blobs.has_views else needs)
     return {
-        "needs": NEEDS_TAPS if blobs.has_taps else NEEDS_VIEWS if blobs.has_views else needs, "written_by": VERSION,
+        "needs": needs, "written_by": VERSION,
         "config": writer.values(Config, "Config", sized.config),
         "graph": None if player_only else graph_values(sized.graph, blobs),
         "plans": made, "states": [{"name": output, "text": fed} for output, fed in sized.states.items()],

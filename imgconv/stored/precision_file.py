@@ -2,10 +2,11 @@
 
     {"format": "imgconv precision", "version": 2, "model": "9f86d0...", "float16": 1, "tolerance": 0.01,
      "error": 0.0031, "float_storage": ["conv1", "relu7"], "float_arithmetic": [], "short_runs": [],
-     "small_weights": true}
+     "small_weights": true, "large_tiles": []}
 
 Files of version 1 have no `short_runs`, because they were measured with every sum in fp16 chunks; so all values are.
-Files without `small_weights` were measured with small weights in fp32.
+Files without `small_weights` were measured with small weights in fp32, and those without `large_tiles` without
+Winograd's F(4x4, 3x3).
 
 The names are ONNX tensors. `model` is a hash of the graph's nodes, names and weights, but not of its sizes: one file is
 valid for every size of the model at which the same values are computed.
@@ -53,7 +54,7 @@ class PrecisionFile:
             "format": FORMAT, "version": VERSION, "model": self.model, "float16": self.float16,
             "tolerance": self.tolerance, "error": self.error, "float_storage": sorted(self.precision.storage),
             "float_arithmetic": sorted(self.precision.arithmetic), "short_runs": sorted(self.precision.runs),
-            "small_weights": self.precision.small_weights,
+            "small_weights": self.precision.small_weights, "large_tiles": sorted(self.precision.large_tiles),
         }
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
@@ -62,7 +63,8 @@ class PrecisionFile:
         again = "make it again with imgconv tune --precision"
         if self.model != fingerprint(graph):
             raise ConfigError(f"{self.path!r} was made for another model, or by another imgconv: {again}")
-        named = self.precision.storage | self.precision.arithmetic | self.precision.runs
+        chosen = self.precision
+        named = chosen.storage | chosen.arithmetic | chosen.runs | chosen.large_tiles
         unknown = sorted(named - graph.values.keys())
         if unknown:
             raise ConfigError(f"{self.path!r} names {unknown[0]!r}, which the model does not compute: {again}")
@@ -96,7 +98,8 @@ def read_precision_file(path: str | os.PathLike[str]) -> PrecisionFile:
     if not isinstance(small, bool):
         raise ConfigError(f"{name!r} is corrupt: small_weights is {small!r}")
     precision = Precision(
-        _names(content, "float_storage", name), _names(content, "float_arithmetic", name), runs, small_weights=small
+        _names(content, "float_storage", name), _names(content, "float_arithmetic", name), runs,
+        _names({"large_tiles": [], **content}, "large_tiles", name), small_weights=small,
     )
     model, float16, tolerance, error_ = (content.get(key) for key in ("model", "float16", "tolerance", "error"))
     if not isinstance(model, str) or not is_float16(float16) or not float16:
@@ -130,7 +133,7 @@ def fingerprint(graph: Graph) -> str:
 # Choices that a load measured, kept for the next one
 
 CHOICES = DiskCache("precision", 16 * 2**20)
-CHOICE = 17  # a number for the way of choosing: raise it if other values would be chosen
+CHOICE = 18  # a number for the way of choosing: raise it if other values would be chosen
 
 
 def choice_key(graph: Graph, device: str, config: Config) -> str:
@@ -145,17 +148,19 @@ def read_choice(key: str, graph: Graph) -> Precision | None:
     if content is None:
         return None
     found = json.loads(content)
-    storage, arithmetic, runs = (frozenset(found[part]) for part in ("float_storage", "float_arithmetic", "short_runs"))
-    if not storage | arithmetic | runs <= graph.values.keys():
+    parts = "float_storage", "float_arithmetic", "short_runs", "large_tiles"
+    storage, arithmetic, runs, large_tiles = (frozenset(found[part]) for part in parts)
+    if not storage | arithmetic | runs | large_tiles <= graph.values.keys():
         return None
-    return Precision(storage, arithmetic, runs, found["reasons"], found["small_weights"])
+    return Precision(storage, arithmetic, runs, large_tiles, found["reasons"], found["small_weights"])
 
 
 def write_choice(key: str, precision: Precision) -> None:
     """Stores a Precision under the key, replacing an older one."""
     content = {
         "float_storage": sorted(precision.storage), "float_arithmetic": sorted(precision.arithmetic),
-        "short_runs": sorted(precision.runs), "reasons": dict(precision.reasons),
+        "short_runs": sorted(precision.runs), "large_tiles": sorted(precision.large_tiles),
+        "reasons": dict(precision.reasons),
         "small_weights": precision.small_weights,
     }
     CHOICES.write(key, json.dumps(content).encode())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isqrt
 
 import numpy
 
@@ -29,8 +30,9 @@ class Origin:
     places: Array
 
     @property
-    def is_of_taps(self) -> bool:
-        return self.numbers.shape != self.constant.shape
+    def tile(self) -> int:
+        """Outputs of a tile of Winograd's filtering in a row, if the numbers are taps; else 0."""
+        return isqrt(self.numbers.shape[-1]) - 2 if self.numbers.shape != self.constant.shape else 0
 
 
 def share_weights(blobs: BlobWriter, plans: Sequence[tuple[Plan, Mapping[str, Array]]]) -> None:
@@ -55,7 +57,7 @@ def share_weights(blobs: BlobWriter, plans: Sequence[tuple[Plan, Mapping[str, Ar
             blobs.add_rounded(constant, stored)
         view = view_of(origin.places, origin.numbers.shape)
         if view is not None and stored.dtype == packed.dtype:
-            blobs.add_view(packed, stored, replace(view, of_taps=origin.is_of_taps))
+            blobs.add_view(packed, stored, replace(view, tile=origin.tile))
 
 
 def _origin_of_content(plan: Plan, storage: Storage, constants: Mapping[str, Array]) -> Origin | None:

@@ -524,8 +524,8 @@ struct Array FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const flatbuffers::Vector<int64_t> *counts() const {
     return GetPointer<const flatbuffers::Vector<int64_t> *>(VT_COUNTS);
   }
-  bool taps() const {
-    return GetField<uint8_t>(VT_TAPS, 0) != 0;
+  uint8_t taps() const {
+    return GetField<uint8_t>(VT_TAPS, 0);
   }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
@@ -572,8 +572,8 @@ struct ArrayBuilder {
   void add_counts(flatbuffers::Offset<flatbuffers::Vector<int64_t>> counts) {
     fbb_.AddOffset(Array::VT_COUNTS, counts);
   }
-  void add_taps(bool taps) {
-    fbb_.AddElement<uint8_t>(Array::VT_TAPS, static_cast<uint8_t>(taps), 0);
+  void add_taps(uint8_t taps) {
+    fbb_.AddElement<uint8_t>(Array::VT_TAPS, taps, 0);
   }
   explicit ArrayBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
@@ -595,7 +595,7 @@ inline flatbuffers::Offset<Array> CreateArray(
     flatbuffers::Offset<flatbuffers::Vector<int64_t>> tables = 0,
     flatbuffers::Offset<flatbuffers::Vector<int64_t>> limits = 0,
     flatbuffers::Offset<flatbuffers::Vector<int64_t>> counts = 0,
-    bool taps = false) {
+    uint8_t taps = 0) {
   ArrayBuilder builder_(_fbb);
   builder_.add_counts(counts);
   builder_.add_limits(limits);
@@ -617,7 +617,7 @@ inline flatbuffers::Offset<Array> CreateArrayDirect(
     const std::vector<int64_t> *tables = nullptr,
     const std::vector<int64_t> *limits = nullptr,
     const std::vector<int64_t> *counts = nullptr,
-    bool taps = false) {
+    uint8_t taps = 0) {
   auto dtype__ = dtype ? _fbb.CreateString(dtype) : 0;
   auto shape__ = shape ? _fbb.CreateVector<int64_t>(*shape) : 0;
   auto stored__ = stored ? _fbb.CreateString(stored) : 0;
@@ -854,7 +854,8 @@ struct Config FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_FLOAT_STORAGE = 12,
     VT_FLOAT_ARITHMETIC = 14,
     VT_HALF_RUNS = 16,
-    VT_HALF_SMALL_WEIGHTS = 18
+    VT_HALF_SMALL_WEIGHTS = 18,
+    VT_LARGE_TILES = 20
   };
   uint8_t float16() const {
     return GetField<uint8_t>(VT_FLOAT16, 0);
@@ -880,6 +881,9 @@ struct Config FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   bool half_small_weights() const {
     return GetField<uint8_t>(VT_HALF_SMALL_WEIGHTS, 0) != 0;
   }
+  const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>> *large_tiles() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>> *>(VT_LARGE_TILES);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint8_t>(verifier, VT_FLOAT16, 1) &&
@@ -897,6 +901,9 @@ struct Config FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            verifier.VerifyVector(half_runs()) &&
            verifier.VerifyVectorOfStrings(half_runs()) &&
            VerifyField<uint8_t>(verifier, VT_HALF_SMALL_WEIGHTS, 1) &&
+           VerifyOffset(verifier, VT_LARGE_TILES) &&
+           verifier.VerifyVector(large_tiles()) &&
+           verifier.VerifyVectorOfStrings(large_tiles()) &&
            verifier.EndTable();
   }
 };
@@ -929,6 +936,9 @@ struct ConfigBuilder {
   void add_half_small_weights(bool half_small_weights) {
     fbb_.AddElement<uint8_t>(Config::VT_HALF_SMALL_WEIGHTS, static_cast<uint8_t>(half_small_weights), 0);
   }
+  void add_large_tiles(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> large_tiles) {
+    fbb_.AddOffset(Config::VT_LARGE_TILES, large_tiles);
+  }
   explicit ConfigBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -949,8 +959,10 @@ inline flatbuffers::Offset<Config> CreateConfig(
     flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> float_storage = 0,
     flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> float_arithmetic = 0,
     flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> half_runs = 0,
-    bool half_small_weights = false) {
+    bool half_small_weights = false,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> large_tiles = 0) {
   ConfigBuilder builder_(_fbb);
+  builder_.add_large_tiles(large_tiles);
   builder_.add_half_runs(half_runs);
   builder_.add_float_arithmetic(float_arithmetic);
   builder_.add_float_storage(float_storage);
@@ -971,11 +983,13 @@ inline flatbuffers::Offset<Config> CreateConfigDirect(
     const std::vector<flatbuffers::Offset<flatbuffers::String>> *float_storage = nullptr,
     const std::vector<flatbuffers::Offset<flatbuffers::String>> *float_arithmetic = nullptr,
     const std::vector<flatbuffers::Offset<flatbuffers::String>> *half_runs = nullptr,
-    bool half_small_weights = false) {
+    bool half_small_weights = false,
+    const std::vector<flatbuffers::Offset<flatbuffers::String>> *large_tiles = nullptr) {
   auto device__ = device ? _fbb.CreateString(device) : 0;
   auto float_storage__ = float_storage ? _fbb.CreateVector<flatbuffers::Offset<flatbuffers::String>>(*float_storage) : 0;
   auto float_arithmetic__ = float_arithmetic ? _fbb.CreateVector<flatbuffers::Offset<flatbuffers::String>>(*float_arithmetic) : 0;
   auto half_runs__ = half_runs ? _fbb.CreateVector<flatbuffers::Offset<flatbuffers::String>>(*half_runs) : 0;
+  auto large_tiles__ = large_tiles ? _fbb.CreateVector<flatbuffers::Offset<flatbuffers::String>>(*large_tiles) : 0;
   return imgconv::stored::CreateConfig(
       _fbb,
       float16,
@@ -985,7 +999,8 @@ inline flatbuffers::Offset<Config> CreateConfigDirect(
       float_storage__,
       float_arithmetic__,
       half_runs__,
-      half_small_weights);
+      half_small_weights,
+      large_tiles__);
 }
 
 struct Index FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {

@@ -18,7 +18,7 @@ namespace {
 constexpr char MAGIC[8] = {'i', 'm', 'g', 'c', 'o', 'n', 'v', 0};
 constexpr uint32_t PLAIN = 2, CONTAINER = 3;  // VERSION in imgconv/files/container.py; PLAIN: of uncompressed heads
 constexpr uint64_t LARGEST_HEAD = 1 << 28;    // the same there
-constexpr uint32_t READS = 5;  // READS in imgconv/stored/compiled_file.py
+constexpr uint32_t READS = 6;  // READS in imgconv/stored/compiled_file.py
 constexpr size_t ALIGNMENT = 64, START = 24, LENGTH = 8;
 
 constexpr uint64_t aligned(uint64_t length) { return (length + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }

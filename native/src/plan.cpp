@@ -189,7 +189,7 @@ class Reader {
     storage.view.limits = list(table.limits());
     storage.view.counts = list(table.counts());
     storage.view.stored = is_converted ? dtype(table.stored()) : storage.dtype;
-    storage.view.of_taps = table.taps();
+    storage.view.tile = 2 * number(table.taps(), 0, 2, "taps");
     size_t count = 1;
     for (const int64_t size : list(table.shape())) {
       count = product(count, static_cast<uint64_t>(size), "a number of elements");

@@ -29,24 +29,29 @@ struct Copying {
 };
 
 // G g of three numbers g, which are `step` apart as those that are made: see Array in model.fbs.
-void transform(const double *g, size_t step, double *made) {
-  const double ends = g[0] + g[2 * step];
+void transform(const double *g, size_t step, size_t tile, double *made) {
+  double point = tile == 2 ? 1 : 0.75;
+  const double divisor = tile == 2 ? 2 : 1;
   made[0] = g[0];
-  made[step] = (ends + g[step]) / 2;
-  made[2 * step] = (ends - g[step]) / 2;
-  made[3 * step] = g[2 * step];
+  for (size_t row = 1; row < tile; row += 2, point *= 2) {
+    const double ends = g[0] + point * point * g[2 * step], between = point * g[step];
+    made[row * step] = (ends + between) / divisor;
+    made[(row + 1) * step] = (ends - between) / divisor;
+  }
+  made[(tile + 1) * step] = g[2 * step];
 }
 
 // The taps of all windows of a blob, as imgconv/kernels/winograd/taps.py has them.
-std::vector<float> taps_of(Span blob, imgconv_dtype stored) {
-  constexpr size_t SIDE = 3, WINDOW = SIDE * SIDE, TAPS = 16;
-  std::vector<float> made(blob.bytes / dtype_bytes(stored) / WINDOW * TAPS);
-  for (size_t at = 0, first = 0; at < made.size(); at += TAPS, first += WINDOW) {
-    double window[WINDOW], columns[4 * SIDE], taps[TAPS];
+std::vector<float> taps_of(Span blob, imgconv_dtype stored, size_t tile) {
+  constexpr size_t WINDOW = 9, LONGEST = 6;
+  const size_t side = tile + 2, count = side * side;
+  std::vector<float> made(blob.bytes / dtype_bytes(stored) / WINDOW * count);
+  for (size_t at = 0, first = 0; at < made.size(); at += count, first += WINDOW) {
+    double window[WINDOW], columns[LONGEST * 3], taps[LONGEST * LONGEST];
     for (size_t i = 0; i < WINDOW; ++i) window[i] = number_at(stored, blob.data, first + i);
-    for (size_t column = 0; column < SIDE; ++column) transform(window + column, SIDE, columns + column);
-    for (size_t row = 0; row < 4; ++row) transform(columns + row * SIDE, 1, taps + row * 4);
-    std::copy(taps, taps + TAPS, made.begin() + static_cast<ptrdiff_t>(at));
+    for (size_t column = 0; column < 3; ++column) transform(window + column, 3, tile, columns + column);
+    for (size_t row = 0; row < side; ++row) transform(columns + row * 3, 1, tile, taps + row * side);
+    std::copy(taps, taps + count, made.begin() + static_cast<ptrdiff_t>(at));
   }
   return made;
 }
@@ -102,7 +107,7 @@ size_t elements_of(const View &view, size_t stored) {
     if (!size || elements > MOST_PADS * stored / size) return 0;
     elements *= size;
   }
-  const bool fits = view.tables.empty() ? elements == stored && !view.of_taps : view.tables.size() == length;
+  const bool fits = view.tables.empty() ? elements == stored && !view.tile : view.tables.size() == length;
   return fits && view.counts.size() == view.limits.size() * length ? elements : 0;
 }
 
@@ -111,13 +116,13 @@ size_t elements_of(const View &view, size_t stored) {
 bool gather(const View &view, Span blob, imgconv_dtype dtype, std::vector<uint8_t> &made) {
   std::vector<float> taps;
   imgconv_dtype type = view.stored;
-  if (view.of_taps) {
-    taps = taps_of(blob, type);
+  if (view.tile) {
+    taps = taps_of(blob, type, view.tile);
     blob = {reinterpret_cast<const uint8_t *>(taps.data()), taps.size() * sizeof(float)};
     type = IMGCONV_FLOAT32;
   }
   const size_t stored = blob.bytes / dtype_bytes(type), elements = elements_of(view, stored);
-  const bool is_half = view.of_taps && dtype == IMGCONV_FLOAT16;
+  const bool is_half = view.tile && dtype == IMGCONV_FLOAT16;
   if (!elements || (type != dtype && dtype != IMGCONV_FLOAT32 && !is_half)) return false;
   made.assign(elements * dtype_bytes(dtype), 0);
   const Copying copy{blob.data, type, dtype, made.data()};

@@ -11,12 +11,13 @@
 namespace imgconv {
 
 // sizes: of the axes. is_used: whether the blob is not the content itself, but halves, or what the tables are of.
-// of_taps: whether the tables are of the taps of the blob's windows.
+// tile: if it is not 0, the tables are of the taps of the blob's windows, for tiles with this many outputs in a row.
 struct View {
   std::vector<size_t> sizes;
   std::vector<int64_t> tables, limits, counts;
   imgconv_dtype stored = IMGCONV_FLOAT32;
-  bool is_used = false, of_taps = false;
+  bool is_used = false;
+  size_t tile = 0;
 };
 
 // The content of a view in `dtype`, which is that of the blob; float32 for halves; either for taps. Returns false if

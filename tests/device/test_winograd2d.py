@@ -20,7 +20,7 @@ from imgconv.compiling.compiler import PreparedGraph, prepare
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Float16, Precision
 from imgconv.kernels.conv import problem as conv, template as conv_template
-from imgconv.kernels.device_model.time_range import NEVER
+from imgconv.kernels.device_model.time_range import NEVER, TimeRange
 from imgconv.kernels.layout import ImageLimits, Texture
 from imgconv.kernels.target import Target
 from imgconv.kernels.winograd import template as winograd2d
@@ -53,6 +53,12 @@ def phone(context: Context) -> Target:
 def tiled(on: Target, number: int = 0) -> Wanted:
     """The device with two-dimensional filtering wherever it is possible. number: of the candidate."""
     return Wanted(on, Taking(winograd2d=lambda problem, *_: candidates(problem, on)[number]))
+
+
+def with_tile(config: Config, monkeypatch: pytest.MonkeyPatch, tile: int) -> Config:
+    """The settings with which the output y is computed in tiles of tile x tile outputs, whatever that costs."""
+    monkeypatch.setattr(winograd2d, "_time_of", lambda problem, target: TimeRange(1 / problem.tile, 1 / problem.tile))
+    return replace(config, precision=replace(config.precision, large_tiles=frozenset("y" if tile == 4 else "")))
 
 
 def launches_of(plan: Plan) -> int:
@@ -98,36 +104,55 @@ def test_small_whole_numbers_are_exact(context: Context, config: Config, number:
         numpy.testing.assert_array_equal(made[f"y{n}"], expected, f"{problem}")
 
 
-def bound_of(problem: ConvolutionProblem, x: Any, w: Any, terms: int) -> Any:
+def bound_of(problem: ConvolutionProblem, x: Any, w: Any, terms: int, tile: int = 2) -> Any:
     """Returns the bound on each output's rounding error: its terms |A| |G w G'| |B x B'| times their roundings.
 
     The roundings are those of a tap and of a weight to fp16, one for each of the `terms` that are summed in fp16, and
     those of the sums as they are stored: 2**-10 each, for a device may round towards zero. The output's own rounding is
     added. (The transforms themselves are in fp32, which is less than one more.)
     """
-    a, b, g = (numpy.abs(matrix) for matrix in winograd_matrices(2))
+    a, b, g = (numpy.abs(matrix) for matrix in winograd_matrices(tile))
     top, left, bottom, right = problem.pads
     total = numpy.zeros((problem.batch, problem.filters, *problem.output_size))
     taps = g @ numpy.abs(w) @ g.T
-    for i in range(2):
-        for j in range(2):
-            window = b.T @ (taps * numpy.outer(a[i], a[j])) @ b
-            longer = replace(problem, window=(4, 4), pads=(top + i, left + j, bottom + 1 - i, right + 1 - j))
-            total[..., i::2, j::2] = longer.compute(numpy.abs(x), window)[..., i::2, j::2]
+    for i in range(tile):
+        for j in range(tile):
+            window, last = b.T @ (taps * numpy.outer(a[i], a[j])) @ b, tile - 1
+            pads = top + i, left + j, bottom + last - i, right + last - j
+            longer = replace(problem, window=(tile + 2, tile + 2), pads=pads)
+            total[..., i::tile, j::tile] = longer.compute(numpy.abs(x), window)[..., i::tile, j::tile]
     exact = problem.compute(x, w)
     return (terms + 5) * 2.0**-10 * total + 2.0**-10 * numpy.abs(exact) + 2.0**-24
 
 
+@pytest.mark.parametrize(("number", "limit"), [(0, None), (1, 600)])
+def test_large_tiles(context: Context, monkeypatch: pytest.MonkeyPatch, number: int, limit: int | None) -> None:
+    """F(4x4, 3x3) with taps and sums in float: the bound is the terms |A| |G w G'| |B x B'| times roundings of float.
+
+    Sizes, channels, batches, padding, tiling and folds as for whole numbers.
+    """
+    config = with_tile(Config(1, max_image=limit, precision=Precision(storage=frozenset("xy"))), monkeypatch, 4)
+    for problem in [*GRID[number:], C(size=(99, 3), pads=SAME)]:
+        x, w = (array.astype(numpy.float64) for array in drawn(problem, -1, 1))
+        output = {"y": output_of(problem, Tensor.input("x", x.shape), w.astype(numpy.float32))}
+        wanted = tiled(phone(context), number)
+        plan, made = run_tensors(output, {"x": x.astype(numpy.float32)}, context, config, wanted)
+        assert sum("#define TILE 4\n" in launch.source.text for launch in plan.launches) == 2
+        bound = bound_of(problem, x, w, 0, 4) * 2.0**-12
+        assert (numpy.abs(made["y"] - problem.compute(x, w)) <= bound).all(), problem
+
+
+@pytest.mark.parametrize("tile", [2, 4])
 @pytest.mark.parametrize("float16", [1, 2])
-def test_real_numbers(context: Context, float16: Float16) -> None:
+def test_real_numbers(context: Context, monkeypatch: pytest.MonkeyPatch, float16: Float16, tile: int) -> None:
     """Bias, residual and activation are fused into the last launch.
 
-    The error is within the bound, and its root mean square within twice that of one launch of conv.cl: A, B and G make
-    sums of larger terms. (1.25 times with sums in half, on Intel's driver.)
+    The error is within the bound, and its root mean square within twice that of one launch of conv.cl, with F(4x4, 3x3)
+    six times: A, B and G make sums of larger terms. (1.25 times with sums in half, on Intel's driver.)
     """
     if float16 == 2 and not context.info.fp16_arithmetic:
         pytest.skip("the driver does not compute in half")
-    config, terms = Config(float16), 48 if float16 == 2 else 0
+    config, terms = with_tile(Config(float16), monkeypatch, tile), 48 if float16 == 2 else 0
     problem, random = C(channels=48, filters=10, size=(9, 11), pads=(0, 1, 2, 1)), numpy.random.default_rng(0)
     x = random.normal(size=(1, problem.channels, *problem.size)).astype(numpy.float16).astype(numpy.float32)
     w = (random.normal(size=problem.weights_shape) / 3 / problem.channels**0.5).astype(numpy.float32)
@@ -140,25 +165,30 @@ def test_real_numbers(context: Context, float16: Float16) -> None:
         plan, found = run_tensors({"y": made.relu()}, {"x": x, "r": r}, context, config, wanted)
         assert len(plan.compute_launches) == count
         off = numpy.abs(found["y"] - expected)
-        assert (off <= bound_of(problem, *wide, terms) + 2.0**-9 * (numpy.abs(r) + numpy.abs(b) + expected)).all()
+        assert (off <= bound_of(problem, *wide, terms, tile) + 2.0**-9 * (numpy.abs(r) + numpy.abs(b) + expected)).all()
         typical.append(float(numpy.sqrt(numpy.mean(off**2))))
-    assert 0 < typical[0] < 2 * typical[1], typical
+    assert 0 < typical[0] < (2 if tile == 2 else 6) * typical[1], typical
 
 
 @pytest.mark.parametrize(("kept", "factor"), [("", 0.75), ("xy", 0.98)])
-def test_the_check_of_launches(context: Context, monkeypatch: pytest.MonkeyPatch, kept: str, factor: float) -> None:
+@pytest.mark.parametrize("tile", [2, 4])
+def test_the_check_of_launches(
+    context: Context, monkeypatch: pytest.MonkeyPatch, kept: str, factor: float, tile: int
+) -> None:
     """It allows for the roundings of taps and sums to half, and finds taps of weights that are a quarter off.
 
     Where both are kept in float, it finds those that are a fiftieth off.
     """
     config, wanted = Config(1, precision=Precision(storage=frozenset(kept))), tiled(phone(context))
+    config = with_tile(config, monkeypatch, tile)
     weights = numpy.random.default_rng(0).normal(size=(8, 4, 3, 3)).astype(numpy.float32)
     output = Tensor.input("x", (1, 4, 19, 21)).conv2d(Tensor.constant(weights), padding=1)
     graph = run_passes(build_graph({"y": output}))
     verdicts = []
     for wrong in (1.0, factor):
-        factors = numpy.outer((1, 1, 1, wrong), (1, 1, 1, wrong)).reshape(-1)
-        monkeypatch.setattr(winograd2d, "taps_of", lambda windows, factors=factors: taps_of(windows) * factors)
+        row = [1.0] * (tile + 1) + [wrong]
+        changed = numpy.outer(row, row).reshape(-1)
+        monkeypatch.setattr(winograd2d, "taps_of", lambda windows, tile, by=changed: taps_of(windows, tile) * by)
         session = session_of(PreparedGraph(graph, config, wanted.target, wanted.chooser).plan(), context)
         verdicts.append({finding.verdict for _, finding in check_launches(SessionUnderTest(session, graph, config))})
     assert verdicts == [{"right"}, {"right", "wrong"}]
@@ -214,6 +244,24 @@ def test_neighbours_do_not_leak(context: Context, config: Config, value: float) 
         assert numpy.abs(made["y"][~apart] - expected[~apart] - value / 64).max() < 2.0**-9 * value / 64
 
 
+@pytest.mark.parametrize("value", [60000.0, numpy.nan])
+def test_pixels_stay_in_large_tiles(
+    context: Context, config: Config, monkeypatch: pytest.MonkeyPatch, value: float
+) -> None:
+    """With F(4x4, 3x3) a pixel may change all outputs of the tiles that read it, and no other."""
+    problem = C(batch=2, channels=5, filters=3, size=(12, 13), pads=SAME)
+    array, weights = drawn(problem, -1, 1)
+    changed = array.copy()
+    changed[0, 3, 5, 6] = value
+    output = {"y": output_of(problem, Tensor.input("x", array.shape), weights)}
+    config = with_tile(config, monkeypatch, 4)
+    made = [run_tensors(output, {"x": x}, context, config, tiled(phone(context)))[1]["y"] for x in (array, changed)]
+    differ = (made[0] != made[1]).any(axis=1)
+    assert differ[0, 4:7, 5:8].all() and not differ[1].any()
+    differ[0, 4:8, 4:8] = False
+    assert not differ.any()
+
+
 # Where it is used
 
 SIZES = [(64, 56), (128, 28), (256, 14), (512, 7), (16, 56), (64, 14), (24, 28)]
@@ -243,6 +291,19 @@ def test_the_rule() -> None:
 
 def plan_of(output: Tensor, config: Config) -> Plan:
     return prepare(build_graph({"y": output}), config, Target(LIMITS, "gpu", 2)).plan()
+
+
+def test_where_large_tiles_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a value of Precision.large_tiles whose transformed weights fit in half, if that is predicted to be faster."""
+    x = Tensor.input("x", (1, 128, 28, 28))
+    few, most = numpy.ones((128, 128, 3, 3), numpy.float32), numpy.full((128, 128, 3, 3), 3e3, numpy.float32)
+    for weights, large, tile in ((few, "y", 4), (few, "x", 2), (few, "", 2), (most, "y", 2)):  # taps up to 6.77e4
+        config = with_tile(Config(1), monkeypatch, 4)
+        config = replace(config, precision=Precision(large_tiles=frozenset(large)))
+        plan = plan_of(x.conv2d(Tensor.constant(weights), padding=1), config)
+        choices = [launch.choice for launch in plan.launches if launch.choice]
+        assert {each.problem.tile for each in choices if isinstance(each.problem, Problem)} == {tile}
+        assert any(f"F({tile}x{tile}, 3x3)" in launch.specialisation for launch in plan.launches)
 
 
 def test_where_it_filters() -> None:

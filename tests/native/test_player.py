@@ -22,6 +22,8 @@ import imgconv
 from imgconv.cl.device import DeviceInfo, list_devices
 from imgconv.config import Precision
 from imgconv.graph.nodes import Graph
+from imgconv.kernels.device_model.time_range import TimeRange
+from imgconv.kernels.winograd import template
 from imgconv.kernels.winograd.template import Specialisation
 from imgconv.loading import compiled
 from imgconv.loading.device_target import target_of
@@ -81,15 +83,18 @@ def test_sums_in_half(device: DeviceInfo, play: Play, tmp_path: Path, monkeypatc
     check(model, device, play, tmp_path / "m")
 
 
+@pytest.mark.parametrize("tile", [2, 4])
 @pytest.mark.parametrize("kept", [frozenset(), frozenset({"y"})], ids=["half", "float"])
 def test_winograd_on_a_phone(
-    device: DeviceInfo, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: frozenset[str]
+    device: DeviceInfo, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: frozenset[str], tile: int
 ) -> None:
     """The file has windows, of which the player makes the taps."""
     if not device.half_images:
         pytest.skip("the device has no textures of halves")
     taking = Taking(winograd2d=lambda *_: Specialisation((8, 4, 1)))
-    monkeypatch.setattr(compiled, "read_choice", lambda key, graph: Precision(kept))
+    large = frozenset("y" if tile == 4 else "")
+    monkeypatch.setattr(template, "_time_of", lambda problem, on: TimeRange(1 / problem.tile, 1 / problem.tile))
+    monkeypatch.setattr(compiled, "read_choice", lambda key, graph: Precision(kept, large_tiles=large))
     monkeypatch.setattr(compiled, "_chooser", lambda *_: taking)
     scale = numpy.float32(10) ** -(numpy.arange(30) % 9).astype(numpy.float32)  # some weights are no normal halves
     weights = const(30, 32, 3, 3).numpy() * scale.reshape(30, 1, 1, 1)
@@ -97,7 +102,8 @@ def test_winograd_on_a_phone(
     model = loaded(graph, replace(device, kind="gpu", compute_units=2), {"float16": 1})
     assert any(launch.source.path.endswith("winograd2d.cl") for launch in model.plan.launches)
     check(model, device, play, tmp_path / "m")
-    assert any(each.content and each.content.taps for each in first_plan(tmp_path / "m").storages)
+    taps = [each.content.taps for each in first_plan(tmp_path / "m").storages if each.content]
+    assert max(taps) == tile // 2
 
 
 def test_constants_stored_as_bytes(

@@ -31,7 +31,7 @@ from imgconv.stored import tables
 from imgconv.stored.compiled_file import DevicePlan, SavedModel, save_model
 from imgconv.tensor import Tensor, build_graph, order, recurrence
 
-CONFIG = Config(2, True, 256, "a device", Precision(frozenset({"a", "b"}), frozenset({"c"}), frozenset({"d"})))
+CONFIG = Config(2, True, 256, "a device", Precision(frozenset({"a", "b"}), *map(frozenset, "cde")))
 CASES = [
     Case("attention", "cpu", 0), Case("attention", "small gpu", 2, 24), Case("mobilenet_v2", "large gpu", 1),
     Case("conv_gru", "small gpu", 0),

@@ -16,6 +16,8 @@ from imgconv.compiling.compiler import prepare
 from imgconv.compiling.plan import Launch
 from imgconv.config import Config, Precision
 from imgconv.errors import ModelError
+from imgconv.kernels.device_model.time_range import TimeRange
+from imgconv.kernels.winograd import template
 from imgconv.kernels.winograd.template import Specialisation
 from imgconv.stored.blobs import ZERO, BlobWriter, read_array
 from imgconv.stored.compiled_file import DevicePlan, SavedModel, save_model
@@ -33,6 +35,8 @@ NETWORKS = {
     "matrix": lambda: X.reshape(108, 10) @ const(10, 90),
     "taps": lambda: X.conv2d(const(46, 12, 3, 3), padding=1),
     "taps in float": lambda: X.conv2d(const(46, 12, 3, 3), padding=1),
+    "taps of large tiles": lambda: X.conv2d(const(46, 12, 3, 3), padding=1),
+    "taps of large tiles in float": lambda: X.conv2d(const(46, 12, 3, 3), padding=1),
 }
 
 
@@ -44,10 +48,16 @@ def is_winograd(launch: Launch) -> bool:
 @pytest.mark.parametrize("float16", [0, 1])
 @pytest.mark.parametrize("target", ["small gpu", "large gpu", "cpu"])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_weights_are_stored_once(name: str, target: str, float16: int, tmp_path: Path) -> None:
-    of_taps = name.startswith("taps")
+def test_weights_are_stored_once(
+    name: str, target: str, float16: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_taps, large = name.startswith("taps"), "large tiles" in name
     choosing = {"winograd2d": lambda *_: Specialisation((8, 4, 1))} if of_taps else {}
-    config = Config(float16, precision=Precision(frozenset({"y"} if name == "taps in float" else ())))
+    monkeypatch.setattr(template, "_time_of", lambda problem, on: TimeRange(1 / problem.tile, 1 / problem.tile))
+    precision = Precision(
+        frozenset("y" if name.endswith("in float") else ""), large_tiles=frozenset("y" if large else "")
+    )
+    config = Config(float16, precision=precision)
     prepared = prepare(build_graph({"y": NETWORKS[name]()}, [X]), config, DEVICES[target], Taking(**choosing))
     graph, plan = prepared.graph, prepared.plan()
     save_model(tmp_path / "m", graph, config, [DevicePlan(plan, "d", DEVICES[target])])
@@ -61,7 +71,8 @@ def test_weights_are_stored_once(name: str, target: str, float16: int, tmp_path:
     expected = largest.astype("float16").astype("float32") if halves else largest
     numpy.testing.assert_array_equal(found, expected)
     if of_taps and (target, float16) == ("small gpu", 1):
-        assert any(each.source.path.endswith("winograd2d.cl") for each in plan.launches) and saved.table.needs == 5
+        assert any(each.source.path.endswith("winograd2d.cl") for each in plan.launches)
+        assert saved.table.needs == (6 if large else 5)
     # Zeros between groups, and sums of weights, are no view.
     is_view = name != "thin groups" and not any(is_winograd(launch) for launch in plan.launches)
     stored = sum(place.bytes for place in saved.table.blobs)
@@ -87,7 +98,7 @@ def table(**changed: Any) -> Any:
     """An Array table: the transpose of a 2x3 array, with a zero, and a limit that makes the last element 0."""
     values = {
         "dtype": "float32", "shape": [3, 2], "blob": 0, "stored": "", "tables": [0, 1, ZERO, 0, 3],
-        "limits": [2], "counts": [0, 1, 0, 0, 1], "taps": False,
+        "limits": [2], "counts": [0, 1, 0, 0, 1], "taps": 0,
     }
     return SimpleNamespace(**{**values, **changed})
 
@@ -106,7 +117,7 @@ def test_a_view_is_read() -> None:
 @pytest.mark.parametrize("changed", [
     {"tables": [0, 1, 2, 0, 4]}, {"tables": [-1, 1, 2, 0, 3]}, {"tables": [0, 1, 2, 0]}, {"counts": [0]},
     {"limits": [2, 2]}, {"shape": [1 << 30, 1 << 30]}, {"shape": [-3, 2]}, {"stored": "object"}, {"stored": "float16"},
-    {"tables": [], "shape": [7]}, {"shape": []}, {"tables": [], "shape": [6], "taps": True},
+    {"tables": [], "shape": [7]}, {"shape": []}, {"tables": [], "shape": [6], "taps": 1}, {"taps": 3},
 ], ids=str)
 def test_a_made_up_view_is_refused(changed: dict[str, Any]) -> None:
     blob = BLOB if changed != {"stored": "float16"} else BLOB[:1]
@@ -115,18 +126,23 @@ def test_a_made_up_view_is_refused(changed: dict[str, Any]) -> None:
         read_array(table(**limits | changed), lambda _: blob.tobytes())
 
 
-def test_a_view_of_taps_is_read() -> None:
+@pytest.mark.parametrize(("taps", "matrix"), [
+    (1, [[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]),
+    (2, [*([1, point, point**2] for point in (0, 0.75, -0.75, 1.5, -1.5)), [0, 0, 1]]),
+])
+def test_a_view_of_taps_is_read(taps: int, matrix: list[list[float]]) -> None:
     """Taps are G g G' for a window g of halves, however small its numbers are; a half is the nearest one."""
-    matrix = numpy.float64([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
     windows = numpy.random.default_rng(0).normal(size=(2, 3, 3)).astype(numpy.float16)
     windows[1] *= numpy.float16(1e-5)
-    expected = (matrix @ windows.astype(numpy.float64) @ matrix.T).reshape(-1).astype(numpy.float32)
-    about = {"stored": "float16", "limits": [], "counts": [], "taps": True, "shape": [32], "tables": range(32)}
+    g = numpy.float64(matrix)
+    expected = (g @ windows.astype(numpy.float64) @ g.T).reshape(-1).astype(numpy.float32)
+    size = expected.size
+    about = {"stored": "float16", "limits": [], "counts": [], "taps": taps, "shape": [size], "tables": range(size)}
     for dtype in ("float32", "float16"):
         found = read_array(table(dtype=dtype, **about), lambda _: windows.tobytes())
         numpy.testing.assert_array_equal(found, expected.astype(dtype))
     with pytest.raises(ModelError, match="leads out of it"):
-        read_array(table(**about | {"tables": range(1, 33)}), lambda _: windows.tobytes())
+        read_array(table(**about | {"tables": range(1, size + 1)}), lambda _: windows.tobytes())
 
 
 def test_arrays_of_equal_bytes_are_one_blob() -> None:
@@ -145,7 +161,7 @@ def test_a_view_is_of_one_shape() -> None:
         assert view is not None
         blobs.add_view(array, home, view)
     for array in (packed, packed[None], packed.reshape(4)):
-        made = {"stored": "", "tables": [], "limits": [], "counts": [], "taps": False, **blobs.array(array)}
+        made = {"stored": "", "tables": [], "limits": [], "counts": [], "taps": 0, **blobs.array(array)}
         content = [bytes(part) for part in blobs.parts]
         numpy.testing.assert_array_equal(read_array(SimpleNamespace(**made), lambda n: content[n]), array)
 

@@ -1,4 +1,4 @@
-"""The template of Winograd's F(2x2, 3x3) for phones' GPUs, in three launches: winograd2d.cl, conv.cl, winograd2d.cl.
+"""The template of Winograd's filtering for phones' GPUs, in three launches: winograd2d.cl, conv.cl, winograd2d.cl.
 
 The first launch transforms the input into 16 values per tile, the second multiplies them by weights (a 1x1 convolution
 with a group for each of the 16), and the third transforms the sums back to outputs. Four outputs take 16 multiply-adds
@@ -6,6 +6,9 @@ instead of 36, but there are two more launches, which wait for memory. So Winogr
 as fp16 and the device model predicts a shorter time than for one launch of conv.cl. Products are summed as in a direct
 convolution, in fp16 or fp32. Transformed inputs have the input's storage type and sums the output's, so a plan with
 some values in fp32 has the same kernels.
+
+This is F(2x2, 3x3). With F(4x4, 3x3), 16 outputs take 36 multiply-adds instead of 64, but rounding costs several times
+as much. So only the values in Precision.large_tiles may use it, if the device model predicts a shorter time.
 """
 
 from __future__ import annotations
@@ -26,32 +29,33 @@ from imgconv.kernels.conv import candidates as conv_candidates, problem as conv,
 from imgconv.kernels.conv.text import coordinate_constants, input_constants
 from imgconv.kernels.conv.weights import Weights
 from imgconv.kernels.device_model.adreno import WAVE
-from imgconv.kernels.device_model.time_range import NEVER, TimeRange
+from imgconv.kernels.device_model.time_range import NEVER, TimeRange, index_of_best
 from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.kernel_source import KernelSource, group_attribute, round_up
 from imgconv.kernels.layout import LANES, Texture, image_layout
 from imgconv.kernels.specialise import specialise
 from imgconv.kernels.target import HALF_MAX, Target
 from imgconv.kernels.template_interface import EmittingContext, LaunchStep, PlacingContext, Template, describe
-from imgconv.kernels.winograd.taps import TAPS, taps_of
+from imgconv.kernels.winograd.taps import taps_of
 
 FILE = "kernels/winograd/winograd2d.cl"
 
-TILE = 2  # outputs of a tile in a row and in a column
-ADDS_TO_TAPS, ADDS_TO_OUTPUTS = 32, 24  # additions of texels that a tile takes
-LARGEST_TAP = 2.25  # times the largest weight: a tap of weights
+# By the outputs of a tile in a row: operations on texels that a tile takes; a tap of weights, times the largest weight.
+TO_TAPS, TO_OUTPUTS = {2: 32, 4: 180}, {2: 24, 4: 150}
+LARGEST_TAP = {2: 2.25, 4: 22.5625}
 
 
 @dataclass(frozen=True)
 class Problem:
     """The launch of winograd2d.cl before the products of a convolution, or if `to_outputs` the one after them.
 
-    folds: rows of the textures of taps and sums for a row of tiles.
+    folds: rows of the textures of taps and sums for a row of tiles. tile: outputs of a tile in a row and in a column.
     """
 
     convolution: conv.Problem
     to_outputs: bool
     folds: int = 1
+    tile: int = 2
 
     @property
     def sums(self) -> Accumulation:
@@ -72,13 +76,18 @@ class Problem:
     def tiles(self) -> tuple[int, int]:
         """Rows and columns of tiles."""
         rows, columns = self.convolution.output_size
-        return ceil(rows / TILE), ceil(columns / TILE)
+        return ceil(rows / self.tile), ceil(columns / self.tile)
+
+    @property
+    def taps(self) -> int:
+        """Taps of a tile."""
+        return (self.tile + 2) ** 2
 
     @property
     def tensor(self) -> tuple[int, int, int, int]:
-        """The shape of the taps, or of the sums: (N, 16 * channels, rows of tiles, columns of tiles)."""
+        """The shape of the taps, or of the sums: (N, taps * channels, rows of tiles, columns of tiles)."""
         rows, columns = self.tiles
-        return self.convolution.batch, TAPS * self.quads * LANES, rows * self.folds, ceil(columns / self.folds)
+        return self.convolution.batch, self.taps * self.quads * LANES, rows * self.folds, ceil(columns / self.folds)
 
     @property
     def work_items(self) -> tuple[int, int, int]:
@@ -90,37 +99,38 @@ class Problem:
     def products(self) -> conv.Problem:
         """The launch of conv.cl: taps become sums."""
         taps, sums = (replace(self, to_outputs=after).tensor for after in (False, True))
-        return replace(conv.problem_of(PRODUCTS, taps, (0, 0, 1, 1), sums), sums=self.convolution.sums)
-
-
-PRODUCTS = Convolution(groups=TAPS)
+        made = conv.problem_of(Convolution(groups=self.taps), taps, (0, 0, 1, 1), sums)
+        return replace(made, sums=self.convolution.sums)
 
 
 @dataclass(frozen=True)
 class Specialisation:
-    """The work group's size."""
+    """The work group's size, and the problem's tile."""
 
     local_size: tuple[int, int, int]
+    tile: int = 2
 
     def __str__(self) -> str:
-        return f"Winograd F(2x2, 3x3), work group {'x'.join(map(str, self.local_size))}"
+        return f"Winograd F({self.tile}x{self.tile}, 3x3), work group {'x'.join(map(str, self.local_size))}"
 
 
 @dataclass(frozen=True, eq=False)
 class WinogradWeights(Weights):
-    """The weights of a 3x3 window as those of PRODUCTS. `array` is that of the window.
+    """The weights of a 3x3 window as those of the products. `array` is that of the window.
 
     Windows are rounded as the weights of conv.cl are, and their taps again: so a file has halves for all plans.
     """
 
+    tile: int = 2
+
     def transform(self, array: Array) -> Array:
         """The taps of all windows."""
-        return taps_of(array.astype(self.dtype))
+        return taps_of(array.astype(self.dtype), self.tile)
 
     def dense(self, packed: Array) -> Array:
-        """(16 * filters, channels, 1, 1), with both rounded up to whole quads."""
-        filters, channels = packed.shape[:2]
-        padded = numpy.zeros((TAPS, round_up(filters, LANES), round_up(channels, LANES)), numpy.float32)
+        """(taps * filters, channels, 1, 1), with both rounded up to whole quads."""
+        filters, channels, taps = packed.shape
+        padded = numpy.zeros((taps, round_up(filters, LANES), round_up(channels, LANES)), numpy.float32)
         padded[:, :filters, :channels] = packed.transpose(2, 0, 1)
         return padded.reshape(-1, padded.shape[2], 1, 1)
 
@@ -148,10 +158,12 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Proble
     x, w = direct.nodes[0].operands
     if problem.sums == "runs" or problem.integers or not conv_template.is_direct(placing, x, in_order=False):
         return None
-    if LARGEST_TAP * numpy.abs(direct.details.weights.array).max(initial=0.0) > HALF_MAX:
+    largest = numpy.abs(direct.details.weights.array).max(initial=0.0)
+    if LARGEST_TAP[2] * largest > HALF_MAX:
         return None
-    folds = _folds(problem, placing.target.limits.width)
-    before, after = (Problem(problem, to_outputs, folds) for to_outputs in (False, True))
+    large = node.output.name in placing.config.precision.large_tiles and LARGEST_TAP[4] * largest <= HALF_MAX
+    after = last_launch(problem, placing.target, large)
+    before = replace(after, to_outputs=False)
     places = placing.placements
     taps, sums = (
         placing.intermediate_value(f"{node.output.name}.{name}", each.tensor, image_layout(4), like)
@@ -161,33 +173,51 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Proble
     if not all(isinstance(each, Texture) and each.tiling.is_one_image for each in storages):
         return None  # Reads of tiles take several times as long.
     tapped = replace(node, output=taps, operands=(x,), epilogue=IDENTITY, epilogue_operands=())
-    products = replace(tapped, output=sums, operation=PRODUCTS, operands=(whole_operand(taps), w))
+    grouped = Convolution(groups=after.taps)
+    products = replace(tapped, output=sums, operation=grouped, operands=(whole_operand(taps), w))
     last = replace(node, operands=(whole_operand(sums),))
-    weights = WinogradWeights(w, direct.details.weights.array, PRODUCTS, direct.details.weights.dtype)
+    weights = WinogradWeights(w, direct.details.weights.array, grouped, direct.details.weights.dtype, after.tile)
     return LaunchStep(
         (last,), direct.output, {**direct.places, sums.name: places[sums.name]}, TEMPLATE, after, None,
         f"outputs of {describe(node)}", direct.operation, values=direct.values, before=(
             LaunchStep((tapped,), places[taps.name], direct.places, TEMPLATE, before, None, "taps", direct.operation),
             LaunchStep(
                 (products,), places[sums.name], {taps.name: places[taps.name]}, conv_template.TEMPLATE, after.products,
-                conv_template.ConvDetails(weights, False), str(PRODUCTS), direct.operation,
+                conv_template.ConvDetails(weights, False), str(grouped), direct.operation,
                 multiply_adds=problem.multiply_adds,
             ),
         ),
     )
 
 
-def _folds(problem: conv.Problem, width: int) -> int:
-    """The fewest rows of a texture for a row of tiles, so that no texture is wider than `width`, if possible."""
-    columns = Problem(problem, to_outputs=True).tiles[1]
-    most = width // (TAPS * ceil(max(problem.channels, problem.filters) / LANES))
-    return ceil(columns / max(most, 1))
+def last_launch(problem: conv.Problem, target: Target, large: bool) -> Problem:
+    """The last launch with the faster tile, if `large`; else with tiles of 2x2 outputs."""
+    small = _folded(problem, 2, target.limits.width)
+    if not large:
+        return small
+    tiles = _folded(problem, 4, target.limits.width), small
+    return tiles[index_of_best([_time_of(each, target) for each in tiles])]
+
+
+def _folded(problem: conv.Problem, tile: int, width: int) -> Problem:
+    """The last launch, with the fewest rows of a texture for a row of tiles so that none is wider than `width`."""
+    made = Problem(problem, to_outputs=True, tile=tile)
+    most = width // (made.taps * ceil(max(problem.channels, problem.filters) / LANES))
+    return replace(made, folds=ceil(made.tiles[1] / max(most, 1)))
+
+
+def _time_of(problem: Problem, target: Target) -> TimeRange:
+    """The predicted time of the three launches."""
+    before, after = (TEMPLATE.best_time(replace(problem, to_outputs=each), target) for each in (False, True))
+    return before + conv_template.TEMPLATE.best_time(problem.products, target) + after
 
 
 def candidates(problem: Problem, target: Target) -> list[Specialisation]:
     """Work groups of a full wave and of a narrow one, on a phone's GPU."""
     sizes = [size for size in (WAVE, WAVE // 2) if size <= target.max_work_group] if target.is_mobile else []
-    return [Specialisation(conv_candidates.least_idle(problem.work_items, 1, size, WAVE)) for size in sizes]
+    return [
+        Specialisation(conv_candidates.least_idle(problem.work_items, 1, size, WAVE), problem.tile) for size in sizes
+    ]
 
 
 def launch_work(problem: Problem, chosen: Specialisation, target: Target) -> LaunchWork:
@@ -196,10 +226,13 @@ def launch_work(problem: Problem, chosen: Specialisation, target: Target) -> Lau
         ceil(n / size) for n, size in zip(problem.work_items, chosen.local_size, strict=True)
     ]
     size = problem.convolution.output_size if problem.to_outputs else problem.convolution.input_size
+    side = problem.tile + 2
+    registers = (problem.tile + 1) * side if problem.to_outputs else problem.taps
     return LaunchWork(
-        prod(groups), prod(chosen.local_size), LANES * (ADDS_TO_OUTPUTS if problem.to_outputs else ADDS_TO_TAPS), True,
-        reads=TAPS, writes=TILE**2 if problem.to_outputs else TAPS, active=prod(problem.work_items),
-        texels=images * (prod(size) + TAPS * prod(problem.tiles)),
+        prod(groups), prod(chosen.local_size), LANES * (TO_OUTPUTS if problem.to_outputs else TO_TAPS)[problem.tile],
+        True, reads=problem.taps, writes=problem.tile**2 if problem.to_outputs else problem.taps,
+        registers=registers, fewest_registers=registers,
+        active=prod(problem.work_items), texels=images * (prod(size) + problem.taps * prod(problem.tiles)),
     )
 
 
@@ -218,7 +251,8 @@ def kernel(step: LaunchStep[Problem, None], chosen: Specialisation, emitting: Em
     constants: dict[str, str | int] = {
         "INDEX": _index_type(problem, source.texture, output.texture), "BLOCK_QUADS": 1,
         "WORK_GROUP": group_attribute(chosen.local_size), "GUARD": int(tuple(size) != problem.work_items),
-        "TO_OUTPUTS": int(problem.to_outputs), "TILE_ROWS": problem.tiles[0], "TILE_COLUMNS": problem.tiles[1],
+        "TO_OUTPUTS": int(problem.to_outputs), "TILE": problem.tile,
+        "TILE_ROWS": problem.tiles[0], "TILE_COLUMNS": problem.tiles[1],
         "FOLDS": problem.folds, "FOLD_COLUMNS": problem.tensor[3],
         "QUADS": problem.quads, "BATCH": problem.convolution.batch,
         "INPUT_HEIGHT": problem.convolution.input_size[0],
@@ -238,7 +272,7 @@ def kernel(step: LaunchStep[Problem, None], chosen: Specialisation, emitting: Em
 def _input_access(problem: Problem, texture: Texture, helpers: list[str]) -> dict[str, str | int]:
     """Returns the macros that read texels of the input, which may be outside of it, or the sums."""
     given, centre = problem.convolution, texture.tiling.is_one_image and not problem.to_outputs
-    last = [TILE * n + 1 - pad for n, pad in zip(problem.tiles, given.pads, strict=True)]
+    last = [problem.tile * n + 1 - pad for n, pad in zip(problem.tiles, given.pads, strict=True)]
     past = last[1] >= given.input_size[1], last[0] >= given.input_size[0] and given.batch == 1
     read = read_text("input", texture, helpers, problem.to_outputs, centre=centre, past=past)
     return {"READ_INPUT(x, y)": read} | coordinate_constants(centre)

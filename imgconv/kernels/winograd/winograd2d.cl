@@ -1,6 +1,6 @@
-// Winograd's minimal filtering F(2x2, 3x3) in two dimensions: the launch before the products, or the one after them.
+// Winograd's minimal filtering in two dimensions: the launch before the products, or the one after them.
 //
-// A tile of 2x2 outputs of a 3x3 window takes 16 multiply-adds for each input channel instead of 36:
+// With F(2x2, 3x3) a tile of 2x2 outputs of a 3x3 window takes 16 multiply-adds for each input channel instead of 36:
 //
 //     4x4 texels d          4x4 taps t           4x4 sums s           2x2 outputs y
 //     [d00 d01 d02 d03]     [ 0  1  2  3]        [ 0  1  2  3]        [y00 y01]
@@ -12,17 +12,22 @@
 //     conv.cl, 1x1, 16 groups:       s += t * weights     each tap has its own weights, w = G g G'
 //     this file, TO_OUTPUTS 1:       y = A s A'           and the epilogue
 //
+// With F(4x4, 3x3) a tile of 4x4 outputs takes 36 multiply-adds instead of 144: 6x6 texels, 6x6 taps, 6x6 sums.
+//
 // Taps and sums are tensors with a column and a row for each tile; the quads of one tap follow those of the previous
 // one:
 //
-//     x = tile column * (16 * QUADS) + tap * QUADS + quad,  y = image * tile rows + tile row
+//     x = tile column * (TAPS * QUADS) + tap * QUADS + quad,  y = image * tile rows + tile row
 //
 // If this is too wide for an image, FOLDS rows of FOLD_COLUMNS tiles hold a row of tiles, one below the other.
 //
-// B = [1 0 -1 0; 0 1 1 0; 0 -1 1 0; 0 1 0 -1] / 2, A = [1 1 1 0; 0 1 -1 -1] * 2, and G is in template.py (A. Lavin, S.
-// Gray: Fast Algorithms for Convolutional Neural Networks, 2015). The factor 2 is moved from B to A, so no tap is
-// larger than the largest texel of its tile, and none overflows in half. An output is computed only from the texels of
-// its own window, so NaN and infinity do not spread.
+// F(2, 3) interpolates at 0, 1, -1 and infinity: B = [1 0 -1 0; 0 1 1 0; 0 -1 1 0; 0 1 0 -1], A = [1 1 1 0; 0 1 -1 -1].
+// F(4, 3) does at 0, 3/4, -3/4, 3/2, -3/2 and infinity. G is in taps.py (A. Lavin, S. Gray: Fast Algorithms for
+// Convolutional Neural Networks, 2015). B is divided by ROOM in two dimensions and A multiplied by it, so no tap is
+// larger than the largest texel of its tile, and none overflows in half.
+//
+// With F(2x2, 3x3) an output is computed only from the texels of its own window, so NaN and infinity do not spread. With
+// F(4x4, 3x3) they reach every output of a tile that reads them, and large values round the others.
 //
 // Taps are stored in the input's type, sums in the output's. The arithmetic here is float: the launches wait for
 // memory, so half would not be faster.
@@ -35,6 +40,9 @@
 
 #ifndef TO_OUTPUTS
 #define TO_OUTPUTS 0                    // 0: the input becomes taps, 1: sums become outputs
+#endif
+#ifndef TILE
+#define TILE 2                          // outputs of a tile in a row and in a column: 2 or 4
 #endif
 #ifndef TILE_COLUMNS
 #define TILE_COLUMNS 28                 // tiles in a row of an image
@@ -55,27 +63,42 @@
 #define GUARD 0                         // 1: there are work items without a tile, which return
 #endif
 
-// Four texels in a row or in a column as taps: B d.
-inline void to_taps(float4 *t, float4 d0, float4 d1, float4 d2, float4 d3) {
-  t[0] = d0 - d2;
-  t[1] = d1 + d2;
-  t[2] = d2 - d1;
-  t[3] = d1 - d3;
+#define SIDE (TILE + 2)                 // texels, taps and sums of a tile in a row and in a column
+#define TAPS (SIDE * SIDE)
+#define ROOM (TILE == 2 ? 4.0f : 64.0f)
+
+// SIDE texels in a row or in a column as taps: B d.
+inline void to_taps(float4 *t, const float4 *d) {
+#if TILE == 2
+  t[0] = d[0] - d[2];
+  t[1] = d[1] + d[2];
+  t[2] = d[2] - d[1];
+  t[3] = d[1] - d[3];
+#else
+  const float4 even = d[4] - 2.25f * d[2], odd = 0.75f * (d[3] - 2.25f * d[1]);
+  const float4 far_even = d[4] - 0.5625f * d[2], far_odd = 1.5f * (d[3] - 0.5625f * d[1]);
+  t[0] = 1.265625f * d[0] - 2.8125f * d[2] + d[4];
+  t[1] = even + odd;
+  t[2] = even - odd;
+  t[3] = far_even + far_odd;
+  t[4] = far_even - far_odd;
+  t[5] = 1.265625f * d[1] - 2.8125f * d[3] + d[5];
+#endif
 }
 
-// Stores one of a tile's outputs, if the output has it. A macro, because EPILOGUE uses variables that EPILOGUE_LOADS
-// defines.
-#define STORE(y, x, sum)                                                                        \
-  {                                                                                             \
-    const int out_column = 2 * tile_column + (x), image_row = 2 * tile_row + (y);               \
-    const int out_row = image * OUTPUT_HEIGHT + image_row;                                      \
-    if (((x) == 0 || OUTPUT_WIDTH % 2 == 0 || out_column < OUTPUT_WIDTH) &&                     \
-        ((y) == 0 || OUTPUT_HEIGHT % 2 == 0 || image_row < OUTPUT_HEIGHT))                      \
-      write_texel(output, EPILOGUE(sum, out_column, out_row, quad), out_column, out_row, quad); \
-  }
-#define STORE_ROW(y)                                     \
-  STORE(y, 0, 4.0f * (s[y][0] + s[y][1] + s[y][2]))      \
-  STORE(y, 1, 4.0f * (s[y][1] - s[y][2] - s[y][3]))
+// SIDE sums in a row or in a column as TILE outputs: A s.
+inline void to_outputs(float4 *y, const float4 *s) {
+#if TILE == 2
+  y[0] = s[0] + s[1] + s[2];
+  y[1] = s[1] - s[2] - s[3];
+#else
+  const float4 even = s[1] + s[2], odd = s[1] - s[2], far_even = s[3] + s[4], far_odd = s[3] - s[4];
+  y[0] = (192.0f * s[0] - 128.0f * even + 32.0f * far_even) * (1.0f / 243.0f);
+  y[1] = (16.0f * far_odd - 32.0f * odd) * (1.0f / 81.0f);
+  y[2] = (far_even - even) * (8.0f / 27.0f);
+  y[3] = (4.0f * far_odd - 2.0f * odd) * (1.0f / 9.0f) + s[5];
+#endif
+}
 
 // Global size: (tile columns, quads, N * tile rows), rounded up to whole work groups.
 WORK_GROUP NOT_VECTORIZED __kernel void NAME(OUTPUT_IMAGE output, INPUT_IMAGE input EPILOGUE_PARAMETERS) {
@@ -96,42 +119,51 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(OUTPUT_IMAGE output, INPUT_IMAGE in
 
 #if TO_OUTPUTS
   const int first_x = fold_column * INPUT_PITCH + INPUT_OFFSET + INPUT_QUAD(quad);
-  float4 s[2][4];
+  float4 columns[TILE][SIDE];
 #pragma unroll
-  for (int x = 0; x < 4; x++) {
-    const float4 s0 = READ_INPUT(first_x + x * QUADS, fold_row);
-    const float4 s1 = READ_INPUT(first_x + (4 + x) * QUADS, fold_row);
-    const float4 s2 = READ_INPUT(first_x + (8 + x) * QUADS, fold_row);
-    const float4 s3 = READ_INPUT(first_x + (12 + x) * QUADS, fold_row);
-    s[0][x] = s0 + s1 + s2;
-    s[1][x] = s1 - s2 - s3;
+  for (int x = 0; x < SIDE; x++) {
+    float4 s[SIDE], y[TILE];
+#pragma unroll
+    for (int tap = 0; tap < SIDE; tap++) s[tap] = READ_INPUT(first_x + (SIDE * tap + x) * QUADS, fold_row);
+    to_outputs(y, s);
+#pragma unroll
+    for (int row = 0; row < TILE; row++) columns[row][x] = y[row];
   }
   EPILOGUE_LOADS(quad)
-  STORE_ROW(0)
-  STORE_ROW(1)
+#pragma unroll
+  for (int y = 0; y < TILE; y++) {
+    const int image_row = TILE * tile_row + y, out_row = image * OUTPUT_HEIGHT + image_row;
+    float4 outputs[TILE];
+    to_outputs(outputs, columns[y]);
+#pragma unroll
+    for (int x = 0; x < TILE; x++) {
+      const int out_column = TILE * tile_column + x;
+      if ((x == 0 || OUTPUT_WIDTH % TILE == 0 || out_column < OUTPUT_WIDTH) &&
+          (y == 0 || OUTPUT_HEIGHT % TILE == 0 || image_row < OUTPUT_HEIGHT))
+        write_texel(output, EPILOGUE(ROOM * outputs[x], out_column, out_row, quad), out_column, out_row, quad);
+    }
+  }
 #else
-  const int start_y = 2 * tile_row - PAD_Y;
-  const COORDINATE first_x = (2 * tile_column - PAD_X) * INPUT_PITCH + INPUT_OFFSET + INPUT_QUAD(quad) + TEXEL_CENTRE;
-  float4 d[4][4];
+  const int start_y = TILE * tile_row - PAD_Y;
+  const COORDINATE first_x = (TILE * tile_column - PAD_X) * INPUT_PITCH + INPUT_OFFSET + INPUT_QUAD(quad) + TEXEL_CENTRE;
+  float4 columns[SIDE][SIDE];
 #pragma unroll
-  for (int y = 0; y < 4; y++) {
-    const COORDINATE in_y = row_coordinate(image, start_y + y);
+  for (int x = 0; x < SIDE; x++) {
+    float4 d[SIDE];
 #pragma unroll
-    for (int x = 0; x < 4; x++) d[y][x] = 0.25f * READ_INPUT(first_x + x * INPUT_PITCH, in_y);
+    for (int y = 0; y < SIDE; y++) {
+      d[y] = (1.0f / ROOM) * READ_INPUT(first_x + x * INPUT_PITCH, row_coordinate(image, start_y + y));
+    }
+    to_taps(columns[x], d);
   }
 #pragma unroll
-  for (int x = 0; x < 4; x++) {
-    float4 t[4];
-    to_taps(t, d[0][x], d[1][x], d[2][x], d[3][x]);
+  for (int y = 0; y < SIDE; y++) {
+    float4 d[SIDE], t[SIDE];
 #pragma unroll
-    for (int y = 0; y < 4; y++) d[y][x] = t[y];
-  }
+    for (int x = 0; x < SIDE; x++) d[x] = columns[x][y];
+    to_taps(t, d);
 #pragma unroll
-  for (int y = 0; y < 4; y++) {
-    float4 t[4];
-    to_taps(t, d[y][0], d[y][1], d[y][2], d[y][3]);
-#pragma unroll
-    for (int x = 0; x < 4; x++) write_texel(output, t[x], fold_column, fold_row, (4 * y + x) * QUADS + quad);
+    for (int x = 0; x < SIDE; x++) write_texel(output, t[x], fold_column, fold_row, (SIDE * y + x) * QUADS + quad);
   }
 #endif
 }

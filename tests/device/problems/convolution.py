@@ -156,7 +156,7 @@ class ConvolutionProblem(Sizes):
 
 def winograd_matrices(outputs: int) -> tuple[Array, Array, Array]:
     """A, B and G of F(outputs, 3): Toom and Cook's product of polynomials, at these points and infinity, transposed."""
-    points = numpy.array([0, 1, -1])
+    points = numpy.array([0, 1, -1] if outputs == 2 else [0, 0.75, -0.75, 1.5, -1.5])
     taps = len(points) + 1
     a, b, g = numpy.zeros((outputs, taps)), numpy.zeros((taps, outputs + 2)), numpy.zeros((taps, 3))
     for k, point in enumerate(points):
