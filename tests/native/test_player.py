@@ -25,7 +25,7 @@ from imgconv.graph.nodes import Graph
 from imgconv.kernels.device_model.time_range import TimeRange
 from imgconv.kernels.winograd import template
 from imgconv.kernels.winograd.template import Specialisation
-from imgconv.loading import compiled
+from imgconv.loading import compiled, plans
 from imgconv.loading.device_target import target_of
 from imgconv.preprocessing.preparation import FORMATS, Format
 from imgconv.stored.blobs import BlobWriter
@@ -95,7 +95,7 @@ def test_winograd_on_a_phone(
     large = frozenset("y" if tile == 4 else "")
     monkeypatch.setattr(template, "_time_of", lambda problem, on: TimeRange(1 / problem.tile, 1 / problem.tile))
     monkeypatch.setattr(compiled, "read_choice", lambda key, graph: Precision(kept, large_tiles=large))
-    monkeypatch.setattr(compiled, "_chooser", lambda *_: taking)
+    monkeypatch.setattr(plans, "_chooser", lambda *_: taking)
     scale = numpy.float32(10) ** -(numpy.arange(30) % 9).astype(numpy.float32)  # some weights are no normal halves
     weights = const(30, 32, 3, 3).numpy() * scale.reshape(30, 1, 1, 1)
     graph = build_graph({"y": Tensor.input("x", (1, 32, 12, 12)).conv2d(Tensor.constant(weights), padding=1)})
