@@ -136,10 +136,12 @@ def test_an_output_that_differs_as_onnxruntime_does_from_itself(
     onnx.save(overflow_model(1.0), "plain.onnx")
     right = verify.reference
     calls: list[bool] = []
+    arrays: dict[str, Any] = {}
 
     def off(path: Any, graph: Any, inputs: Any, optimised: bool = False) -> Any:
+        if not calls:  # on some CPUs the other runs round to other levels by themselves
+            arrays.update(right(path, graph, inputs))
         calls.append(optimised)
-        arrays = right(path, graph, inputs, optimised)
         return arrays | {"y": arrays["y"] * (1 + parts[len(calls) - 1])}
 
     monkeypatch.setattr(verify, "reference", off)
