@@ -56,7 +56,7 @@ from benchmarks.networks import DEFAULT, Network, open_network
 from imgconv.commands.shared_arguments import positive
 from imgconv.compiling.compiler import prepare
 from imgconv.compiling.plan import Launch, Plan
-from imgconv.config import read_config
+from imgconv.config import Precision, read_config
 from imgconv.dtype import DotProduct
 from imgconv.errors import InputError
 from imgconv.kernels.device_model.adreno import A630, GPUS, Gpu
@@ -73,9 +73,11 @@ KERNEL_OF_2023 = (("1x1, 256 to 256 channels", 1.67, 8.0, 16, 6), ("3x3, 64 to 6
 
 
 def plan_for(network: Network, gpu: Gpu, options: argparse.Namespace) -> Plan:
-    """The network's plan for the GPU; no device is needed."""
+    """The network's plan for the GPU; no device is needed. As all layers may sum in fp16, all may use F(4x4, 3x3)."""
     config = read_config(options.float16, options.native_explog)
-    plan = prepare(network.graph, config, target_for(gpu)).plan()
+    prepared = prepare(network.graph, config, target_for(gpu))
+    precision = Precision(large_tiles=frozenset(prepared.graph.values))
+    plan = prepared.plan(replace(config, precision=precision))
     return without_epilogues(plan) if options.bare else plan
 
 

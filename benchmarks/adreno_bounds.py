@@ -153,7 +153,7 @@ def kind_of(launch: Launch) -> str:
     """The kind of a launch, as the table groups them."""
     problem = launch.choice and launch.choice.problem
     if isinstance(problem, Winograd2d) or launch.name.endswith(".sums"):
-        return "F(2x2, 3x3)"
+        return "Winograd"
     if isinstance(problem, Separable):
         return "depthwise and 1x1"
     if isinstance(problem, Problem):
