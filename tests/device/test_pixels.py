@@ -113,16 +113,16 @@ def test_a_picture_that_is_too_large_is_left_to_the_host(monkeypatch: pytest.Mon
     wide, tall = Image.new("RGB", (2000, 10)), Image.new("RGB", (10, 2000))
     assert Pixels.from_picture(wide, target, Preparation()) and Pixels.from_picture(tall, target, Preparation())
     monkeypatch.setattr(module, "LARGEST", 50_000)
-    module._plan.cache_clear()
+    module._pixel_plan.cache_clear()
     assert Pixels.from_picture(wide, target, Preparation()) is None
     assert Pixels.from_picture(tall, target, Preparation()) is None
     assert Pixels.from_picture(wide, target, Preparation("crop"))
     monkeypatch.undo()
     monkeypatch.setattr(module, "MIDDLE", 200_000)
-    module._plan.cache_clear()
+    module._pixel_plan.cache_clear()
     assert Pixels.from_picture(wide, target, Preparation()) is None and Pixels.from_picture(tall, target, Preparation())
     monkeypatch.undo()
-    module._plan.cache_clear()
+    module._pixel_plan.cache_clear()
 
 
 def test_the_parts_are_the_bytes() -> None:

@@ -108,7 +108,7 @@ class GivenSums:
     asked: int = 0
 
     @property
-    def sizes(self) -> dict[str, int]:
+    def multiply_adds_by_value(self) -> dict[str, int]:
         return dict.fromkeys(self.names, 1)
 
     @property
