@@ -21,7 +21,7 @@ from imgconv.cl.context import Context
 from imgconv.cl.device import DeviceInfo
 from imgconv.cl.quirks import QUIRKS, quirks_of
 from imgconv.compiling.lower import lower
-from imgconv.config import Config
+from imgconv.config import Config, Float16
 from imgconv.errors import ResourceError
 from imgconv.onnx_import import import_onnx
 from imgconv.cl.opencl_device import OpenCLDevice
@@ -74,12 +74,11 @@ def test_the_cases_have_large_groups_otherwise(phone: DeviceInfo) -> None:
     assert min(found.values()) > 32 and max(found.values()) == 256, found
 
 
-@pytest.mark.parametrize("kind", ["large gpu", "small gpu"])
+@pytest.mark.parametrize(("kind", "most", "float16"), [("large gpu", 64, 0), ("small gpu", 32, 2)])
 @pytest.mark.parametrize("network", [name for name in NETWORKS if name not in LARGE])
-def test_networks_are_planned_for_small_groups(network: str, kind: str) -> None:
-    for most, float16 in ((128, 1), (64, 0), (32, 2)):
-        plan = lower(graph_of(network, False), Config(float16), replace(DEVICES[kind], max_work_group=most))
-        assert largest(plan) <= most
+def test_networks_are_planned_for_small_groups(network: str, kind: str, most: int, float16: Float16) -> None:
+    plan = lower(graph_of(network, False), Config(float16), replace(DEVICES[kind], max_work_group=most))
+    assert largest(plan) <= most
 
 
 def test_no_kernel_is_small_enough(phone: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
