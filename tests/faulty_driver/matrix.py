@@ -72,7 +72,7 @@ RECORDABLE_IN_RUNS = {
 OF_BUILDS = {
     "build_fail=1": RIGHT,
     "build_fail=0": "-11",
-    "build_fail=0:window:-6": "-6",
+    "build_fail=0:WINDOW:-6": "-6",
     "fail=clBuildProgram:-6@1": RIGHT,
     "fail=clCreateProgramWithSource:-6": "-6",
 }

@@ -74,7 +74,7 @@ def play(environment: dict[str, str], tmp_path: Path) -> Play:
         numpy.savez(tmp_path / "given.npz", **(given or {}))
         begin = "import numpy, sys\nfrom player import *\ngiven, results = dict(numpy.load('given.npz')), {}\n"
         script = begin + textwrap.dedent(lines) + "\nnumpy.savez('results.npz', **results)\n"
-        variables = {**environment, "PYTHONPATH": str(Path(__file__).parent), **changed}
+        variables = {**environment, **changed, "PYTHONPATH": str(Path(__file__).parent)}
         done = subprocess.run(
             [sys.executable, "-c", script], cwd=tmp_path, env=variables, capture_output=True, text=True,
             timeout=HANG_TIMEOUT,
