@@ -147,7 +147,7 @@ def test_a_load_finds_changes(name: str, tmp_path: Path) -> None:
 @needs_models
 @pytest.mark.parametrize("path", CHANGED)
 def test_real_models(path: str) -> None:
-    found(list(of_model(str(REAL / path), 4, 1, "intel")), 4)
+    found(list(of_model(str(REAL / path), 2, 1, "intel")), 2)
 
 
 def test_every_change_has_a_text() -> None:
