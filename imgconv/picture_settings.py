@@ -1,4 +1,4 @@
-"""How a model wants its pictures, as far as its file and its graph show it: metadata of exporters, and guesses."""
+"""The preparation of pictures that a model's file and graph suggest: metadata of exporters, and guesses."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def _has_foreign_operators() -> bool:
 
 @cache
 def _versions() -> tuple[str, ...]:
-    """What a plan depends on besides the model and the device: imgconv's files, Python, numpy and the onnx package."""
+    """The versions that a plan depends on: those of imgconv's files, Python, numpy and the onnx package."""
     files = [
         f"{path} {path.stat().st_size} {path.stat().st_mtime_ns}"
         for path in sorted(PACKAGE.rglob("*.*")) if path.suffix != ".pyc"

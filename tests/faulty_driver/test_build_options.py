@@ -87,7 +87,7 @@ def test_a_load_does_without_options_that_the_driver_refuses(fault: str, onnx: P
 
 
 def test_each_option_reaches_the_compiler(onnx: Path, tmp_path: Path) -> None:
-    """Of a load with the tuning file, and of its compiled file on a driver of the same name that refuses binaries."""
+    """Options of a load with the tuning file, and of its compiled file on a same driver that refuses binaries."""
     file = str(tmp_path / "m.imgconv")
     lines = RECORD.format(options=repr(ALL)) + LOAD + f"model.save({file!r})"
     assert ran(lines, "adreno", onnx, tmp_path, "save") == f"True {ALL}\n"

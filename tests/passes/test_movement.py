@@ -48,7 +48,7 @@ def test_sink_keeps_the_dtype_of_the_work() -> None:
 
 
 def test_sink_goes_past_a_change_of_dtype() -> None:
-    """As between QuantizeLinear and DequantizeLinear, whose levels are of another type."""
+    """Levels between QuantizeLinear and DequantizeLinear are of another type."""
     x = image(2, 6)
     graph = graph_of(y=x.transpose(1, 0).relu().cast("int32").cast("float32").exp())
     after = apply_pass(sink_movement, graph)
