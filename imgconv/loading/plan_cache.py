@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copyreg
 import io
+import logging
 import os
 import pickle
 import sys
@@ -27,10 +28,12 @@ from imgconv.files.disk import check_regular
 from imgconv.files.disk_cache import DiskCache, hash_of
 from imgconv.graph.nodes import Graph
 from imgconv.stored.tuning import TuningDatabase
+from imgconv.version import VERSION
 
 if TYPE_CHECKING:
     from imgconv.compiling.shared_packings import Packings
 
+LOG = logging.getLogger("imgconv")
 PLANS = DiskCache("plans", 512 * 2**20)
 LARGEST_PART = 8  # a model's file, a plan and a graph each take at most this part of the limit
 PACKAGE = Path(__file__).parents[1]
@@ -61,22 +64,21 @@ def plan_key(model: Any, tuning: TuningDatabase | None, about: Sequence[object])
             return None
         content = Path(model).read_bytes()
         measured = b"" if tuning is None else tuning.path.read_bytes()
+        surroundings = repr([*about, *_versions()]).encode()
     except OSError:
         return None
-    return hash_of(repr([*about, *_versions()]).encode(), measured, content).hex()
+    return hash_of(surroundings, measured, content).hex()
 
 
 def read_plan(key: str) -> CachedPlan | None:
     """The plan that `write_plan` stored under the key; None if there is none."""
-    content = PLANS.read(key)
-    found: CachedPlan | None = None if content is None else pickle.loads(content)
+    found: CachedPlan | None = _unpickled(PLANS.read(key))
     return found
 
 
 def read_graph(key: str) -> Graph | None:
     """The graph of such a plan after the passes; None if it was deleted since."""
-    content = PLANS.read(key + GRAPH)
-    found: Graph | None = None if content is None else pickle.loads(content)
+    found: Graph | None = _unpickled(PLANS.read(key + GRAPH))
     return found
 
 
@@ -114,6 +116,15 @@ def _pickled(value: object) -> bytes:
     return content.getvalue()
 
 
+def _unpickled(content: bytes | None) -> Any:
+    """Returns the pickled value; None if there is none, or if it cannot be read."""
+    try:
+        return None if content is None else pickle.loads(content)
+    except Exception as error:  # pickle may raise any
+        LOG.info("a cached plan cannot be read, so the model is planned again: %r", error)
+        return None
+
+
 def _has_foreign_operators() -> bool:
     """Returns whether somebody registered an operator, for which imgconv.ops must have been imported."""
     registry = sys.modules.get("imgconv.ops.registry")
@@ -122,13 +133,16 @@ def _has_foreign_operators() -> bool:
 
 @cache
 def _versions() -> tuple[str, ...]:
-    """The versions that a plan depends on: those of imgconv's files, Python, numpy and the onnx package."""
+    """The versions that a plan depends on: those of imgconv and its files, Python, numpy and the onnx package.
+
+    Programs that are frozen with imgconv lack its modules as files. Other processes may change bytecode meanwhile.
+    """
     files = [
         f"{path} {path.stat().st_size} {path.stat().st_mtime_ns}"
-        for path in sorted(PACKAGE.rglob("*.*")) if path.suffix != ".pyc"
+        for path in sorted(PACKAGE.rglob("*.*")) if "__pycache__" not in path.parts
     ]
     try:
         onnx = metadata.version("onnx")
     except metadata.PackageNotFoundError:
         onnx = ""
-    return sys.version, numpy.__version__, onnx, *files
+    return VERSION, sys.version, numpy.__version__, onnx, *files

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -147,6 +148,24 @@ def test_a_damaged_entry_is_ignored(device: DeviceInfo, cache: Path, file: Path,
     assert planned and found.tobytes() == wanted.tobytes()
 
 
+def test_an_entry_that_cannot_be_unpickled_is_ignored(
+    device: DeviceInfo, cache: Path, file: Path, planned: list[str]
+) -> None:
+    def loaded() -> imgconv.Model:
+        return imgconv.load(file, device=device, shapes={"h": 12, "w": 10})
+
+    wanted = loaded()
+    for entry in entries(cache):
+        plan_cache.PLANS.write(entry.name, b"cimgconv.loading.plan_cache\nRemovedClass\n.")
+    planned.clear()
+    found = loaded()
+    assert planned and found.run({"x": PICTURE})["y"].tobytes() == wanted.run({"x": PICTURE})["y"].tobytes()
+    later = loaded()
+    for entry in entries(cache):
+        plan_cache.PLANS.write(entry.name, pickle.dumps(None)[:-1])
+    assert str(later.graph) == str(wanted.graph)
+
+
 def test_the_graph_of_a_cached_model_is_made_again(device: DeviceInfo, cache: Path, file: Path) -> None:
     def loaded() -> imgconv.Model:
         return imgconv.load(file, device=device, shapes={"h": 12, "w": 10})
@@ -289,3 +308,13 @@ def test_a_changed_file_of_imgconv_changes_the_versions(tmp_path: Path, monkeypa
         found.append(plan_cache._versions())
     plan_cache._versions.cache_clear()
     assert found[0] != found[1]
+
+
+def test_bytecode_that_another_process_writes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python writes bytecode to a file with a temporary name, which it renames."""
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "load.pyc.1").symlink_to("renamed")
+    monkeypatch.setattr(plan_cache, "PACKAGE", tmp_path)
+    plan_cache._versions.cache_clear()
+    assert not [each for each in plan_cache._versions() if "load" in each]
+    plan_cache._versions.cache_clear()
