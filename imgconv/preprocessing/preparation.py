@@ -90,7 +90,7 @@ RANGE = ("scale", "mean", "std")  # one setting in three numbers
 def merged_settings(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Returns fields of a Preparation, with those of `defaults` that are missing; one of RANGE replaces all three.
 
-    over({"scale": 1 / 255}, {"order": "bgr", "std": (58,)}) is {"order": "bgr", "scale": 1 / 255}.
+    merged_settings({"scale": 1 / 255}, {"order": "bgr", "std": (58,)}) is {"order": "bgr", "scale": 1 / 255}.
     """
     replaced = RANGE if settings.keys() & set(RANGE) else ()
     return {**{name: value for name, value in defaults.items() if name not in replaced}, **settings}
