@@ -96,7 +96,7 @@ class StorageContents:
         return read
 
 
-def compare_launch(
+def judge_launch(
     launch: Launch, subject: LaunchedNodes, contents: StorageContents, pattern: float, seed: int
 ) -> LaunchVerdict:
     """Returns the verdict on a launch. pattern: what its output was overwritten with before."""

@@ -198,13 +198,13 @@ def _check_launch(
     running: SessionUnderTest, number: int, subject: LaunchedNodes, arrays: dict[Storage, Array]
 ) -> LaunchVerdict:
     """The verdict on the launch that has just run."""
-    from imgconv.checking.comparing import StorageContents, compare_launch
+    from imgconv.checking.comparing import StorageContents, judge_launch
 
     launch = running.plan.launches[number]
     reads = {s for n in (number, *subject.parts) for s in running.plan.launches[n].reads}
     half = any(s in running.plan.content and s.dtype == "float16" for s in reads)
     contents = StorageContents(running.graph, running.config, arrays, half)
-    found = compare_launch(launch, subject, contents, UNTOUCHED, number)
+    found = judge_launch(launch, subject, contents, UNTOUCHED, number)
     if found.verdict != "wrong":
         return found
     for _ in range(AGAIN):
@@ -212,7 +212,7 @@ def _check_launch(
             running.context.fill(running.memory[launch.writes], UNTOUCHED)
         _launch_and_wait(running, number)
         arrays[launch.writes] = running.memory.content(launch.writes)
-        if compare_launch(launch, subject, contents, UNTOUCHED, number).verdict == "right":
+        if judge_launch(launch, subject, contents, UNTOUCHED, number).verdict == "right":
             return replace(found, again=True)
     return found
 

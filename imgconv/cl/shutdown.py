@@ -64,7 +64,7 @@ class ShutdownGuard:
         thread = get_ident()
         with self._lock:
             if not self._registered:
-                atexit.register(self.end)
+                atexit.register(self.close_and_wait)
                 if hasattr(os, "register_at_fork"):
                     os.register_at_fork(after_in_child=self._after_fork)
                 self._registered = True  # a second registration, after an interruption, does no harm
@@ -90,7 +90,7 @@ class ShutdownGuard:
         self._left_behind = set()
         self._inside = {each: count for each, count in self._inside.items() if each == thread}
 
-    def end(self) -> None:
+    def close_and_wait(self) -> None:
         """Waits until no other thread is inside, and for a while for abandoned calls; lets no other thread enter."""
         thread = get_ident()
         with self._lock:

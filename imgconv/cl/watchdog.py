@@ -185,7 +185,7 @@ class FirstLaunch:
     name: str
     event: DriverEvent | None = None
 
-    def is_over(self) -> bool:
+    def has_ended(self) -> bool:
         return self.event is not None and self.event.command_execution_status <= 0
 
     def has_failed(self) -> bool:
@@ -249,7 +249,7 @@ class Watchdog:
 
     def _hanging_launch(self) -> str:
         """Returns the launch of a first run that has not ended; empty if none is known."""
-        looked = DriverCall(lambda: next((each.name for each in self.first_launches if not each.is_over()), ""))
+        looked = DriverCall(lambda: next((each.name for each in self.first_launches if not each.has_ended()), ""))
         try:
             found = looked.result(NAMING_SECONDS)
         except Exception:  # a driver that hangs may not even tell
@@ -265,5 +265,5 @@ class Watchdog:
     def drop_ended(self) -> None:
         """Forgets the first launches that are over, but those that failed."""
         if self.first_launches:
-            kept = [each for each in self.first_launches if not each.is_over() or each.has_failed()]
+            kept = [each for each in self.first_launches if not each.has_ended() or each.has_failed()]
             self.first_launches[:] = kept

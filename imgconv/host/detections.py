@@ -51,7 +51,7 @@ PARTS: Mapping[str, Pattern] = {
 FIXED = {"zero": 0, "zeros": [0], "ones": [1]}
 
 
-def rewrite_detections(graph: HostGraph) -> HostGraph:
+def speed_up_detections(graph: HostGraph) -> HostGraph:
     """The graph, with what this file rewrites. Its values stay the same."""
     return _with_suppression_limits(_merge_class_nodes(graph))
 

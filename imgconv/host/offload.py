@@ -27,7 +27,7 @@ from imgconv.errors import Error
 from imgconv.graph.join import rename_values
 from imgconv.graph.nodes import Graph, HostPartition
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
-from imgconv.host.detections import BEST_OF_CLASSES, Pattern, PatternMatcher, rewrite_detections, without_dead_nodes
+from imgconv.host.detections import BEST_OF_CLASSES, Pattern, PatternMatcher, speed_up_detections, without_dead_nodes
 from imgconv.host.registry import HostCall, host
 from imgconv.host.row_suppression import best_of_classes, suppressed
 from imgconv.host.padded_rows import CannotOffloadError, PaddedRows, padded_outputs
@@ -53,7 +53,7 @@ def offload_suppression(graph: Graph) -> Graph:
     partition = graph.host_partition
     if partition is None or any(name not in graph.values for name in partition.graph.inputs):
         return graph
-    rewritten = rewrite_detections(partition.graph)
+    rewritten = speed_up_detections(partition.graph)
     given = {
         name: Tensor.input(name, value.shape, value.dtype)
         for name in rewritten.inputs for value in [graph.values[name]]

@@ -154,8 +154,8 @@ def _dequantized(call: Call, position: int) -> Tensor:
     return _centred(call, position) * _scalar(call, position + 1)
 
 
-def _quantized_result(call: Call, x: Tensor, position: int, rounds_last: bool = False) -> Tensor:
-    """The result, already divided by its scale, quantised with the zero point at that position."""
-    zero = None if call.optional(position) is None else _scalar(call, position)
+def _quantized_result(call: Call, x: Tensor, zero_position: int, rounds_last: bool = False) -> Tensor:
+    """The result, already divided by its scale, quantised with the zero point at this position of the inputs."""
+    zero = None if call.optional(zero_position) is None else _scalar(call, zero_position)
     byte = next(t for t in call.inputs if t is not None and t.dtype in _BYTES["T"])
     return quantised(x, zero, byte.dtype, rounds_last)

@@ -45,11 +45,11 @@ class HostFallback:
         if partition is None:
             return None
         from imgconv.host import HostProgram
-        from imgconv.host.detections import rewrite_detections
+        from imgconv.host.detections import speed_up_detections
 
         direct = tuple(v for v in inputs if v.name in partition.graph.inputs and v.name not in made)
         return HostFallback(
-            partition, HostProgram.prepare(rewrite_detections(partition.graph), on_device=on_device), direct
+            partition, HostProgram.prepare(speed_up_detections(partition.graph), on_device=on_device), direct
         )
 
     @cached_property

@@ -374,7 +374,7 @@ def _finish_frames_at_exit(watch: _FrameWatch, thread: Thread) -> None:
     """Finishes the frames in flight before the interpreter ends, because the driver's library is unloaded then."""
     if shutdown_guard.forked:
         return
-    shutdown_guard.end()
+    shutdown_guard.close_and_wait()
     for frame in tuple(watch.frames):
         with suppress(Exception):
             frame._finish()

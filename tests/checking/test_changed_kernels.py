@@ -16,7 +16,7 @@ from published import REAL, needs_models
 
 import imgconv
 from imgconv.checking import session_checks
-from imgconv.checking.comparing import LaunchVerdict, StorageContents, compare_launch
+from imgconv.checking.comparing import LaunchVerdict, StorageContents, judge_launch
 from imgconv.checking.kernel_variants import variant_graphs
 from imgconv.checking.session_checks import UNTOUCHED, SessionUnderTest, check_launches
 from imgconv.cl.building.program_source import ProgramSource
@@ -108,7 +108,7 @@ class Changes:
     def _verdict(self, running: SessionUnderTest, number: int, subject: object, arrays: dict[object, object]) -> str:
         contents = StorageContents(running.graph, running.config, arrays)  # type: ignore[arg-type]
         launch = running.plan.launches[number]
-        return compare_launch(launch, subject, contents, UNTOUCHED, number).verdict  # type: ignore[arg-type]
+        return judge_launch(launch, subject, contents, UNTOUCHED, number).verdict  # type: ignore[arg-type]
 
 
 def running(graph: Graph, device: DeviceInfo) -> SessionUnderTest:

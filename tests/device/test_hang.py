@@ -293,7 +293,7 @@ def test_what_hangs_is_kept_if_its_release_waits(
     again.run(drawn(0))
     own = [again._source.context.handle, *things_of(again._source.context)]
     before = references(own)
-    use.end()
+    use.close_and_wait()
     assert all(after > count for after, count in zip(references(own), before, strict=True))
 
 

@@ -15,7 +15,7 @@ from imgconv import host
 from imgconv.arrays import Array
 from imgconv.graph.onnx_nodes import HostGraph
 from imgconv.host import detections
-from imgconv.host.detections import BEST_OF_CLASSES, rewrite_detections
+from imgconv.host.detections import BEST_OF_CLASSES, speed_up_detections
 from imgconv.onnx_import import import_onnx
 from tests.support import make_model, run_oracle
 from tests.host_fallback_models import body, node
@@ -71,7 +71,7 @@ def check(model: onnx.ModelProto, inputs: dict[str, Array]) -> HostGraph:
     """The rewritten graph, whose values are those of the graph before and of onnxruntime."""
     before = partition_of(model)
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in before.inputs if name not in inputs)
-    graph, expected = rewrite_detections(before), run_oracle(model, inputs)
+    graph, expected = speed_up_detections(before), run_oracle(model, inputs)
     for each in (before, graph):
         found = host.HostProgram.prepare(each).run([{**expected, **inputs}[name] for name in each.inputs])
         for name, array in zip(each.outputs, found, strict=True):

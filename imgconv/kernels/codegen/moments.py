@@ -291,11 +291,11 @@ def _write_part(maker: RowKernelEmitter, parts: RowParts, output: Placement) -> 
     maker.emitter.lines.append("if (item != 0) return;" if parts.items > 1 else "")
     _return_for_other_rows(maker, parts)
     for number, name in enumerate(NAMES):
-        maker.emitter.store(output, list(_position_of_part(parts, variable("part", parts.parts), number)), name)
+        maker.emitter.store(output, list(_position_of_statistic(parts, variable("part", parts.parts), number)), name)
 
 
-def _position_of_part(parts: RowParts, part: Index, number: int) -> tuple[Index, Index, Index]:
-    """The position of a part's number, mean or squares."""
+def _position_of_statistic(parts: RowParts, part: Index, number: int) -> tuple[Index, Index, Index]:
+    """The position of a part's count, mean or squares: statistic `number` of NAMES."""
     return variable("row", parts.count), part * TEXELS_OF_A_PART + number, variable_index(LANE)
 
 
@@ -308,7 +308,7 @@ def _read_parts(maker: RowKernelEmitter, parts: RowParts, place: Placement) -> N
         operand = Operand(parts.name, identity(parts.shape))
         found = []
         for number in range(TEXELS_OF_A_PART):
-            position = _position_of_part(parts, variable("read", parts.parts), number)
+            position = _position_of_statistic(parts, variable("read", parts.parts), number)
             axes = {Variable(f"i{a}", n): position[a] for a, n in enumerate(parts.shape)}
             found.append(emitter.load(operand, place, axes))
         count, mean, squares = found
