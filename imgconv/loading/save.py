@@ -12,12 +12,14 @@ from imgconv.cl.device_info import DeviceInfo
 from imgconv.compiling.compiler import with_image_limit
 from imgconv.compiling.emit import ConstantContent
 from imgconv.compiling.shared_packings import Packings
+from imgconv.errors import InputError
 from imgconv.loading.compiled import CompiledFileSource, CompiledModel, ModelSource
 from imgconv.loading.device_descriptions import read_device_description
 from imgconv.loading.device_target import target_of
 from imgconv.loading.native_functions import native_functions_fit
 from imgconv.loading.plans import plans_for, with_generic
 from imgconv.stored.compiled_file import DevicePlan, SizedModel, save_sizes
+from imgconv.stored.precision_file import fingerprint
 from imgconv.stored.tuning import TuningDatabase
 
 
@@ -27,13 +29,16 @@ def save_sized(
 ) -> None:
     """Writes the file of a model that `source` compiled, and of the same for other sizes; see Model.save.
 
-    Raises what `_plans_to_save` and `save_sizes` raise.
+    Raises InputError if the model's file has changed since it was loaded and is read again, and what `_plans_to_save`
+    and `save_sizes` raise.
     """
     if isinstance(source, ModelSource):
         source = replace(source, cached=False)
         if not isinstance(compiled.plan.content, ConstantContent):  # files store weights by the way they are packed
             shapes = {value.name: value.shape for value in compiled.plan.inputs}
-            compiled = source.compile({**source.shapes, **shapes}, {})
+            loaded, compiled = compiled.graph, source.compile({**source.shapes, **shapes}, {})
+            if fingerprint(compiled.graph) != fingerprint(loaded):
+                raise InputError(f"{source.name!r} has changed since it was loaded: load it again")
     states, packings = compiled.states, Packings()
     others = [source.compile({**source.shapes, **each}, {}, [compiled.session]) for each in sizes]
     made = []

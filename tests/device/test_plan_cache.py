@@ -128,6 +128,17 @@ def test_a_cached_model_is_saved_as_a_planned_one(
     assert saved[0][1] == saved[1][1]
 
 
+def test_a_cached_model_whose_file_has_changed_is_not_saved(
+    device: DeviceInfo, cache: Path, file: Path, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        model = imgconv.load(file, device=device, shapes={"h": 12, "w": 10})
+    onnx.save(convolution(-WEIGHTS), file)
+    with pytest.raises(imgconv.InputError, match="'model.onnx' has changed since it was loaded"):
+        model.save(tmp_path / "saved.imgconv")
+    assert not (tmp_path / "saved.imgconv").exists()
+
+
 def test_a_cached_model_of_pictures(device: DeviceInfo, cache: Path, file: Path, planned: list[str]) -> None:
     picture, results = numbers(14, 10, 3, low=0, high=255).astype(numpy.uint8), []
     for _ in range(2):
