@@ -54,6 +54,14 @@ class ReferenceRun:
     error: float
     room: float
 
+    def error_of(self, session: Session) -> float:
+        """The relative error of a session's outputs."""
+        return relative_error(session.run(self.inputs), self.outputs, self.scales)
+
+    def allows(self, error: float, part: float = 1.0) -> bool:
+        """Returns whether this part of the room is enough for an error."""
+        return error <= self.error + part * self.room
+
 
 def reference_runs(storage: StorageSearch, session: Session, errors: Sequence[float]) -> list[ReferenceRun]:
     """The inputs on which narrower plans than a session's are judged: the measured ones, then others.
@@ -116,7 +124,7 @@ class AccumulationTrials:
         if precision not in self._known:
             self.budget.spend()
             session, begin = self._session(precision), perf_counter()
-            made = [relative_error(session.run(each.inputs), each.outputs, each.scales) for each in self.judged]
+            made = [each.error_of(session) for each in self.judged]
             self.seconds += perf_counter() - begin
             self._known[precision] = session, made
         return self._known[precision]
@@ -124,7 +132,7 @@ class AccumulationTrials:
     def allowed(self, chunks: frozenset[str], in_float: frozenset[str], part: float = 1.0) -> bool:
         """Returns whether this part of each room is enough for these sums."""
         _, errors = self.trial(chunks, in_float)
-        return all(error <= each.error + part * each.room for error, each in zip(errors, self.judged, strict=True))
+        return all(each.allows(error, part) for error, each in zip(errors, self.judged, strict=True))
 
     @cached_property
     def worst(self) -> tuple[Arrays, dict[str, Array]]:

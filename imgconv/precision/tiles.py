@@ -28,7 +28,8 @@ from imgconv.runtime.session import Session
 class TileTrials:
     """A phone's plans that differ in the layers with F(4x4, 3x3), and the errors of their outputs.
 
-    precision: what else was chosen; chosen: its plan on the device. seconds: of the last trial, without building.
+    precision: what else was chosen; chosen: its plan on the device. prepared: the graph for a phone. seconds: of the
+    last trial, without building.
     """
 
     def __init__(self, storage: StorageSearch, precision: Precision, chosen: Session) -> None:
@@ -59,15 +60,16 @@ class TileTrials:
 
     @cached_property
     def small(self) -> Session:
-        """The plan without F(4x4, 3x3) on the device."""
-        return self._session(NONE)
+        """The plan without F(4x4, 3x3) on the device: on a phone the chosen one."""
+        return self.chosen if self.prepared is self.storage.prepared else self._session(NONE)
 
     def trial(self, large: frozenset[str]) -> tuple[Session, list[float]]:
         """The plan in which these layers use F(4x4, 3x3), and its errors on what is judged."""
         if large not in self._known:
             self.budget.spend()
-            judged, session, begin = self.judged, self._session(large), perf_counter()
-            errors = [relative_error(session.run(each.inputs), each.outputs, each.scales) for each in judged]
+            judged, session = self.judged, self._session(large) if large else self.small
+            begin = perf_counter()
+            errors = [each.error_of(session) for each in judged]
             self.seconds = perf_counter() - begin
             self._known[large] = session, errors
         return self._known[large]
@@ -75,7 +77,7 @@ class TileTrials:
     def allowed(self, large: frozenset[str]) -> bool:
         """Returns whether these layers may use F(4x4, 3x3) together."""
         _, errors = self.trial(large)
-        return all(error <= each.error + each.room for error, each in zip(errors, self.judged, strict=True))
+        return all(each.allows(error) for error, each in zip(errors, self.judged, strict=True))
 
     def cost(self, large: frozenset[str]) -> float:
         """The change of the outputs of the first input if only these layers use F(4x4, 3x3)."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from types import SimpleNamespace
+from typing import Any
 
 import numpy
 import pytest
@@ -24,6 +25,7 @@ from imgconv.precision import tiles
 from imgconv.precision.choose import choose_precision
 from imgconv.precision.search import TrialBudget
 from imgconv.precision.tiles import choose_tiles
+from imgconv.runtime.session import Session
 from imgconv.tensor import Tensor, build_graph
 
 RANDOM = numpy.random.default_rng(8)
@@ -63,13 +65,24 @@ def test_large_tiles_keep_the_bound(device: DeviceInfo, context: Context, bound:
     assert not large_launches(choice.session.plan) or prepared.target.is_mobile
 
 
-def test_a_load_on_a_phone_measures_them(device: DeviceInfo, context: Context) -> None:
-    """The chosen plan has them. A load on another device leaves them out."""
+def test_a_load_on_a_phone_measures_them(
+    device: DeviceInfo, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chosen plan has them, and the plan without them is not built again. A load on another device leaves them out.
+    """
+    plans: list[Plan] = []
+
+    def session(plan: Plan, *others: Any, **named: Any) -> Session:
+        plans.append(plan)
+        return Session(plan, *others, **named)
+
+    monkeypatch.setattr(tiles, "Session", session)
     prepared, _ = prepared_of(device)
     target = replace(prepared.target, kind="gpu", compute_units=2, linear=None)
     phone = replace(prepared, target=target, chooser=CHOOSER)
     choice = choose_precision(phone, context, bound=1.0, started=perf_counter() - 60)
     assert choice.precision.large_tiles == {"y"} and large_launches(choice.session.plan) == 2
+    assert [large_launches(plan) for plan in plans] == [2]
     if not prepared.target.is_mobile:
         elsewhere = choose_precision(prepared, context, bound=1.0, started=perf_counter() - 60)
         assert not elsewhere.precision.large_tiles
