@@ -353,8 +353,6 @@ def test_a_plan_says_what_it_does() -> None:
     assert plan.completed_values[len(plan.launches) - 2] == "y" and "y.taps" not in plan.placements
 
 
-
-
 def test_tune_leaves_it_out() -> None:
     """One launch of three says nothing of the others."""
     x = Tensor.input("x", (1, 128, 28, 28))

@@ -179,7 +179,7 @@ def packed_levels(texel: str, quantization: Quantization, helpers: list[str]) ->
 
 
 def packed_result(texel: str, quantization: Quantization, levels: bool) -> str:
-    """The text of a uint whose bytes are the numbers of a float4 as levels, less `low`. levels: see `_write`."""
+    """The text of a uint whose bytes are the numbers of a float4 as levels, less `low`. levels: see `_write_call`."""
     made = f"as_uint4({_whole_levels(texel, quantization, levels)})"
     least = numpy.float32(ROUNDING + quantization.low).view(numpy.uint32) if levels else quantization.low
     return f"packed_levels({made} - {int(least) % 2**32}u)"
@@ -213,7 +213,7 @@ def _write_call(image: str, where: str, numbers: str, quantization: Quantization
 
 
 def _whole_levels(numbers: str, quantization: Quantization, levels: bool) -> str:
-    """The text of the levels of numbers, as integers; if `levels` (see `_write`), as floats with ROUNDING."""
+    """The text of the levels of numbers, as integers; if `levels` (see `_write_call`), as floats with ROUNDING."""
     if levels:
         limits = ", ".join(literal_text(ROUNDING + limit) for limit in (quantization.low, quantization.high))
         return f"clamp({numbers}, {limits})"

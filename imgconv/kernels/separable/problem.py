@@ -88,5 +88,3 @@ def groups_of(problem: Problem, chosen: Specialisation) -> tuple[int, int, int]:
         ceil(columns / (chosen.group_columns * chosen.block_columns)),
         problem.depthwise.batch * ceil(rows / chosen.group_rows),
     )
-
-

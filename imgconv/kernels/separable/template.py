@@ -36,7 +36,6 @@ from imgconv.kernels.template_interface import (
 
 FILE = "kernels/separable/separable.cl"
 
-
 WIDER: tuple[Accumulation, ...] = ("half", "runs", "float")  # the ways of summing products, each wider than the last
 
 
@@ -212,15 +211,15 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Proble
         return None
     sums = _sums_of(placing, given)
     problem = Problem(replace(problem.depthwise, sums=sums), replace(problem.pointwise, sums=sums))
-    place = _between(placing, between, sums)
+    middle = _between(placing, between, sums)
     if not _are_floats(placing.graph, given):
-        if not placing.target.is_mobile or not _sum_integers(placing, problem, given, place):
+        if not placing.target.is_mobile or not _sum_integers(placing, problem, given, middle):
             return None
         problem = Problem(
             replace(problem.depthwise, integers=True), replace(problem.pointwise, integers=True, float_sums="")
         )
-    places = {x.value: placing.placements[x.value], between.name: place}
-    places |= placing.operand_places(replace(depthwise, operands=()), place)
+    places = {x.value: placing.placements[x.value], between.name: middle}
+    places |= placing.operand_places(replace(depthwise, operands=()), middle)
     places |= placing.operand_places(replace(pointwise, operands=()), output)
     details = SeparableDetails(_weights(placing, depthwise), _weights(placing, pointwise))
     return LaunchStep(
