@@ -127,7 +127,7 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(OUTPUT_IMAGE output, INPUT_IMAGE in
     for (int tap = 0; tap < SIDE; tap++) s[tap] = READ_INPUT(first_x + (SIDE * tap + x) * QUADS, fold_row);
     to_outputs(y, s);
 #pragma unroll
-    for (int row = 0; row < TILE; row++) columns[row][x] = y[row];
+    for (int n = 0; n < TILE; n++) columns[n][x] = y[n];
   }
   EPILOGUE_LOADS(quad)
 #pragma unroll
