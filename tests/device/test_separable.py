@@ -20,6 +20,7 @@ from imgconv.compiling.choose import cheapest_choice
 from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
+from imgconv.kernels.conv import problem as conv
 from imgconv.kernels.device_model.models import time_range_of
 from imgconv.kernels.layout import ImageLimits, Texture
 from imgconv.kernels.separable.candidates import candidates, launch_work
@@ -199,6 +200,15 @@ def test_the_rule() -> None:
         assert max(tile * 64, 4 * sums) * 4 <= 1 << 12
     for other in (replace(large, kind="cpu"), replace(large, compute_units=2), replace(large, local_memory_bytes=256)):
         assert cheapest_choice(TEMPLATE, problem, other) is None
+
+
+def test_work_items_without_quads_do_not_shorten_a_launch() -> None:
+    """A work item reads four quads of bytes at once: of 16 quads, four work items take as many as eight do."""
+    problem = Problem(conv.Problem(1, 64, (8, 8), 64, (8, 8), (3, 3), (1, 1), (1, 1), (1, 1), 64), conv.Problem(
+        1, 64, (8, 8), 32, (8, 8), (1, 1), (1, 1), (0, 0), (1, 1), 1, float_sums=""
+    ))
+    few, many = (launch_work(problem, Specialisation(4, 1, 2, 2, 4, parts)) for parts in (4, 8))
+    assert few.multiply_adds == many.multiply_adds and few.reads == many.reads and few.steps == many.steps
 
 
 # Networks

@@ -55,7 +55,6 @@ def launch_work(problem: Problem, chosen: Specialisation) -> LaunchWork:
     taps, sums = prod(depthwise.window), chosen.block_columns * chosen.block_quads
     # Of the work item that has the most.
     windows = ceil(chosen.group_columns * chosen.group_rows * depthwise.output_quads / items)
-    quads = ceil(depthwise.output_quads / chosen.parts)
     totals, held = ceil(sums / chosen.parts), sums + chosen.block_columns + LANES * chosen.block_quads
     shared = sums + totals * chosen.parts if chosen.parts > 1 else 0
     line, half = _columns_read(problem, chosen), 2 if pointwise.accumulator == FLOAT16 else 1
@@ -67,7 +66,8 @@ def launch_work(problem: Problem, chosen: Specialisation) -> LaunchWork:
     if problem.integers:
         texels_of_quad, at_once = 1, LANES if depthwise.output_quads % LANES == 0 else 1
         window = line + depthwise.window[1] + chosen.block_columns  # rows are behind branches
-    steps = windows + quads / at_once
+    rounds = ceil(depthwise.output_quads / at_once / chosen.parts)
+    quads, steps = rounds * at_once, windows + rounds
     weights = depthwise.output_quads * (taps + LANES * pointwise.output_quads)
     # Every texel of input, weights and output once.
     texels = depthwise.batch * depthwise.output_quads * prod(depthwise.input_size) + weights
