@@ -26,8 +26,8 @@ class Precision:
     storage: values in float textures; their nodes keep float weights and compute in float. arithmetic: values in half
     textures whose nodes compute in float; under float16=1 all nodes do. runs: values whose nodes sum short runs of
     products in half, and the runs in float; all other nodes sum in half. large_tiles: values whose convolutions may use
-    Winograd's F(4x4, 3x3). reasons: why values are in `storage`.
-    small_weights: whether constants of few numbers are half too; see compiling/textures.py.
+    Winograd's F(4x4, 3x3). reasons: why values are in `storage`. small_weights: whether constants of few numbers are
+    half too; see compiling/textures.py.
 
     Precision(storage=frozenset({"conv1"}))
     """
