@@ -131,6 +131,7 @@ def _refuse_wrong_kernels(running: SessionUnderTest, wrong: Sequence[tuple[int, 
 
     info, subjects = running.context.info, launched_nodes_of(running.plan, running.graph, running.states)
     about, refused = f"{info.name}, driver {info.driver_version}", refused_kernels(info)
+    key_of = running.session.programs.key_of
     noted: set[str] = set()  # several launches may have one kernel
     for number, found in wrong:
         launch = running.plan.launches[number]
@@ -138,14 +139,14 @@ def _refuse_wrong_kernels(running: SessionUnderTest, wrong: Sequence[tuple[int, 
         if found.again:
             raise DeviceError(f"{what}. Repeated, it is right: {about} loses launches. {ADVICE}")
         parts = [running.plan.launches[n] for n in (number, *subjects[number].parts)]
-        left = [part for part in parts if part.source.key not in refused]
+        left = [part for part in parts if key_of(part) not in refused]
         if not left:
             raise DeviceError(f"{what}. {about} computes it wrongly with this kernel and every alternative. {ADVICE}")
         for part in left:
-            if part.source.key in noted:
+            if key_of(part) in noted:
                 continue
-            noted.add(part.source.key)
-            kernel = BuiltKernel("", part.source.key, part.source.path, launch_text(part))
+            noted.add(key_of(part))
+            kernel = BuiltKernel("", key_of(part), part.source.path, launch_text(part))
             refuse_wrong_kernel(info, kernel, found.text)
     raise WrongResultError(f"{about} computes {len(wrong)} launches wrongly")
 

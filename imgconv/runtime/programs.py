@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from imgconv.build_options import DRIVERS_DEFAULTS, BuildOptions
-from imgconv.cl.building.crashes import WITHOUT_OPTIMISATION, DistrustedKernels, RefusedError, distrusted_kernels
+from imgconv.cl.building.crashes import (
+    WITHOUT_OPTIMISATION, DistrustedKernels, RefusedError, distrusted_kernels, refused_kernels,
+)
 from imgconv.cl.building.program_source import BuiltKernel, ProgramSource
 from imgconv.compiling.plan import Launch, Plan
 from imgconv.errors import BuildError
@@ -25,12 +27,17 @@ WORTH_SHARING = 0.25
 class PlanPrograms:
     """The programs of a plan. kernels: program and name of each distinct kernel text; a program may have several.
 
-    build_options: those of the plan, or none if the driver fails to build its kernels with them.
+    build_options: those of the plan; the driver's defaults if it fails to build its kernels with them, or computes one
+    of them wrongly.
     """
 
     def __init__(self, plan: Plan, context: Device, share_with: Sequence[PlanPrograms] = ()) -> None:
         """Shares the kernels that others have, if they are many; `building` compiles the rest."""
         self.build_options: BuildOptions = plan.build_options
+        if self.build_options != DRIVERS_DEFAULTS:
+            refused = refused_kernels(context.info)
+            if any(self.key_of(launch) in refused for launch in plan.launches):
+                self.build_options = DRIVERS_DEFAULTS
         lenders = [each for each in share_with if each.build_options == self.build_options]
         offered = {text: kernel for each in lenders for text, kernel in each.kernels.items()}
         self._launches: dict[str, Launch] = {}  # the first of each kernel text
@@ -74,9 +81,15 @@ class PlanPrograms:
                 failed = self._add_kernels(batches, built, progress)
         progress(len(waiting), len(waiting), "ready")
 
+    def key_of(self, launch: Launch) -> str:
+        """The key of a launch's kernel: other options may be right where these are wrong or crash the compiler."""
+        key = launch.source.key
+        return key if self.build_options == DRIVERS_DEFAULTS else f"{key} with {self.build_options}"
+
     def _programs_at_once(self, texts: Sequence[str]) -> int:
         # Kernels at which a process ended are built alone.
-        alone = any(self._launches[text].source.key in self._known for text in texts)
+        launches = [self._launches[text] for text in texts]
+        alone = any(key in self._known for each in launches for key in (each.source.key, self.key_of(each)))
         each_alone = alone or self.build_options.one_kernel_a_program
         return max(len(texts), 1) if each_alone else self._context.programs_at_once(len(texts))
 
@@ -114,7 +127,7 @@ class PlanPrograms:
             kernels = tuple(self._describe_kernel(text) for text in batch)
             source = self.build_options.prelude + program_text(common, {text: self._numbers[text] for text in batch})
             paths = ", ".join(sorted({kernel.path for kernel in kernels}))
-            refused = len(batch) == 1 and self._known.get(kernels[0].key, ("", ""))[1]
+            refused = len(batch) == 1 and self._known.get(self._launches[batch[0]].source.key, ("", ""))[1]
             options = (WITHOUT_OPTIMISATION,) if refused else self.build_options.flags
             content = binaries[number] if number < len(binaries) else None
             parts.append(ProgramSource(source, paths, content, kernels, options))
@@ -123,7 +136,8 @@ class PlanPrograms:
     def _describe_kernel(self, text: str) -> BuiltKernel:
         """A kernel, with the first launch that needs it and its ONNX nodes."""
         launch = self._launches[text]
-        return BuiltKernel(kernel_name(self._numbers[text]), launch.source.key, launch.source.path, launch_text(launch))
+        name = kernel_name(self._numbers[text])
+        return BuiltKernel(name, self.key_of(launch), launch.source.path, launch_text(launch))
 
 
 def launch_text(launch: Launch) -> str:

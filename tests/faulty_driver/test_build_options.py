@@ -86,6 +86,16 @@ def test_a_load_does_without_options_that_the_driver_refuses(fault: str, onnx: P
     assert builds(tmp_path, "load")[-1].endswith("options -w, waves any")
 
 
+def test_a_load_does_without_options_with_which_kernels_are_wrong(onnx: Path, tmp_path: Path) -> None:
+    """The same kernels are used without the options."""
+    wrong = f"swap={HALF})) __kernel=>{HALF})) __kernel\n#define write_imagef(i, p, t) write_imagef(i, p, (t) * 2)"
+    lines = LOAD + "print([launch.source.key for launch in model.plan.launches])"
+    recorded = RECORD.format(options=repr(ALL)) + lines
+    found, kernels = ran(recorded, f"adreno;{wrong}", onnx, tmp_path, "load").splitlines()
+    assert found == "True the driver's defaults"
+    assert ran(lines, "adreno", onnx, tmp_path, "other").splitlines()[1] == kernels
+
+
 def test_each_option_reaches_the_compiler(onnx: Path, tmp_path: Path) -> None:
     """Options of a load with the tuning file, and of its compiled file on a same driver that refuses binaries."""
     file = str(tmp_path / "m.imgconv")
