@@ -172,6 +172,11 @@ std::vector<Finding> check_launches(const Shared &shared, Frame &frame, const Ac
   return found;
 }
 
+bool are_right(const Shared &shared, Frame &frame, const Activity &activity) {
+  const std::vector<Finding> found = check_launches(shared, frame, activity);
+  return std::none_of(found.begin(), found.end(), [](const Finding &each) { return each.verdict == Verdict::wrong; });
+}
+
 std::string describe(const Plan &plan, const Finding &finding) {
   const Launch &launch = launch_of(plan, finding.check);
   const std::string &path = plan.kernels[launch.kernel].path;

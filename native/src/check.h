@@ -45,6 +45,9 @@ class Checking {
 // Throws Error if the driver fails.
 std::vector<Finding> check_launches(const Shared &shared, Frame &frame, const Activity &activity);
 
+// Whether check_launches finds no wrong launch.
+bool are_right(const Shared &shared, Frame &frame, const Activity &activity);
+
 // "launch 'conv1' of node 'Conv_0', kernel conv.cl: 3 of 48 numbers are wrong: ..."
 std::string describe(const Plan &plan, const Finding &finding);
 

@@ -95,6 +95,11 @@ void Model::prove(const File &file, const Settings &settings, Plan plan, bool is
   std::chrono::steady_clock::time_point end;  // of the tuning
   std::vector<BuiltProgram> built;
   std::vector<uint32_t> replaced;
+  const auto drop_options = [&] {
+    known.options = BuildOptions();
+    plan.take(*known.options);
+    built.clear();
+  };
   while (true) {
     plan_ = plan;
     plan_.take(known.forms);
@@ -103,9 +108,7 @@ void Model::prove(const File &file, const Settings &settings, Plan plan, bool is
     } catch (const Error &) {
       if (activity_.is_cancelled()) throw;
       if (plan.build_options != BuildOptions()) {  // the driver may refuse them
-        known.options = BuildOptions();
-        plan.take(*known.options);
-        built.clear();
+        drop_options();
       } else if (!take_next(plan, replaced, known.forms)) {
         throw;
       }
@@ -113,6 +116,10 @@ void Model::prove(const File &file, const Settings &settings, Plan plan, bool is
     }
     built = programs_->all();
     if (check) {
+      if (plan.build_options != BuildOptions() && !are_right(*shared_, *first_, activity_)) {
+        drop_options();
+        continue;
+      }
       replaced = wrong_launches();
       if (take_next(plan, replaced, known.forms)) continue;
       check_frame_kernel();

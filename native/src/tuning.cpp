@@ -158,12 +158,6 @@ struct OptionsTrial {
     return plan;
   }
 
-  bool is_right(const Activity &activity) {
-    const std::vector<Finding> found = check_launches(shared, frame, activity);
-    const auto is_wrong = [](const Finding &each) { return each.verdict == Verdict::wrong; };
-    return std::none_of(found.begin(), found.end(), is_wrong);
-  }
-
   Plan plan;
   Programs programs;
   Shared shared;
@@ -176,7 +170,7 @@ TunedOptions tune_options(const Shared &shared, Frame &frame, const File &file, 
                           Clock::time_point end, const Activity &activity) {
   std::unique_ptr<OptionsTrial> best;
   BuildOptions options = shared.plan.build_options;
-  if (shared.context.info.platform != QUALCOMM) return {options, {}};
+  if (shared.context.info.platform != QUALCOMM || shared.plan.checks.empty()) return {options, {}};
   for (const BuildOptions &option : OPTIONS) {
     const BuildOptions wanted = options.with_those_of(option);
     if (Clock::now() >= end || wanted == options) continue;
@@ -184,7 +178,8 @@ TunedOptions tune_options(const Shared &shared, Frame &frame, const File &file, 
     try {
       auto trial = std::make_unique<OptionsTrial>(shared, wanted, file, cache_folder, activity);
       const Launches &others = (best ? best->frame : frame).launches();
-      if (!trial->is_right(activity) || !is_faster(shared.context, trial->frame.launches(), others)) continue;
+      if (!are_right(trial->shared, trial->frame, activity)) continue;
+      if (!is_faster(shared.context, trial->frame.launches(), others)) continue;
       best = std::move(trial);
       options = wanted;
     } catch (const Error &) {

@@ -345,9 +345,15 @@ results["options"] = numpy.array(model.check()["build_options"])
     assert_near(kept["map"], expected)
 
 
-@pytest.mark.parametrize(("fault", "driver"), [("", ""), ("build_fail=0:-qcom-accelerate-16-bit", ""), ("", "other")])
+ATTRIBUTE = 'size("half"))) __kernel'
+WRONG_WITH_HALF_WAVES = f"swap={ATTRIBUTE}=>{ATTRIBUTE}\n#define write_imagef(image, at, texel) ((void)0)"
+
+
+@pytest.mark.parametrize(("fault", "driver"), [
+    ("", ""), ("build_fail=0:-qcom-accelerate-16-bit", ""), (WRONG_WITH_HALF_WAVES, ""), ("", "other"),
+])
 def test_build_options_of_the_file(fault: str, driver: str, play: Play, tmp_path: Path) -> None:
-    """They are used with the driver with which they were measured, unless it refuses them."""
+    """They are used with the driver with which they were measured, unless it refuses them or is wrong."""
     path, given, expected = file_with(BuildOptions("half", "off", True), tmp_path, driver)
     lines = f"model = Player({str(path)!r}, cache={str(tmp_path)!r})"
     found = opened(lines, f"adreno;options=log;{fault}", tmp_path, play, given)
