@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy
+import pytest
 from hypothesis import strategies as st
 
 from imgconv.compiling.choose import ChoiceRequest, CostModelChooser
@@ -14,9 +15,11 @@ from imgconv.compiling.plan import Plan
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph, Load, Node, Operand, Value
 from imgconv.graph.view import View, axis_variables, identity
+from imgconv.kernels.device_model.time_range import TimeRange
 from imgconv.kernels.layout import ImageLimits, Texture
 from imgconv.kernels.target import Target
 from imgconv.kernels.template_interface import Choice
+from imgconv.kernels.winograd import template as winograd2d
 from imgconv.passes.dead_code import remove_dead_code
 from imgconv.passes.views import push_views
 from imgconv.tensor import Tensor, build_graph, concatenate, convolution, gather
@@ -165,6 +168,11 @@ class Taking:
             return CostModelChooser().choose_specialisation(request)
         chosen = function(request.problem, request.target.kind, request.target.compute_units)
         return None if chosen is None else request.choice(chosen)
+
+
+def prefer_large_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes tiles of 4x4 outputs the cheapest convolution wherever they are allowed, and those of 2x2 the second."""
+    monkeypatch.setattr(winograd2d, "_time_of", lambda problem, on: TimeRange(1 / problem.tile, 1 / problem.tile))
 
 
 def check_plan(plan: Plan, limits: ImageLimits) -> None:

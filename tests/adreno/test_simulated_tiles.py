@@ -8,10 +8,9 @@ import pytest
 from benchmarks.adreno import gpu_of, target_for
 from benchmarks.adreno_mesa import Mesa
 from benchmarks.adreno_simulator.checked import check
-from graphs import Taking
+from graphs import Taking, prefer_large_tiles
 from imgconv.compiling.compiler import PreparedGraph
 from imgconv.config import Config, Precision
-from imgconv.kernels.device_model.time_range import TimeRange
 from imgconv.kernels.winograd import template
 from imgconv.passes import run_passes
 from imgconv.tensor import Tensor, build_graph
@@ -20,7 +19,7 @@ from imgconv.tensor import Tensor, build_graph
 @pytest.mark.models
 @pytest.mark.parametrize("tile", [2, 4])
 def test_tiles_are_right(mesa: Mesa, monkeypatch: pytest.MonkeyPatch, tile: int) -> None:
-    monkeypatch.setattr(template, "_time_of", lambda problem, on: TimeRange(1 / problem.tile, 1 / problem.tile))
+    prefer_large_tiles(monkeypatch)
     weights = numpy.random.default_rng(0).normal(size=(6, 9, 3, 3)).astype(numpy.float32)
     x = Tensor.input("x", (1, 9, 10, 13))
     graph = run_passes(build_graph({"y": x.conv2d(Tensor.constant(weights), padding=1)}))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy
 import pytest
-from graphs import Taking
+from graphs import Taking, prefer_large_tiles
 from problems.convolution import ConvolutionProblem, winograd_matrices
 from running import Wanted, run_tensors, session_of, target
 
@@ -20,7 +20,7 @@ from imgconv.compiling.compiler import PreparedGraph, prepare
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Float16, Precision
 from imgconv.kernels.conv import problem as conv, template as conv_template
-from imgconv.kernels.device_model.time_range import NEVER, TimeRange
+from imgconv.kernels.device_model.time_range import NEVER
 from imgconv.kernels.layout import ImageLimits, Texture
 from imgconv.kernels.target import Target
 from imgconv.kernels.winograd import template as winograd2d
@@ -57,7 +57,7 @@ def tiled(on: Target, number: int = 0) -> Wanted:
 
 def with_tile(config: Config, monkeypatch: pytest.MonkeyPatch, tile: int) -> Config:
     """The settings with which the output y is computed in tiles of tile x tile outputs, whatever that costs."""
-    monkeypatch.setattr(winograd2d, "_time_of", lambda problem, target: TimeRange(1 / problem.tile, 1 / problem.tile))
+    prefer_large_tiles(monkeypatch)
     return replace(config, precision=replace(config.precision, large_tiles=frozenset("y" if tile == 4 else "")))
 
 

@@ -101,6 +101,12 @@ def met(cache: Path) -> list[str]:
     return log.read_text().splitlines() if log.exists() else []
 
 
+def builds(cache: Path) -> list[str]:
+    """The number of kernels, the options and the waves of each build of a plan's program, with options=log."""
+    lines = [line.removeprefix("build of ") for line in met(cache) if line.startswith("build of ")]
+    return [line for line in lines if not line.startswith("0 ")]
+
+
 def set_faults(faults: str) -> None:
     """Changes the faults of this process, whose driver is the faulty one."""
     ctypes.CDLL(str(Path(os.environ["OCL_ICD_VENDORS"], NAME))).faulty_driver_set(faults.encode())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from faulty_driver import met, run_python
+from faulty_driver import builds, run_python
 from imgconv.build_options import BuildOptions
 
 HALF, FULL = 'qcom_reqd_sub_group_size("half")', 'qcom_reqd_sub_group_size("full")'
@@ -62,12 +62,6 @@ def ran(lines: str, faults: str, onnx: Path, folder: Path, cache: str, file: str
     return done.stdout
 
 
-def builds(folder: Path, cache: str) -> list[str]:
-    """The number of kernels, the options and the waves of each build of a plan's programs."""
-    lines = [line.removeprefix("build of ") for line in met(folder / cache) if line.startswith("build of")]
-    return [line for line in lines if not line.startswith("0 ")]
-
-
 def test_options_are_measured_and_used(onnx: Path, tmp_path: Path) -> None:
     found = json.loads(ran(TUNE, DRIVER, onnx, tmp_path, "tune"))["build_options"]
     outcomes = {row["option"]: row["outcome"] for row in found["tried"]}
@@ -75,7 +69,7 @@ def test_options_are_measured_and_used(onnx: Path, tmp_path: Path) -> None:
     assert outcomes["-qcom-accelerate-16-bit=true"] == "refused"
     assert len(outcomes) == 5 and found["fastest"].startswith("half waves")
     assert ran(LOAD, "adreno", onnx, tmp_path, "load").startswith("True half waves")
-    made = builds(tmp_path, "load")
+    made = builds(tmp_path / "load")
     assert made and all(line.endswith("waves half") for line in made)
 
 
@@ -83,7 +77,7 @@ def test_options_are_measured_and_used(onnx: Path, tmp_path: Path) -> None:
 def test_a_load_does_without_options_that_the_driver_refuses(fault: str, onnx: Path, tmp_path: Path) -> None:
     out = ran(RECORD.format(options=repr(ALL)) + LOAD, f"adreno;{fault}", onnx, tmp_path, "load")
     assert out == "True the driver's defaults\n"
-    assert builds(tmp_path, "load")[-1].endswith("options -w, waves any")
+    assert builds(tmp_path / "load")[-1].endswith("options -w, waves any")
 
 
 def test_a_load_does_without_options_with_which_kernels_are_wrong(onnx: Path, tmp_path: Path) -> None:
@@ -103,5 +97,5 @@ def test_each_option_reaches_the_compiler(onnx: Path, tmp_path: Path) -> None:
     assert ran(lines, "adreno", onnx, tmp_path, "save") == f"True {ALL}\n"
     assert ran(LOAD, "adreno;binary=refuse", onnx, tmp_path, "load", file) == f"True {ALL}\n"
     for cache in ("save", "load"):
-        made = builds(tmp_path, cache)
+        made = builds(tmp_path / cache)
         assert len(made) > 1 and set(made) == {"1 kernels, options -w -qcom-accelerate-16-bit=false, waves half"}

@@ -310,12 +310,6 @@ def test_tuning_is_kept(models: dict[str, Case], play: Play, tmp_path: Path) -> 
         assert_same_bits({name: kept[name]}, {name: tuned[name]})
 
 
-def builds(cache: Path) -> list[str]:
-    """The options and the waves of each build of a plan's program."""
-    lines = [line.partition(", ") for line in faulty_driver.met(cache) if line.startswith("build of")]
-    return [options for kernels, _, options in lines if kernels != "build of 0 kernels"]
-
-
 def file_with(options: BuildOptions | None, folder: Path, driver: str = "") -> tuple[Path, dict[str, Any], Any]:
     """A small model for the Adreno, or for another driver of it, with measured options; its inputs and its output."""
     adreno, x = read_device_description(ADRENO), Tensor.input("x", (1, 4, 8, 8))
@@ -358,7 +352,7 @@ def test_build_options_of_the_file(fault: str, driver: str, play: Play, tmp_path
     lines = f"model = Player({str(path)!r}, cache={str(tmp_path)!r})"
     found = opened(lines, f"adreno;options=log;{fault}", tmp_path, play, given)
     assert_near(found["map"], expected)
-    made = builds(tmp_path)
+    made = [line.partition(", ")[2] for line in faulty_driver.builds(tmp_path)]
     if fault:
         assert made[-1] == "options -w, waves any"
     elif driver:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy
 import pytest
-from graphs import Taking, const, numbers
+from graphs import Taking, const, numbers, prefer_large_tiles
 from plans import rows
 from played import SETTINGS, Play, assert_same_bits, check, loaded
 from published import REAL, needs_models
@@ -22,8 +22,6 @@ import imgconv
 from imgconv.cl.device import DeviceInfo, list_devices
 from imgconv.config import Precision
 from imgconv.graph.nodes import Graph
-from imgconv.kernels.device_model.time_range import TimeRange
-from imgconv.kernels.winograd import template
 from imgconv.kernels.winograd.template import Specialisation
 from imgconv.loading import compiled, plans
 from imgconv.loading.device_target import target_of
@@ -93,7 +91,7 @@ def test_winograd_on_a_phone(
         pytest.skip("the device has no textures of halves")
     taking = Taking(winograd2d=lambda *_: Specialisation((8, 4, 1)))
     large = frozenset("y" if tile == 4 else "")
-    monkeypatch.setattr(template, "_time_of", lambda problem, on: TimeRange(1 / problem.tile, 1 / problem.tile))
+    prefer_large_tiles(monkeypatch)
     monkeypatch.setattr(compiled, "read_choice", lambda key, graph: Precision(kept, large_tiles=large))
     monkeypatch.setattr(plans, "_chooser", lambda *_: taking)
     scale = numpy.float32(10) ** -(numpy.arange(30) % 9).astype(numpy.float32)  # some weights are no normal halves

@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy
 import pytest
-from graphs import Taking
+from graphs import Taking, prefer_large_tiles
 
 from imgconv.cl.context import Context
 from imgconv.cl.device import DeviceInfo
 from imgconv.compiling.compiler import PreparedGraph
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Precision
-from imgconv.kernels.device_model.time_range import TimeRange
 from imgconv.kernels.winograd import template
 from imgconv.loading.device_target import target_of
 from imgconv.passes import run_passes
@@ -35,7 +34,7 @@ CHOOSER = Taking(winograd2d=lambda problem, *_: template.Specialisation((4, 4, 4
 @pytest.fixture(autouse=True)
 def no_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Phones' plans use Winograd's filtering wherever they can, and the larger tiles wherever they may."""
-    monkeypatch.setattr(template, "_time_of", lambda problem, on: TimeRange(1 / problem.tile, 1 / problem.tile))
+    prefer_large_tiles(monkeypatch)
     monkeypatch.setattr(tiles, "CostModelChooser", lambda: CHOOSER)
 
 

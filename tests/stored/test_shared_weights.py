@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy
 import pytest
-from graphs import Taking, const
+from graphs import Taking, const, prefer_large_tiles
 from snapshots import DEVICES
 
 from imgconv.checking.player_checks import with_checks
@@ -16,8 +16,6 @@ from imgconv.compiling.compiler import prepare
 from imgconv.compiling.plan import Launch
 from imgconv.config import Config, Precision
 from imgconv.errors import ModelError
-from imgconv.kernels.device_model.time_range import TimeRange
-from imgconv.kernels.winograd import template
 from imgconv.kernels.winograd.template import Specialisation
 from imgconv.stored.blobs import ZERO, BlobWriter, read_array
 from imgconv.stored.compiled_file import DevicePlan, SavedModel, save_model
@@ -53,7 +51,7 @@ def test_weights_are_stored_once(
 ) -> None:
     of_taps, large = name.startswith("taps"), "large tiles" in name
     choosing = {"winograd2d": lambda *_: Specialisation((8, 4, 1))} if of_taps else {}
-    monkeypatch.setattr(template, "_time_of", lambda problem, on: TimeRange(1 / problem.tile, 1 / problem.tile))
+    prefer_large_tiles(monkeypatch)
     precision = Precision(
         frozenset("y" if name.endswith("in float") else ""), large_tiles=frozenset("y" if large else "")
     )
