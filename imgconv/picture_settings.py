@@ -31,11 +31,11 @@ def with_hints(model: str, target: PictureInput, description: Description) -> tu
 def with_guessed_pixels(
     settings: Mapping[str, Any], graph: Graph, value: Value, task: Task | None
 ) -> Mapping[str, Any]:
-    """The settings of a Preparation, with the range of pixels that the graph suggests, unless they have one.
+    """Returns the settings of a Preparation; if they lack the range of pixels, with the one that the graph suggests.
 
-    graph: after the passes. value: the input. A classifier of ImageNet's 1000 classes for small pixels is taken to want
-    its mean and spread, a network whose outputs may be images and that does not tell the range 0 to 1, and any other 0
-    to 255.
+    graph: after the passes. value: the input. Pixels are 0 to 255 if the graph shows this, or if it shows no range and
+    no output may be an image; else 0 to 1. A classifier of 1000 classes for pixels of 0 to 1 also gets ImageNet's mean
+    and standard deviation.
     """
     if any(name in settings for name in RANGE) or not value.dtype.startswith("float"):
         return settings

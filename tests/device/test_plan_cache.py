@@ -281,6 +281,12 @@ def test_every_argument_has_its_key(source: ModelSource) -> None:
 
 
 @pytest.mark.usefixtures("no_measurement")
+def test_a_large_file_has_no_key(source: ModelSource, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_cache, "LARGEST_PART", plan_cache.PLANS.limit // file.stat().st_size + 1)
+    assert source._key(source.shapes, source.packings) is None
+
+
+@pytest.mark.usefixtures("no_measurement")
 def test_every_surrounding_has_its_key(
     source: ModelSource, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
