@@ -76,17 +76,13 @@ def _erf(x: Array) -> Array:
     return made
 
 
-def _divide(a: Array, b: Array) -> Array:
+def _quotient(a: Array, b: Array) -> Array:
     # ONNX integer division truncates towards zero, as C does.
     if numpy.issubdtype(numpy.result_type(a, b), numpy.integer):
         quotient = numpy.floor_divide(a, b)
         truncated: Array = quotient + ((quotient < 0) & (quotient * b != a))
         return truncated
-    return numpy.true_divide(a, b)
-
-
-def _quotient(a: Array, b: Array) -> Array:
-    return _divide(a, b) if numpy.issubdtype(numpy.result_type(a, b), numpy.integer) else numpy.trunc(a / b)
+    return numpy.trunc(a / b)
 
 
 def _on_integers(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -120,7 +116,7 @@ FUNCTIONS: Mapping[str, ScalarFunction] = {
     "add": ScalarFunction(numpy.add, "({0} + {1})", OnnxForm("Add")),
     "subtract": ScalarFunction(numpy.subtract, "({0} - {1})", OnnxForm("Sub")),
     "multiply": ScalarFunction(numpy.multiply, "({0} * {1})", OnnxForm("Mul")),
-    "divide": ScalarFunction(_divide, "({0} / {1})", OnnxForm("Div"), "({0} * native_recip({1}))"),
+    "divide": ScalarFunction(numpy.true_divide, "({0} / {1})", OnnxForm("Div"), "({0} * native_recip({1}))"),
     "multiply_add": ScalarFunction(
         lambda a, b, c: a * b + c, "mad({0}, {1}, {2})",
         _composed(lambda a, b, c: apply("add", apply("multiply", a, b), c)),

@@ -35,6 +35,15 @@ def test_sums_that_start_with_a_large_bias(device: DeviceInfo) -> None:
     assert {finding.verdict for finding in findings} == {"right"}, findings
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int32"])
+def test_integers_that_are_divided_as_floats(dtype: str, device: DeviceInfo) -> None:
+    """As pictures of bytes are scaled: the cast is part of the launch that divides."""
+    scaled = Tensor.input("x", (1, 3, 8, 8), dtype).cast("float32") / 255
+    model = imgconv.load(build_graph({"y": scaled}), device=device)
+    findings = [finding for _, finding in check_launches(running(model))]
+    assert {finding.verdict for finding in findings} == {"right"}, findings
+
+
 @pytest.mark.parametrize("family", IN_HALF)
 def test_nothing_is_reported_in_half(family: str, device: DeviceInfo) -> None:
     """test_operators_on_device.py tries all families in float, and tests/native/test_checks.py half of them in fp16."""

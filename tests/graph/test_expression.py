@@ -270,11 +270,12 @@ def test_text_reads_as_a_formula() -> None:
 
 def test_integers_stay_integers() -> None:
     five = numpy.array([5, -5, 7], numpy.int64)
-    for name, expected in (("add", [7, -3, 9]), ("multiply", [10, -10, 14]), ("divide", [2, -2, 3])):
+    for name, expected in (("add", [7, -3, 9]), ("multiply", [10, -10, 14]), ("quotient", [2, -2, 3])):
         found = evaluate(apply(name, A, 2), [five])
         assert numpy.issubdtype(found.dtype, numpy.integer)
         assert found.tolist() == expected, "division rounds towards zero"
-    assert evaluate(apply("divide", A, -2), [five]).tolist() == [-2, 2, -3]
+    assert evaluate(apply("quotient", A, -2), [five]).tolist() == [-2, 2, -3]
+    assert evaluate(apply("divide", A, 2), [five]).tolist() == [2.5, -2.5, 3.5], "as kernels divide: these are floats"
     large = numpy.array([2**53 + 1], numpy.int64)
     assert evaluate(apply("add", A, 1), [large]).tolist() == [2**53 + 2]
 
