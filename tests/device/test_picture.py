@@ -51,7 +51,7 @@ def check(
 # Odd sizes to resize to: at an even one a pixel can lie on the very edge of a box, where rounding decides.
 SIZES = [((37, 23), (17, 21)), ((16, 12), (16, 12)), ((30, 17), (61, 41)), ((64, 48), (17, 9)), ((5, 31), (25, 7))]
 EVEN = [((38, 26), (17, 21)), ((16, 12), (16, 12)), ((30, 18), (61, 41)), ((64, 48), (17, 9)), ((6, 32), (25, 7))]
-ORDERS = cycle(["rgb", "bgr", "y", "bgr"])
+ORDERS = cycle(["rgb", "bgr", "y"])  # not as many as filters, so that each filter has each order
 NUMBERS = cycle([
     {}, {"mean": (104.0, 117.0, 123.0)}, {"scale": 1 / 255, "mean": (0.5,), "std": (0.25,)},
     {"std": (58.0, 57.0, 59.0), "pad": 7},
