@@ -10,8 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from imgconv.errors import (
-    BuildError, ConfigError, ContentError, DataError, DeviceError, Error, InputError, MissingPackageError, ModelError,
-    PassedError, RangeError, ResourceError, ShapeError, UnsupportedError,
+    BuildError, ConfigError, ContentError, DataDependentError, DeviceError, Error, InputError, LimitExceededError,
+    MissingPackageError, ModelError, RangeError, ResourceError, ShapeError, UnsupportedError,
 )
 from imgconv.version import VERSION
 
@@ -43,7 +43,7 @@ def __dir__() -> list[str]:
 
 __version__ = VERSION
 __all__ = [
-    "BuildError", "ConfigError", "ContentError", "DataError", "DeviceError", "Error", "InputError", "Limits",
-    "MissingPackageError", "Model", "ModelError", "PassedError", "Plane", "RangeError", "ResourceError", "ShapeError",
-    "UnsupportedError", "VideoFrame", "export_onnx", "load", "ops",
+    "BuildError", "ConfigError", "ContentError", "DataDependentError", "DeviceError", "Error", "InputError",
+    "LimitExceededError", "Limits", "MissingPackageError", "Model", "ModelError", "Plane", "RangeError",
+    "ResourceError", "ShapeError", "UnsupportedError", "VideoFrame", "export_onnx", "load", "ops",
 ]

@@ -204,11 +204,11 @@ def _suppressed_boxes(
     least, classes, kinds, rows = description.score or 0.0, scores.shape[-1], candidates.kinds, None
     if candidates.several and len(scores) > CANDIDATES:
         # The best scores are in the rows with the best ones; equal scores stay in order of position.
-        rows = _best_positions(scores.max(axis=1), least)
+        rows = _top_candidates(scores.max(axis=1), least)
         rows = take_or_fill(rows, GraphArray(order(tensor_of(rows), CANDIDATES, largest=False)))
         scores = take_or_fill(scores, rows)
     best: Any = scores if kinds is not None else scores.reshape(-1) if candidates.several else scores.max(axis=1)
-    place = _best_positions(best, least)
+    place = _top_candidates(best, least)
     part = len(place)
     row = place // classes if candidates.several else place
     if candidates.several:
@@ -233,20 +233,20 @@ def _suppressed_boxes(
         "count": GraphArray(found.tensor.cast("int64").sum().reshape(1)),
     }
     if candidates.points is not None:
-        made["points"] = _placed_keypoints(candidates.points, take_or_fill(row, stays, -1.0), found, placement)
+        made["points"] = _keypoints_on_picture(candidates.points, take_or_fill(row, stays, -1.0), found, placement)
     if candidates.masks is not None:
         mine = take_or_fill(candidates.masks.coefficients, take_or_fill(row, stays, -1.0))
         made["masks"] = _instance_masks(mine, candidates.masks.prototypes, placed, placement)
     return made
 
 
-def _best_positions(scores: Any, least: float) -> Any:
+def _top_candidates(scores: Any, least: float) -> Any:
     """The places of the best scores, at most CANDIDATES. Nothing comes before one above `least`, not NaN either."""
     positive = numpy.where(scores > least, scores, -1.0)
     return GraphArray(order(tensor_of(positive), min(scores.size, CANDIDATES)))
 
 
-def _placed_keypoints(points: Any, row: Any, found: Any, placement: PicturePlacement) -> Any:
+def _keypoints_on_picture(points: Any, row: Any, found: Any, placement: PicturePlacement) -> Any:
     """The points of the boxes that stay, on the picture."""
     mine = take_or_fill(points, row)
     places = placement.to_picture(mine[:, :, :2])

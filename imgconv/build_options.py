@@ -48,7 +48,7 @@ class BuildOptions:
         known = self.wave_size in get_args(WaveSize) and self.accelerate_16_bit in get_args(Switch)
         return known and self.one_kernel_a_program in (False, True)
 
-    def with_those_of(self, other: BuildOptions) -> BuildOptions:
+    def overridden_by(self, other: BuildOptions) -> BuildOptions:
         """Returns these options, replaced by those that are set in `other`."""
         changed = {each.name: getattr(other, each.name) for each in fields(other)}
         unset = vars(BuildOptions())

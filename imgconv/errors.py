@@ -1,19 +1,19 @@
 """Every error that imgconv raises on purpose.
 
-    Error                    whatever imgconv refuses or cannot do
-    ├── ConfigError          a setting has a value that it cannot have: an environment variable or an argument
-    ├── ModelError           the model file is broken, or is not what it claims to be: .file, .node
-    │   └── UnsupportedError the model is fine, but uses something that imgconv does not do
-    │       ├── ContentError a node needs to know at load what an input holds: .inputs
-    │       ├── DataError    what must be constant depends on data
-    │       └── PassedError  a bound is passed: load(..., limits=Limits(...)) allows more
-    ├── InputError           an array given to a model, or an argument of a Tensor's method, does not fit
-    │   └── ShapeError       the size of an input is not known: neither the model nor the caller gives it
-    ├── RangeError           an output of integers is not known: an integer that it depends on is not exact
-    ├── MissingPackageError  a package that only some tasks need is not installed: .package
-    └── DeviceError          no driver, no such device, or the driver refused
-        ├── ResourceError    a texture or memory cannot be allocated: .tensor, .shape, .limit
-        └── BuildError       the driver cannot compile a kernel: .source, .launch, .status, .log
+    Error                           whatever imgconv refuses or cannot do
+    ├── ConfigError                 a setting has a value that it cannot have: an environment variable or an argument
+    ├── ModelError                  the model file is broken, or is not what it claims to be: .file, .node
+    │   └── UnsupportedError        the model is fine, but uses something that imgconv does not do
+    │       ├── ContentError        a node needs to know at load what an input holds: .inputs
+    │       ├── DataDependentError  what must be constant depends on data
+    │       └── LimitExceededError  a bound is passed: load(..., limits=Limits(...)) allows more
+    ├── InputError                  an array given to a model, or an argument of a Tensor's method, does not fit
+    │   └── ShapeError              the size of an input is not known: neither the model nor the caller gives it
+    ├── RangeError                  an output of integers is not known: an integer that it depends on is not exact
+    ├── MissingPackageError         a package that only some tasks need is not installed: .package
+    └── DeviceError                 no driver, no such device, or the driver refused
+        ├── ResourceError           a texture or memory cannot be allocated: .tensor, .shape, .limit
+        └── BuildError              the driver cannot compile a kernel: .source, .launch, .status, .log
 
 A message says in one line what is wrong, in which place, and what to do about it. Only those of DeviceError and
 BuildError may have several lines: the list of devices, or a driver's log.
@@ -89,14 +89,14 @@ class ContentError(UnsupportedError):
         self.args = (message, file, node, inputs)
 
 
-class DataError(UnsupportedError):
+class DataDependentError(UnsupportedError):
     """A value that must be constant depends on data, and the host does not compute it either.
 
     Example: a ConvTranspose whose kernel is an input. What the host can compute is no error unless load(strict=True).
     """
 
 
-class PassedError(UnsupportedError):
+class LimitExceededError(UnsupportedError):
     """A model passes one of its `Limits`, or a bound that keeps a load short: load(..., limits=...) allows more."""
 
 

@@ -11,7 +11,7 @@ from math import prod
 
 import numpy
 
-from imgconv.errors import ConfigError, PassedError
+from imgconv.errors import ConfigError, LimitExceededError
 
 # What the host computes at load, for all tensors that depend on no input; more is left to the device. Each is added to
 # GROWTH times what the model's own arrays have, because int4 weights, for example, become float.
@@ -119,5 +119,5 @@ def load_budget(limits: Limits | None = None) -> Iterator[Budget]:
         _budget.reset(token)
 
 
-def _limit_error(problem: str, name: str) -> PassedError:
-    return PassedError(f"{problem}; load(..., limits=Limits({name}=...)) allows more")
+def _limit_error(problem: str, name: str) -> LimitExceededError:
+    return LimitExceededError(f"{problem}; load(..., limits=Limits({name}=...)) allows more")

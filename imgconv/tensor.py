@@ -96,7 +96,7 @@ class Tensor(Lazy):
 
     def clip(self, low: float, high: float) -> Tensor:
         """min(max(x, low), high): [-1, 2, 9].clip(0, 6) is [0, 2, 6]."""
-        ArgumentCheck("clip", self=self, low=low, high=high).needs(low <= high, "low is above high")
+        ArgumentCheck("clip", self=self, low=low, high=high).require(low <= high, "low is above high")
         return self.maximum(low).minimum(high)
 
     def leaky_relu(self, slope: TensorLike) -> Tensor:
@@ -128,7 +128,7 @@ class Tensor(Lazy):
         [1, 2, 4].resample({0: ([[0, 1], [1, 2]], [[0.5, 0.5], [0.5, 0.5]])}) is [1.5, 3].
         """
         made, summed = self, dict[int, tuple[Array, Array]]()
-        ArgumentCheck("resample", self=self, axes=[*taps]).axes("axes", self.rank)
+        ArgumentCheck("resample", self=self, axes=[*taps]).normalized_axes("axes", self.rank)
         for axis, (positions, weights) in taps.items():
             used = numpy.flatnonzero(numpy.any(numpy.asarray(weights) != 0, axis=0))
             where_, factors = numpy.asarray(positions)[:, used], numpy.asarray(weights, numpy.float32)[:, used]
@@ -153,8 +153,8 @@ class Tensor(Lazy):
     def upsample(self, factor: int) -> Tensor:
         """Nearest-neighbour enlargement of the last two axes: (1, 8, 4, 4).upsample(2) is (1, 8, 8, 8)."""
         given = ArgumentCheck("upsample", self=self, factor=factor)
-        given.needs(self.rank >= 2, "the tensor has to have two axes or more")
-        given.counts("factor")
+        given.require(self.rank >= 2, "the tensor has to have two axes or more")
+        given.check_counts("factor")
         rows = self.take(self.rank - 2, [i // factor for i in range(self.shape[-2] * factor)])
         return rows.take(self.rank - 1, [i // factor for i in range(self.shape[-1] * factor)])
 
@@ -164,9 +164,9 @@ class Tensor(Lazy):
         (1, 8, 4, 4).depth_to_space(2) is (1, 2, 8, 8).
         """
         given = ArgumentCheck("depth_to_space", self=self, block=block)
-        given.counts("block")
-        given.needs(self.rank == 4, IMAGES)
-        given.needs(self.shape[1] % block**2 == 0, f"{self.shape[1]} channels are not a multiple of {block**2}")
+        given.check_counts("block")
+        given.require(self.rank == 4, IMAGES)
+        given.require(self.shape[1] % block**2 == 0, f"{self.shape[1]} channels are not a multiple of {block**2}")
         n, c, h, w = self.shape
         split = self.reshape(n, c // block**2, block, block, h, w).transpose(0, 1, 4, 2, 5, 3)
         return split.reshape(n, c // block**2, h * block, w * block)
@@ -175,7 +175,7 @@ class Tensor(Lazy):
 
     def softmax(self, axis: int) -> Tensor:
         """exp(x - max) / sum of the same, along one axis: [0, 0].softmax(0) is [0.5, 0.5]."""
-        axis = ArgumentCheck("softmax", self=self, axis=axis).axis("axis", self.rank)
+        axis = ArgumentCheck("softmax", self=self, axis=axis).normalized_axis("axis", self.rank)
         powers = (self - self.max([axis], keepdims=True)).exp()
         return powers / powers.sum([axis], keepdims=True)
 
@@ -191,9 +191,9 @@ class Tensor(Lazy):
         before they are rounded. (1, 8, 4, 4).pool("sum", [2, 2], [2, 2], scale=0.25) is the average, (1, 8, 2, 2).
         """
         given = ArgumentCheck("pool", self=self, window=window, strides=strides, pads=pads, dilations=dilations)
-        d = len(given.integers("window", 1))
+        d = len(given.as_integers("window", 1))
         lengths = [len(each) for each in (strides, dilations, (pads or ())[::2]) if each]
-        given.needs(d <= self.rank and all(n == d for n in lengths), "window, strides and pads differ in their axes")
+        given.require(d <= self.rank and all(n == d for n in lengths), "window, strides and pads differ in their axes")
         steps, spread, pads = strides or [1] * d, dilations or [1] * d, pads or [0] * (2 * d)
         if sizes is None:
             spatial = self.shape[self.rank - d :]
@@ -219,11 +219,11 @@ class Tensor(Lazy):
         (1, 8, 5, 5).max_pool(2, 2) is (1, 8, 2, 2); with round_up=True it is (1, 8, 3, 3).
         """
         given = ArgumentCheck("max_pool", self=self, window=window, stride=stride, padding=padding)
-        given.needs(self.rank >= 2, "the tensor has to have two axes or more")
-        given.counts("window", "stride")
-        given.counts("padding", least=0)
-        given.needs(2 * padding <= window, "padding is over half of the window")
-        given.needs(all(n + 2 * padding >= window for n in self.shape[-2:]), "the window is larger than the input")
+        given.require(self.rank >= 2, "the tensor has to have two axes or more")
+        given.check_counts("window", "stride")
+        given.check_counts("padding", least=0)
+        given.require(2 * padding <= window, "padding is over half of the window")
+        given.require(all(n + 2 * padding >= window for n in self.shape[-2:]), "the window is larger than the input")
         sizes = None
         if round_up:
             last = [min(-(-(n + 2 * padding - window) // stride), (n + padding - 1) // stride) for n in self.shape[-2:]]
@@ -232,7 +232,7 @@ class Tensor(Lazy):
 
     def global_average_pool(self) -> Tensor:
         """(N, C, H, W) -> (N, C, 1, 1): the mean of each channel."""
-        ArgumentCheck("global_average_pool", self=self).needs(self.rank == 4, IMAGES)
+        ArgumentCheck("global_average_pool", self=self).require(self.rank == 4, IMAGES)
         return self.mean([2, 3], keepdims=True)
 
     # Layers
@@ -249,11 +249,11 @@ class Tensor(Lazy):
             "conv2d", self=self, weight=weight, bias=bias, stride=stride, padding=padding, dilation=dilation,
             groups=groups,
         )
-        given.counts("stride", "dilation", "groups")
-        given.counts("padding", least=0)
+        given.check_counts("stride", "dilation", "groups")
+        given.check_counts("padding", least=0)
         _check_layer(given, self, weight, bias, groups)
         reach = [(n - 1) * dilation + 1 - 2 * padding for n in weight.shape[2:]]
-        given.needs(all(n >= least for n, least in zip(self.shape[2:], reach)), "the window is larger than the input")
+        given.require(all(n >= least for n, least in zip(self.shape[2:], reach)), "the window is larger than the input")
         result = convolution(self, weight, [stride] * 2, [padding] * 4, [dilation] * 2, groups)
         return result if bias is None else result + bias.reshape(-1, 1, 1)
 
@@ -264,7 +264,7 @@ class Tensor(Lazy):
 
         (1, 8, 4, 4).depthwise of a weight (8, 1, 3, 3) with padding=1 is (1, 8, 4, 4).
         """
-        ArgumentCheck("depthwise", self=self, weight=weight).needs(self.rank == 4, IMAGES)
+        ArgumentCheck("depthwise", self=self, weight=weight).require(self.rank == 4, IMAGES)
         return self.conv2d(weight, bias, stride, padding, dilation, groups=self.shape[1])
 
     def conv_transpose2d(
@@ -277,21 +277,21 @@ class Tensor(Lazy):
         given = ArgumentCheck(
             "conv_transpose2d", self=self, weight=weight, bias=bias, stride=stride, padding=padding, groups=groups
         )
-        given.counts("stride", "groups")
-        given.counts("padding", least=0)
+        given.check_counts("stride", "groups")
+        given.check_counts("padding", least=0)
         _check_layer(given, self, weight, bias, groups, transposed=True)
         sizes = [(n - 1) * stride + k - 2 * padding for n, k in zip(self.shape[2:], weight.shape[2:], strict=True)]
-        given.needs(min(sizes) > 0, "padding leaves nothing of the output")
+        given.require(min(sizes) > 0, "padding leaves nothing of the output")
         result = convolution(self, weight, [stride] * 2, [padding] * 4, [1] * 2, groups, sizes, transposed=True)
         return result if bias is None else result + bias.reshape(-1, 1, 1)
 
     def linear(self, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """(..., C) times the transpose of weight (O, C), plus bias (O): (1, 8).linear of (10, 8) is (1, 10)."""
         given = ArgumentCheck("linear", self=self, weight=weight, bias=bias)
-        given.tensors("self", "weight", *["bias"] * (bias is not None))
-        given.needs(self.rank > 0 and weight.rank == 2, "the weight must be (O, C), the tensor (..., C)")
+        given.check_tensors("self", "weight", *["bias"] * (bias is not None))
+        given.require(self.rank > 0 and weight.rank == 2, "the weight must be (O, C), the tensor (..., C)")
         taken, features = weight.shape[1], self.shape[-1]
-        given.needs(taken == features, f"the weight has {taken} input features, the tensor has {features} features")
+        given.require(taken == features, f"the weight has {taken} input features, the tensor has {features} features")
         _check_bias(given, bias, weight.shape[0])
         result = self.matmul(weight.transpose(1, 0))
         return result if bias is None else result + bias
@@ -305,11 +305,11 @@ class Tensor(Lazy):
         on an input.
         """
         given = ArgumentCheck("batch_norm", self=self, scale=scale, bias=bias, mean=mean, variance=variance)
-        given.tensors("self", "scale", "bias", "mean", "variance")
-        given.needs(self.rank >= 2, "the tensor must be (N, C, ...)")
+        given.check_tensors("self", "scale", "bias", "mean", "variance")
+        given.require(self.rank >= 2, "the tensor must be (N, C, ...)")
         parts, shape = (scale, bias, mean, variance), self.shape[1:2]
-        given.needs(all(t.shape == shape for t in parts), f"each parameter must be {list(shape)}, one per channel")
-        given.needs(all(t.is_constant for t in parts), "a parameter depends on an input")
+        given.require(all(t.shape == shape for t in parts), f"each parameter must be {list(shape)}, one per channel")
+        given.require(all(t.is_constant for t in parts), "a parameter depends on an input")
         wide = [t.numpy().astype(numpy.float64) for t in parts]
         factor = wide[0] / numpy.sqrt(wide[3] + epsilon)
         by_channel = (-1, *[1] * (self.rank - 2))
@@ -321,21 +321,21 @@ def _check_layer(
     given: ArgumentCheck, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int, transposed: bool = False
 ) -> None:
     """Raises InputError unless the tensors of a convolution of pictures fit."""
-    given.tensors("self", "weight", *["bias"] * (bias is not None))
-    given.needs(x.rank == 4, IMAGES)
-    given.needs(weight.rank == 4, "the weight must have four axes; the last two are its window")
+    given.check_tensors("self", "weight", *["bias"] * (bias is not None))
+    given.require(x.rank == 4, IMAGES)
+    given.require(weight.rank == 4, "the weight must have four axes; the last two are its window")
     _check_channels(given, x, weight, groups, transposed)
     _check_bias(given, bias, weight.shape[1] * groups if transposed else weight.shape[0])
 
 
 def _check_channels(given: ArgumentCheck, x: Tensor, weight: Tensor, groups: int, transposed: bool) -> None:
     taken = weight.shape[0] if transposed else weight.shape[1] * groups
-    given.needs(taken == x.shape[1], f"the weight has {taken} input channels, the tensor has {x.shape[1]} channels")
-    given.needs(weight.shape[0] % groups == 0, f"axis 0 of the weight is not a multiple of {groups} groups")
+    given.require(taken == x.shape[1], f"the weight has {taken} input channels, the tensor has {x.shape[1]} channels")
+    given.require(weight.shape[0] % groups == 0, f"axis 0 of the weight is not a multiple of {groups} groups")
 
 
 def _check_bias(given: ArgumentCheck, bias: Tensor | None, count: int) -> None:
-    given.needs(bias is None or bias.shape == (count,), f"the bias must be [{count}], one per output channel")
+    given.require(bias is None or bias.shape == (count,), f"the bias must be [{count}], one per output channel")
 
 
 def is_progression(positions: Sequence[int]) -> bool:
@@ -352,19 +352,19 @@ def less(a: TensorLike, b: TensorLike) -> Tensor:
 def where(condition: Tensor, a: TensorLike, b: TensorLike) -> Tensor:
     """a if the condition holds, else b; at least one is a Tensor: where(less(x, 2), x, 0) is [1, 0] for x = [1, 2]."""
     given = ArgumentCheck("where", condition=condition, a=a, b=b)
-    given.tensors("condition")
-    given.needs(isinstance(a, Tensor) or isinstance(b, Tensor), "a or b must be a Tensor, which sets the dtype")
+    given.check_tensors("condition")
+    given.require(isinstance(a, Tensor) or isinstance(b, Tensor), "a or b must be a Tensor, which sets the dtype")
     return elementwise("where", condition, a, b)
 
 
 def concatenate(tensors: Sequence[Tensor], axis: int) -> Tensor:
     """The tensors one after another along an axis: two of (1, 8, 4, 4) along axis 1 are (1, 16, 4, 4)."""
     given = ArgumentCheck("concatenate", tensors=tensors, axis=axis)
-    given.needs(bool(tensors) and all(isinstance(t, Tensor) for t in tensors), "tensors must be a list of Tensors")
-    axis = given.axis("axis", tensors[0].rank)
-    given.needs(len({t.dtype for t in tensors}) == 1, "dtypes differ: cast() one of them")
+    given.require(bool(tensors) and all(isinstance(t, Tensor) for t in tensors), "tensors must be a list of Tensors")
+    axis = given.normalized_axis("axis", tensors[0].rank)
+    given.require(len({t.dtype for t in tensors}) == 1, "dtypes differ: cast() one of them")
     around = {(*t.shape[:axis], *t.shape[axis + 1 :]) for t in tensors}
-    given.needs(len(around) == 1, "the sizes of the other axes differ")
+    given.require(len(around) == 1, "the sizes of the other axes differ")
     parts = [t for t in tensors if t.shape[axis]] or list(tensors[:1])
     if len(parts) == 1:
         return parts[0]
@@ -444,7 +444,7 @@ def convolution(
         "convolution", x=x, weight=weight, strides=strides, pads=pads, dilations=dilations, groups=groups
     )
     d = x.rank - 2
-    given.needs(d in (1, 2, 3) and weight.rank == x.rank, "x and weight must have one, two or three spatial axes")
+    given.require(d in (1, 2, 3) and weight.rank == x.rank, "x and weight must have one, two or three spatial axes")
     _check_channels(given, x, weight, groups, transposed)
     if d == 1:
         size = None if output is None else [1, *output]

@@ -12,7 +12,7 @@ import numpy
 from benchmarks.adreno_mesa import Mesa
 from benchmarks.adreno_simulator.launches import Counts, Simulator, compiled_by
 from benchmarks.adreno_simulator.memory import Fault
-from imgconv.checking.comparing import arithmetic_of
+from imgconv.checking.comparing import arithmetic_errors_of
 from imgconv.checking.error_bounds import ArithmeticErrors, BoundedValues
 from imgconv.checking.launched_nodes import LaunchedNodes, launched_nodes_of
 from imgconv.checking.sampled import NotCoveredError, Positions, SampledEvaluator
@@ -98,7 +98,7 @@ def check_launches(prepared: PreparedGraph, simulator: Simulator) -> Iterator[Ch
             found, wanted = simulator.value(plan.placements[name]), _evaluated(name, graph, held)
             subject = subjects.get(number)
             if subject and subject.value.name == name:
-                arithmetic = arithmetic_of(launch, subject, prepared.config)
+                arithmetic = arithmetic_errors_of(launch, subject, prepared.config)
                 wanted = _rounded_either_way(found, wanted, subject, arithmetic, graph, held)
             error = _error(found, wanted)
             held[name] = found

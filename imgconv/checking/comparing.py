@@ -15,7 +15,7 @@ from imgconv.checking.launched_nodes import LaunchedNodes
 from imgconv.checking.positions import elements_at, positions_of_each_operand, sampled_positions
 from imgconv.checking.sampled import NotCoveredError, Positions, SampledEvaluator
 from imgconv.compiling.plan import Launch, Storage
-from imgconv.compiling.textures import small_weights
+from imgconv.compiling.textures import small_weight_limit
 from imgconv.config import Config
 from imgconv.dtype import FLOAT32
 from imgconv.graph.nodes import Convolution, Graph, Reduction
@@ -89,7 +89,7 @@ class StorageContents:
             found = array[tuple(position)] if array.ndim else array
             if array.dtype.kind != "f":
                 return BoundedValues.exact(found.astype(numpy.int64))
-            half = self.half_constants and array.size > small_weights(self.config)
+            half = self.half_constants and array.size > small_weight_limit(self.config)
             value = found.astype(numpy.float64)
             return BoundedValues(value, numpy.abs(value) * (HALF_UNIT if half else UNIT) + (HALF_TINY if half else 0))
 
@@ -125,7 +125,7 @@ def expected_samples(
 
     output: see SampledEvaluator. limit: of the positions.
     """
-    shape, arithmetic = subject.value.shape, arithmetic_of(launch, subject, contents.config)
+    shape, arithmetic = subject.value.shape, arithmetic_errors_of(launch, subject, contents.config)
     sampled = SampledEvaluator(
         contents.reader(subject.places), {node.output.name: node for node in subject.nodes[:-1]}, output, arithmetic
     )
@@ -191,7 +191,7 @@ def storage_rounding(place: Placement, value: Array) -> Array:
     return made
 
 
-def arithmetic_of(launch: Launch, subject: LaunchedNodes, config: Config) -> ArithmeticErrors:
+def arithmetic_errors_of(launch: Launch, subject: LaunchedNodes, config: Config) -> ArithmeticErrors:
     """Returns how exactly a launch computes."""
     native = NATIVE if config.native_explog else NATIVE_FOR_HALF if config.float16 else 0.0
     choice, sums = launch.choice, launch.sums

@@ -8,7 +8,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.checking.comparing import LaunchVerdict
-from imgconv.checking.session_checks import ADVICE, PROVED, VERSION, is_tested
+from imgconv.checking.session_checks import ADVICE, PROVED, VERSION, is_tested_driver
 from imgconv.cl.shutdown import shutdown_guard
 from imgconv.compiling.plan import Launch
 from imgconv.errors import DeviceError
@@ -27,7 +27,7 @@ GAP = 5  # bytes after each row
 def check_frames_once(session: Session, format: Format | None) -> None:
     """Checks the kernel that reads frames of a format, unless it is proved on this driver. Raises DeviceError."""
     info = session.context.info
-    if format is None or not takes_frames(session.plan, format) or is_tested(info):
+    if format is None or not takes_frames(session.plan, format) or is_tested_driver(info):
         return
     source = frame_launch(session, format).source
     key = hash_of(json.dumps([VERSION, info.key, source.key, source.global_size]).encode()).hex()

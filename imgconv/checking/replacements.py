@@ -22,7 +22,7 @@ from imgconv.kernels.codegen.generated import generate
 from imgconv.kernels.kernel_source import KernelSource
 from imgconv.kernels.layout import HostBuffer, Placement, Texture, choose_tiling
 from imgconv.kernels.target import Target
-from imgconv.passes.sums_as_reductions import sum_as_reduction
+from imgconv.passes.sums_to_reductions import sum_to_reduction
 from imgconv.stored.plan_checks import Replacement
 
 
@@ -38,7 +38,7 @@ class ReplacementMaker:
 
     def plain_launches(self, number: int, subject: LaunchedNodes) -> tuple[Replacement, ...]:
         """The plain form of a launch; empty if it has none, or is generated itself."""
-        launch, nodes = self.plan.launches[number], [sum_as_reduction(node) for node in subject.nodes]
+        launch, nodes = self.plan.launches[number], [sum_to_reduction(node) for node in subject.nodes]
         is_plain = launch.kind != "compute" or (launch.choice is not None and launch.choice.template == "generated")
         if is_plain or not all(isinstance(node.operation, (Load, Reduction, Gather)) for node in nodes):
             return ()

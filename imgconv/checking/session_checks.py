@@ -70,23 +70,23 @@ class SessionUnderTest:
         return self.session.memory
 
 
-def is_tested(info: DeviceInfo) -> bool:
+def is_tested_driver(info: DeviceInfo) -> bool:
     """Returns whether imgconv's own tests prove the driver."""
     return info.kind == "cpu" and info.platform in TESTED
 
 
 def is_checked(session: Session) -> bool:
     """Returns whether nothing is left to check of a session's plan on its driver."""
-    return is_tested(session.context.info) or not _unchecked_launches(session)
+    return is_tested_driver(session.context.info) or not _unchecked_launches(session)
 
 
 def _unchecked_launches(session: Session) -> Sequence[int]:
     """The numbers of the launches that no load has checked yet."""
-    kept = PROVED.read(_proved_key(session))
+    kept = PROVED.read(_checked_plan_key(session))
     return range(len(session.plan.launches)) if kept is None else tuple(map(int, json.loads(kept)["left"]))
 
 
-def _proved_key(session: Session) -> str:
+def _checked_plan_key(session: Session) -> str:
     """The key of what is proved: device, driver, kernels and their sizes, and what they are built with."""
     sources = [launch.source for launch in session.plan.launches]
     launches = [(source.key, source.global_size, source.local_size) for source in sources]
@@ -103,7 +103,7 @@ def check_once(running: SessionUnderTest, started: float) -> None:
     launches need. Raises WrongResultError, after noting the kernels that plans should leave out, and DeviceError if no
     others are known, or if the driver loses launches.
     """
-    if is_tested(running.context.info):
+    if is_tested_driver(running.context.info):
         return
     now, wanted = perf_counter(), _unchecked_launches(running.session)
     if not wanted:
@@ -122,7 +122,7 @@ def check_once(running: SessionUnderTest, started: float) -> None:
         running.memory.clear_states()
     if wrong:
         _refuse_wrong_kernels(running, wrong)
-    PROVED.write(_proved_key(running.session), json.dumps({"left": left}).encode())
+    PROVED.write(_checked_plan_key(running.session), json.dumps({"left": left}).encode())
 
 
 def _refuse_wrong_kernels(running: SessionUnderTest, wrong: Sequence[tuple[int, LaunchVerdict]]) -> NoReturn:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 TRIES = 40  # graphs of one node, at most
 
 
-def smallest_failing(node: Node, graph: Graph, failure: Callable[[Graph], T | None]) -> T | None:
+def shrink_failing_node(node: Node, graph: Graph, failure: Callable[[Graph], T | None]) -> T | None:
     """The failure of the smallest graph of a node alone. None if the node alone is right, or no convolution or product.
 
     Each size is halved as long as there is a failure. graph: has the node.

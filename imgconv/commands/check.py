@@ -15,7 +15,7 @@ from imgconv.checking.comparing import LaunchVerdict
 from imgconv.checking.kernel_variants import all_variants_graph, frame_graph, variant_graphs
 from imgconv.checking.frame_checks import check_frames, frame_launch
 from imgconv.checking.session_checks import SessionUnderTest, check_session
-from imgconv.checking.shrinking import smallest_failing
+from imgconv.checking.shrinking import shrink_failing_node
 from imgconv.cl.building.crashes import wrong_kernels_tried_again
 from imgconv.cl.device import DeviceInfo, open_device, select_device
 from imgconv.commands.shared_arguments import (
@@ -215,7 +215,7 @@ def smallest_wrong_graphs(info: DeviceInfo, model: CheckedPlan) -> Iterator[Chec
         launch = model.plan.launches[number]
         nodes = [model.graph.producers[name] for name in launch.values if name in model.graph.producers]
         if launch.source.path not in done:
-            found = filter(None, (smallest_failing(node, model.graph, failure) for node in nodes))
+            found = filter(None, (shrink_failing_node(node, model.graph, failure) for node in nodes))
             if (made := next(found, None)) is not None:
                 done.add(launch.source.path)
                 yield made

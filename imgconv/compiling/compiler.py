@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from imgconv.build_options import DRIVERS_DEFAULTS, BuildOptions
 from imgconv.compiling.choose import Chooser, CostModelChooser, ExcludingChooser
 from imgconv.compiling.lower import lower
-from imgconv.passes.sums_as_reductions import sums_as_reductions
+from imgconv.passes.sums_to_reductions import sums_to_reductions
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.dtype import FLOAT16, FLOAT32
@@ -44,12 +44,12 @@ class PreparedGraph:
         raises.
 
         If a kernel is rejected, the plan uses another specialisation of it. If none is left, it uses the plainest
-        variant: a plain reduction (see `sums_as_reductions`), and exact functions.
+        variant: a plain reduction (see `sums_to_reductions`), and exact functions.
         """
         excluded, plain = frozenset[tuple[Problem, Specialisation]](), frozenset[str]()
         while True:
             chooser = ExcludingChooser(self.chooser, excluded) if excluded else self.chooser
-            graph = sums_as_reductions(self.graph, plain) if plain else self.graph
+            graph = sums_to_reductions(self.graph, plain) if plain else self.graph
             plan = lower(graph, config or self.config, self.target, states, chooser, plain)
             launches = [launch for launch in plan.launches if self._refuses(launch.source)]
             found = {(each.choice.problem, each.choice.specialisation) for each in launches if each.choice}

@@ -129,7 +129,7 @@ def values_that_determine_indices(graph: Graph) -> frozenset[str]:
     return frozenset(found)
 
 
-def concatenations_in_place(
+def values_in_concatenations(
     graph: Graph, layouts: dict[str, Layout], apart: frozenset[str] = frozenset()
 ) -> dict[str, tuple[str, int]]:
     """Returns the values that are written directly into a concatenation's texture: its name, and the offset in
@@ -205,7 +205,7 @@ class Textures:
         in_bytes = quantizations_of(graph) if target.image_limits else {}
         apart = {*states, *states.values()}
         self.quantizations = {name: made for name, made in in_bytes.items() if name not in apart}
-        self.inside = concatenations_in_place(graph, self.layouts, frozenset(states.values()))
+        self.inside = values_in_concatenations(graph, self.layouts, frozenset(states.values()))
         self.alike = {name: name for name in graph.values}
         self.placements: dict[str, Placement] = {}
         self.output_buffers: dict[str, HostBuffer] = {}
@@ -307,7 +307,7 @@ class Textures:
         Rounding errors of weights are the same at every position, so they add up. Weights stay fp32 if the result of a
         node that reads them does.
         """
-        if self.config.storage == FLOAT32 or array.dtype.kind != "f" or array.size <= small_weights(self.config):
+        if self.config.storage == FLOAT32 or array.dtype.kind != "f" or array.size <= small_weight_limit(self.config):
             return FLOAT32
         kept = any(self.keeps_float(node.output.name, self.config.precision) for node in readers)
         return FLOAT32 if kept or numpy.any(numpy.abs(array) > HALF_MAX) else self.config.storage
@@ -350,7 +350,7 @@ class Textures:
         return places
 
 
-def small_weights(config: Config) -> int:
+def small_weight_limit(config: Config) -> int:
     """The number of elements up to which weights stay fp32 whatever reads them."""
     return BIASES if config.precision.small_weights else SMALL_WEIGHTS
 

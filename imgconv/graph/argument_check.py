@@ -33,7 +33,7 @@ class ArgumentCheck:
     """A call's name and arguments by name. An InputError quotes both:
 
         given = ArgumentCheck("conv2d", x=x, weight=weight, stride=0)
-        given.counts("stride")
+        given.check_counts("stride")
         # conv2d(x=float32[1, 3, 8, 8], weight=float32[8, 3, 3, 3], stride=0): stride has to be an integer, 1 or more
     """
 
@@ -41,25 +41,25 @@ class ArgumentCheck:
         self._call = call
         self._values = values
 
-    def needs(self, holds: bool, problem: str) -> None:
+    def require(self, holds: bool, problem: str) -> None:
         """Raises InputError with the problem unless a condition holds."""
         if not holds:
-            raise self.wrong(problem)
+            raise self.error(problem)
 
-    def wrong(self, problem: str) -> InputError:
+    def error(self, problem: str) -> InputError:
         listed = ", ".join(f"{name}={_as_text(value)}" for name, value in self._values.items() if value is not None)
         return InputError(f"{self._call}({listed}): {problem}")
 
-    def tensors(self, *names: str) -> None:
+    def check_tensors(self, *names: str) -> None:
         """Raises InputError for an argument that is no Tensor, and for several dtypes that are not all integers."""
         for name in names:
             if not isinstance(self._values[name], ShapedTensor):
                 self._refuse_non_tensor(name, "a Tensor")
         dtypes = {value.dtype for name in names if isinstance(value := self._values[name], ShapedTensor)}
         fit = len(dtypes) < 2 or all(numpy.dtype(each).kind in "iu" for each in dtypes)
-        self.needs(fit, "dtypes differ: cast() one of them")
+        self.require(fit, "dtypes differ: cast() one of them")
 
-    def operands(self) -> None:
+    def check_operands(self) -> None:
         """Raises InputError for an argument that is neither a Tensor nor a number."""
         for name, value in self._values.items():
             if not isinstance(value, (ShapedTensor, int, float, numpy.number, numpy.bool_)):
@@ -68,50 +68,50 @@ class ArgumentCheck:
     def _refuse_non_tensor(self, name: str, wanted: str) -> NoReturn:
         value = self._values[name]
         remedy = f": Tensor.constant({name})" if isinstance(value, numpy.ndarray) else ""
-        raise self.wrong(f"{name} has to be {wanted}, not {type(value).__name__}{remedy}")
+        raise self.error(f"{name} has to be {wanted}, not {type(value).__name__}{remedy}")
 
-    def broadcast(self, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+    def broadcast_shapes(self, *shapes: tuple[int, ...]) -> tuple[int, ...]:
         """The shape that shapes broadcast to, as in numpy. Raises InputError if they do not."""
         try:
             return tuple(numpy.broadcast_shapes(*shapes))
         except ValueError:
-            raise self.wrong("the shapes do not broadcast") from None
+            raise self.error("the shapes do not broadcast") from None
 
-    def counts(self, *names: str, least: int = 1) -> None:
+    def check_counts(self, *names: str, least: int = 1) -> None:
         """Raises InputError for an argument that is no integer, or less than `least`."""
         for name in names:
             value = self._values[name]
-            self.needs(is_integer(value) and value >= least, f"{name} has to be an integer, {least} or more")
+            self.require(is_integer(value) and value >= least, f"{name} has to be an integer, {least} or more")
 
-    def integers(self, name: str, least: int | None = None) -> tuple[int, ...]:
+    def as_integers(self, name: str, least: int | None = None) -> tuple[int, ...]:
         """An argument as a tuple of integers. Raises InputError if it is none, or if one is less than `least`."""
         value = self._values[name]
         listed = [*value] if isinstance(value, Iterable) else [value]
         found = tuple(int(n) for n in listed if is_integer(n) and (least is None or n >= least))
         fit = isinstance(value, Iterable) and len(found) == len(listed)
-        self.needs(fit, f"{name} has to be a list of integers{'' if least is None else f', each {least} or more'}")
+        self.require(fit, f"{name} has to be a list of integers{'' if least is None else f', each {least} or more'}")
         return found
 
-    def dtype(self, name: str) -> None:
+    def check_dtype(self, name: str) -> None:
         """Raises InputError for an argument that is no name of a numpy dtype of numbers."""
         value = self._values[name]
         fit = isinstance(value, str) and value in _DTYPES
-        self.needs(fit, f"{name} has to be one of {', '.join(_DTYPES)}")
+        self.require(fit, f"{name} has to be one of {', '.join(_DTYPES)}")
 
-    def axis(self, name: str, rank: int) -> int:
+    def normalized_axis(self, name: str, rank: int) -> int:
         """An axis, counted from the front: -1 is rank - 1. Raises InputError if there is none of that number."""
-        return self._axes([self._values[name]], rank)[0]
+        return self._normalized([self._values[name]], rank)[0]
 
-    def axes(self, name: str, rank: int) -> list[int]:
-        """Does what `axis` does with a list, or with one axis alone."""
+    def normalized_axes(self, name: str, rank: int) -> list[int]:
+        """Does what `normalized_axis` does with a list, or with one axis alone."""
         value = self._values[name]
         if is_integer(value):
             value = [value]
-        return self._axes([*value] if isinstance(value, Iterable) else [None], rank)
+        return self._normalized([*value] if isinstance(value, Iterable) else [None], rank)
 
-    def _axes(self, values: list[object], rank: int) -> list[int]:
+    def _normalized(self, values: list[object], rank: int) -> list[int]:
         found = [axis % rank for axis in values if is_integer(axis) and -rank <= axis < rank]
-        self.needs(len(found) == len(values), f"there is no such axis: the tensor has {rank}")
+        self.require(len(found) == len(values), f"there is no such axis: the tensor has {rank}")
         return found
 
 

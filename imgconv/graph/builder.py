@@ -32,9 +32,9 @@ def build_graph(outputs: Mapping[str, Lazy], inputs: Sequence[Lazy] = (), name: 
 def _check_arguments(outputs: Mapping[str, Lazy], inputs: Sequence[Lazy]) -> None:
     given = ArgumentCheck("build_graph", outputs=outputs, inputs=inputs)
     listed = isinstance(outputs, Mapping) and all(isinstance(each, Lazy) for each in outputs.values())
-    given.needs(listed, "outputs has to be a dict of Tensors by name: {'y': tensor}")
+    given.require(listed, "outputs has to be a dict of Tensors by name: {'y': tensor}")
     made = all(isinstance(each, Lazy) and is_input(each) for each in inputs)
-    given.needs(made, "inputs has to be a list of Tensor.input(...)")
+    given.require(made, "inputs has to be a list of Tensor.input(...)")
 
 
 def _as_input(tensor: Lazy) -> Value:

@@ -107,17 +107,17 @@ class Lazy(ShapedTensor):
     def input(cls, name: str, shape: Sequence[int], dtype: str = "float32") -> Self:
         """A tensor whose content is given at each run: ``Tensor.input("x", (1, 3, 224, 224))``."""
         given = ArgumentCheck("Tensor.input", name=name, shape=shape, dtype=dtype)
-        given.needs(isinstance(name, str) and name != "", "name has to be a text")
-        given.dtype("dtype")
-        return cls(given.integers("shape", 0), dtype, name)
+        given.require(isinstance(name, str) and name != "", "name has to be a text")
+        given.check_dtype("dtype")
+        return cls(given.as_integers("shape", 0), dtype, name)
 
     @classmethod
     def constant(cls, array: ArrayLike, name: str | None = None) -> Self:
         """A tensor whose content is known: ``Tensor.constant(numpy.ones((2, 3), "float32"))``."""
         given = ArgumentCheck("Tensor.constant", array=array, name=name)
-        given.needs(not isinstance(array, Lazy), "array is a Tensor already")
+        given.require(not isinstance(array, Lazy), "array is a Tensor already")
         array = numpy.asarray(array)
-        given.needs(array.dtype.kind in KINDS, f"array has to hold numbers, not {array.dtype}")
+        given.require(array.dtype.kind in KINDS, f"array has to hold numbers, not {array.dtype}")
         return cls(array.shape, str(array.dtype), name, array=array)
 
     def record(
@@ -170,7 +170,7 @@ class Lazy(ShapedTensor):
             return self.array
         if not self.is_constant or self.recorded is None:
             raise ArgumentCheck(
-                "numpy", self=self).wrong("the tensor has no content before a run: it depends on an input"
+                "numpy", self=self).error("the tensor has no content before a run: it depends on an input"
             )
         reads = self.recorded.reads
         arrays = {f"r{i}": r.tensor.numpy() for i, r in enumerate(reads)}
@@ -231,7 +231,7 @@ class Lazy(ShapedTensor):
 
     def cast(self, dtype: str) -> Self:
         """The tensor in another dtype. Floats are truncated to integers; bool is ``x != 0``."""
-        ArgumentCheck("cast", self=self, dtype=dtype).dtype("dtype")
+        ArgumentCheck("cast", self=self, dtype=dtype).check_dtype("dtype")
         if dtype == self.dtype:
             return self
         steps: Expression = Argument(0)
@@ -253,11 +253,11 @@ class Lazy(ShapedTensor):
     def reshape(self, *shape: int | Sequence[int]) -> Self:
         """The same elements in another shape, numbers or a tuple. One size may be -1: what the others leave."""
         given = ArgumentCheck("reshape", self=self, shape=_unpack_sizes(shape))
-        sizes = given.integers("shape", -1)
-        given.needs(sizes.count(-1) < 2, "one size at most can be -1")
+        sizes = given.as_integers("shape", -1)
+        given.require(sizes.count(-1) < 2, "one size at most can be -1")
         rest = prod(n for n in sizes if n != -1)
         sizes = tuple(self.size // max(rest, 1) if n == -1 else n for n in sizes)
-        given.needs(prod(sizes) == self.size, f"the tensor has {self.size} elements")
+        given.require(prod(sizes) == self.size, f"the tensor has {self.size} elements")
         return self.read_through(view.reshape(self.shape, sizes))
 
     def flatten(self) -> Self:
@@ -269,27 +269,28 @@ class Lazy(ShapedTensor):
         given = ArgumentCheck(
             "transpose", self=self, permutation=_unpack_sizes(permutation) or tuple(range(self.rank))[::-1]
         )
-        order = given.integers("permutation")
-        given.needs(sorted(order) == [*range(self.rank)], "each axis has to occur once")
+        order = given.as_integers("permutation")
+        given.require(sorted(order) == [*range(self.rank)], "each axis has to occur once")
         return self.read_through(view.transpose(self.shape, order))
 
     def expand(self, *shape: int | Sequence[int]) -> Self:
         """The tensor broadcast to a shape."""
         given = ArgumentCheck("expand", self=self, shape=_unpack_sizes(shape))
-        sizes = given.integers("shape", 0)
+        sizes = given.as_integers("shape", 0)
         lead = len(sizes) - self.rank
         fits = lead >= 0 and all(n in (1, wide) for n, wide in zip(self.shape, sizes[lead:]))
-        given.needs(fits, "the tensor does not broadcast to that shape")
+        given.require(fits, "the tensor does not broadcast to that shape")
         return self.read_through(view.expand(self.shape, sizes))
 
     def slice(self, axis: int, start: int, stop: int, step: int = 1) -> Self:
         """The elements at ``range(start, stop, step)`` along one axis. Negative positions do not count from the end."""
         given = ArgumentCheck("slice", self=self, axis=axis, start=start, stop=stop, step=step)
-        axis = given.axis("axis", self.rank)
-        given.needs(all(map(is_integer, (start, stop, step))) and step != 0, "positions are integers, and no step is 0")
+        axis = given.normalized_axis("axis", self.rank)
+        valid = all(map(is_integer, (start, stop, step))) and step != 0
+        given.require(valid, "positions are integers, and no step is 0")
         taken = range(start, stop, step)
         inside = not taken or 0 <= min(taken[0], taken[-1]) and max(taken[0], taken[-1]) < self.shape[axis]
-        given.needs(inside, f"the axis has the positions 0 to {self.shape[axis] - 1}")
+        given.require(inside, f"the axis has the positions 0 to {self.shape[axis] - 1}")
         count = len(taken)
         starts = [start if a == axis else 0 for a in range(self.rank)]
         sizes = [count if a == axis else n for a, n in enumerate(self.shape)]
@@ -299,18 +300,18 @@ class Lazy(ShapedTensor):
     def pad(self, before: Sequence[int], after: Sequence[int], fill: float = 0.0) -> Self:
         """Adds `fill` before and after each axis. Negative amounts crop. before, after: one size for each axis."""
         given = ArgumentCheck("pad", self=self, before=before, after=after)
-        sizes = [*zip(self.shape, given.integers("before"), given.integers("after"))]
-        given.needs(len(before) == len(after) == self.rank, f"the tensor has {self.rank} axes, and each needs a size")
-        given.needs(all(sum(each) >= 0 for each in sizes), "more is cropped than there is")
+        sizes = [*zip(self.shape, given.as_integers("before"), given.as_integers("after"))]
+        given.require(len(before) == len(after) == self.rank, f"the tensor has {self.rank} axes, and each needs a size")
+        given.require(all(sum(each) >= 0 for each in sizes), "more is cropped than there is")
         return self.read_through(view.pad(self.shape, before, after), fill)
 
     def take(self, axis: int, positions: Sequence[int]) -> Self:
         """The elements at the given positions along an axis, in this order."""
         given = ArgumentCheck("take", self=self, axis=axis, positions=positions)
-        axis = given.axis("axis", self.rank)
+        axis = given.normalized_axis("axis", self.rank)
         ends = (min(positions), max(positions)) if len(positions) else ()
         inside = all(is_integer(n) and 0 <= n < self.shape[axis] for n in ends)
-        given.needs(inside, f"the axis has the positions 0 to {self.shape[axis] - 1}")
+        given.require(inside, f"the axis has the positions 0 to {self.shape[axis] - 1}")
         if len(positions) == 0:
             return self.slice(axis, 0, 0)
         return self.read_through(view.take(self.shape, axis, positions))
@@ -344,7 +345,7 @@ class Lazy(ShapedTensor):
         if axes is None:
             return [*range(self.rank)]
         given = ArgumentCheck(call, self=self, axes=axes)
-        return sorted(set(given.axes("axes", self.rank)))
+        return sorted(set(given.normalized_axes("axes", self.rank)))
 
     def sum(self, axes: int | Sequence[int] | None = None, keepdims: bool = False) -> Self:
         """The sum over axes (default: all)."""
@@ -352,7 +353,7 @@ class Lazy(ShapedTensor):
 
     def argmax(self, axis: int) -> Self:
         """The position of the largest element along an axis, the first if several are equal. Drops the axis; int64."""
-        axis = ArgumentCheck("argmax", self=self, axis=axis).axis("axis", self.rank)
+        axis = ArgumentCheck("argmax", self=self, axis=axis).normalized_axis("axis", self.rank)
         last = view.transpose(self.shape, [*(a for a in range(self.rank) if a != axis), axis])
         return self.record(last.shape[:-1], "int64", Reduction("argmax", IDENTITY), (TensorRead(self, last),))
 
@@ -374,12 +375,12 @@ class Lazy(ShapedTensor):
         dtype: of the result, by default that of self.
         """
         given = ArgumentCheck("matmul", self=self, other=other)
-        given.tensors("self", "other")
-        given.needs(self.rank > 0 and other.rank > 0, "a number has no rows: use *")
+        given.check_tensors("self", "other")
+        given.require(self.rank > 0 and other.rank > 0, "a number has no rows: use *")
         a = self.reshape(1, *self.shape) if self.rank == 1 else self
         b = other.reshape(*other.shape, 1) if other.rank == 1 else other
-        given.needs(a.shape[-1] == b.shape[-2], f"cannot multiply rows of {a.shape[-1]} by columns of {b.shape[-2]}")
-        batch = given.broadcast(a.shape[:-2], b.shape[:-2])
+        given.require(a.shape[-1] == b.shape[-2], f"cannot multiply rows of {a.shape[-1]} by columns of {b.shape[-2]}")
+        batch = given.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
         operands = (
             TensorRead(a, view.expand(a.shape, (*batch, m, k))), TensorRead(b, view.expand(b.shape, (*batch, k, n))),
@@ -417,8 +418,8 @@ def elementwise(operation: str, *operands: T | Number, dtype: str | None = None)
     given = ArgumentCheck(
         operation, **dict(zip(("condition", "a", "b") if operation == "where" else ("a", "b"), operands))
     )
-    given.operands()
-    shape = given.broadcast(*(t.shape for t in tensors))
+    given.check_operands()
+    shape = given.broadcast_shapes(*(t.shape for t in tensors))
     result = dtype or _common_dtype(given, operation, operands)
     if not all(t.is_constant for t in tensors):
         operands = tuple(_number_if_scalar_constant(o) if isinstance(o, Lazy) else o for o in operands)
@@ -433,9 +434,9 @@ def _common_dtype(given: ArgumentCheck, operation: str, operands: Sequence[Lazy 
     """The dtype of the operands. Raises InputError if there are several, or if integers meet a fraction."""
     chosen = operands[1:] if operation == "where" else operands
     dtypes = [o.dtype for o in chosen if isinstance(o, Lazy)]
-    given.needs(operation == "power" or len(set(dtypes)) == 1, "dtypes differ: cast() one of them")
+    given.require(operation == "power" or len(set(dtypes)) == 1, "dtypes differ: cast() one of them")
     whole = all(isinstance(o, Lazy) or float(o).is_integer() for o in chosen)
-    given.needs(whole or dtypes[0].startswith("float"), "a fraction and integers: cast() the tensor to float32 first")
+    given.require(whole or dtypes[0].startswith("float"), "a fraction and integers: cast() the tensor to float32 first")
     return dtypes[0]
 
 

@@ -63,7 +63,7 @@ def tune_build_options(
     trials = []
     for number, option in enumerate(options):
         progress(number, len(options), f"trying {option}")
-        wanted = replace(plan, build_options=best.plan.build_options.with_those_of(option))
+        wanted = replace(plan, build_options=best.plan.build_options.overridden_by(option))
         session, outcome = _session_with(wanted, best, inputs, expected, bound)
         if session is None:
             trials.append(BuildOptionsTrial(option, outcome))

@@ -16,7 +16,7 @@ import onnx
 import onnx.defs
 
 from imgconv import host, ops
-from imgconv.errors import ContentError, DataError, ModelError, PassedError, UnsupportedError
+from imgconv.errors import ContentError, DataDependentError, LimitExceededError, ModelError, UnsupportedError
 from imgconv.graph.nodes import HostPartition, Value
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
 from imgconv.graph.pass_through import WIDE
@@ -80,9 +80,9 @@ class Partitioner:
                 self.scope.add(step)
             except UnsupportedError as error:
                 shapes = isinstance(error, ContentError) and node.op_type not in SELECTIONS
-                if shapes or isinstance(error, PassedError) or not _may_start(node):
+                if shapes or isinstance(error, LimitExceededError) or not _may_start(node):
                     raise
-                if not isinstance(error, (DataError, UnrolledError)):
+                if not isinstance(error, (DataDependentError, UnrolledError)):
                     self.inexact = self.inexact or error
                 reason = error.message
             else:

@@ -9,7 +9,7 @@ from math import sqrt
 
 import numpy
 
-from imgconv.ops.quantization import by_column, centred
+from imgconv.ops.quantization import by_column, subtract_zero_point
 from imgconv.ops.registry import FLOATS, MICROSOFT, Call, Signature, operator
 from imgconv.tensor import Tensor, concatenate, less, where
 
@@ -46,8 +46,8 @@ def quantised_attention(call: Call) -> list[Tensor]:
         raise call.wrong(f"input {list(x.shape)} and weight {list(weights.shape)}, or a bias that does not fit")
     if scale.size != 1 or (zeros[0] is not None and zeros[0].size != 1):
         raise call.wrong("input_scale and input_zero_point are scalars")
-    left = centred(x, None if zeros[0] is None else zeros[0].reshape())
-    right = centred(weights, None if zeros[1] is None else by_column(call, zeros[1], weights))
+    left = subtract_zero_point(x, None if zeros[0] is None else zeros[0].reshape())
+    right = subtract_zero_point(weights, None if zeros[1] is None else by_column(call, zeros[1], weights))
     factor = scale.reshape().cast("float32") * by_column(call, call.input(4), weights).cast("float32")
     product = left.cast("float32").matmul(right.cast("float32")) * factor
     projected = (product + call.input(2).cast("float32")).cast(scale.dtype)

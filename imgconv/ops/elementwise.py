@@ -7,7 +7,7 @@ from math import inf
 
 import numpy
 
-from imgconv.ops.integers import integer_power, wrapped_around, wrapped_product
+from imgconv.ops.integers import integer_power, wrap_integer, wrapped_product
 from imgconv.ops.registry import Call, operator
 from imgconv.ops.scaled_sum import clamped
 from imgconv.tensor import Tensor, elementwise, where
@@ -31,21 +31,21 @@ _LOGIC = {"And": "and", "Or": "or", "Xor": "xor"}
 def unary(call: Call) -> Tensor:
     """A scalar function of each element."""
     result = call.input(0).apply(_UNARY[call.op_type])
-    return wrapped_around(result) if call.op_type in ("Neg", "Abs") else result
+    return wrap_integer(result) if call.op_type in ("Neg", "Abs") else result
 
 
 @operator(*_ARITHMETIC)
 def arithmetic(call: Call) -> Tensor:
     """Add, Sub, Mul."""
     a, b = call.input(0), call.input(1)
-    return wrapped_product(a, b) if call.op_type == "Mul" else wrapped_around(a.apply(_ARITHMETIC[call.op_type], b))
+    return wrapped_product(a, b) if call.op_type == "Mul" else wrap_integer(a.apply(_ARITHMETIC[call.op_type], b))
 
 
 @operator("Div")
 def divide(call: Call) -> Tensor:
     """a / b; integers round towards zero."""
     a, b = call.input(0), call.input(1)
-    return a / b if a.is_float else wrapped_around(a.apply("quotient", b))
+    return a / b if a.is_float else wrap_integer(a.apply("quotient", b))
 
 
 @operator("Mod")
@@ -163,7 +163,7 @@ def cast(call: Call) -> Tensor:
         return x.cast(target)
     if target in ("uint32", "uint64") and x.dtype.startswith("int"):
         raise call.unsupported(f"from {x.dtype} to {target}: negative numbers become larger than 2**24")
-    return wrapped_around(x.cast(target))
+    return wrap_integer(x.cast(target))
 
 
 _CASTS = (

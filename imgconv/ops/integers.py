@@ -13,7 +13,7 @@ _BITWISE = {"BitwiseAnd": "bit_and", "BitwiseOr": "bit_or", "BitwiseXor": "bit_x
 EXPONENT_BITS = 5  # |base| >= 2 has powers up to 2**24
 
 
-def wrapped_around(x: Tensor) -> Tensor:
+def wrap_integer(x: Tensor) -> Tensor:
     """An 8- or 16-bit result wrapped around into its type's range, as ONNX asks; any other tensor unchanged."""
     if x.dtype not in NARROW or x.is_constant:
         return x
@@ -29,7 +29,7 @@ def _reinterpreted_as(x: Tensor, dtype: str) -> Tensor:
 def wrapped_product(a: Tensor, b: Tensor) -> Tensor:
     """a * b, wrapped around. 16-bit factors are multiplied byte by byte: each partial product is below 2**24."""
     if a.dtype not in ("int16", "uint16") or (a.is_constant and b.is_constant):
-        return wrapped_around(a * b)
+        return wrap_integer(a * b)
     wide, other = (x.cast("int32").apply("modulo", 1 << 16) for x in (a, b))
     low = wide.apply("modulo", 256)
     high = (wide - low).apply("multiply", 1 / 256, dtype=wide.dtype)
@@ -101,4 +101,4 @@ def bit_shift(call: Call) -> Tensor:
     distance = where(less(distance, 0), 64, distance.minimum(64))
     if not left:
         return x.apply("shift_right", distance)
-    return wrapped_around(x.apply("shift_left", distance))
+    return wrap_integer(x.apply("shift_left", distance))

@@ -56,7 +56,7 @@ def dequantize_linear(call: Call) -> Tensor:
     dtype = call.attribute("output_dtype", None) or scale.dtype
     if dtype not in FLOATS:
         raise call.unsupported(f"to {dtype}; use {' or '.join(FLOATS)}")
-    integers = centred(x, None if zero is None else _broadcastable(call, zero, x))
+    integers = subtract_zero_point(x, None if zero is None else _broadcastable(call, zero, x))
     scale = _broadcastable(call, scale, x).cast("float32")
     made = (integers.cast("float32") * scale).cast(dtype)
     if scale.is_constant and dtype == "float32" and (x.dtype in _BYTES or x.dtype == "int32" and x.is_constant):
@@ -189,14 +189,14 @@ def integer_convolution(
         if w_zero.shape != (weight.shape[0],):
             raise call.wrong(f"w_zero_point {list(w_zero.shape)} for {weight.shape[0]} channels")
         w_zero = w_zero.reshape(-1, *[1] * (weight.rank - 1))
-    weight, shift = centred(weight, w_zero), None
+    weight, shift = subtract_zero_point(weight, w_zero), None
     compute = convolution_of(call, x, weight)
     padded = any(read_window(call, x.shape[2:], weight.shape[2:]).pads)
     if x_zero is not None and not x_zero.is_constant and weight.is_constant and not padded:
         sums = weight.cast("int32").sum(range(1, weight.rank)).reshape(-1, *[1] * (x.rank - 2))
         shift, x_zero = -x_zero.cast("int32").reshape() * sums, None
     low, high = _range_less_zero_point(x, x_zero) if shift is None else (0, _largest_difference(x))
-    x = centred(x, x_zero).cast("int32")  # the sums have its type
+    x = subtract_zero_point(x, x_zero).cast("int32")  # the sums have its type
     terms = _term_bounds(weight, low, high)
     by_channel = numpy.moveaxis(terms, 2, 0).reshape(weight.shape[1], 2, weight.shape[0], -1).sum(axis=-1)
     groups, each = x.shape[1] // weight.shape[1], weight.shape[1]
@@ -221,14 +221,14 @@ def integer_matmul(
     if not a.rank or not b.rank:
         raise call.wrong("a scalar has no matrix product")
     by_row = None if a_zero is None else _by_row(call, a_zero, a)
-    b = centred(b, None if b_zero is None else by_column(call, b_zero, b))
+    b = subtract_zero_point(b, None if b_zero is None else by_column(call, b_zero, b))
     axis, shift = max(b.rank - 2, 0), None
     given = by_row is not None and not by_row.is_constant and not by_row.rank
     if by_row is not None and given and b.is_constant and min(a.rank, b.rank) > 1:
         shift = -by_row.cast("int32") * b.cast("int32").sum((axis,), keepdims=True)
         a_zero = by_row = None
     low, high = _range_less_zero_point(a, a_zero) if shift is None else (0, _largest_difference(a))
-    a = centred(a, by_row).cast("int32")  # the sums have its type
+    a = subtract_zero_point(a, by_row).cast("int32")  # the sums have its type
     terms = numpy.moveaxis(_term_bounds(b, low, high), axis + 1, 0).reshape(b.shape[axis], -1)
 
     def part(start: int, stop: int) -> Tensor:
@@ -238,7 +238,7 @@ def integer_matmul(
     return (parts, bound) if shift is None else ([*parts, shift], bound)
 
 
-def centred(x: Tensor, zero: Tensor | None) -> Tensor:
+def subtract_zero_point(x: Tensor, zero: Tensor | None) -> Tensor:
     """x - zero as int32, or as int8 (one byte an element on the device) if it is a constant within -127 .. 127."""
     wide = x.cast("int32") if zero is None else x.cast("int32") - zero.cast("int32")
     fits = wide.is_constant and x.dtype != "int32" and numpy.abs(wide.numpy()).max(initial=0) <= 127

@@ -28,9 +28,10 @@ _X = {"X": "T", "X_scale": _FLOAT, "X_zero_point": "T?", "Y_scale": _FLOAT, "Y_z
 def qlinear_binary(call: Call) -> Tensor:
     """C = A + B or A * B."""
     if call.op_type == "QLinearMul":
+        a, b = _minus_zero_point(call, 0), _minus_zero_point(call, 3)
         factor = _scalar(call, 1) * _scalar(call, 4) / _scalar(call, 6)
-        return _quantized_result(call, _centred(call, 0) * _centred(call, 3) * factor, 7, rounds_last=True)
-    a, b = (_centred(call, n) * (_scalar(call, n + 1) / _scalar(call, 6)) for n in (0, 3))
+        return _quantized_result(call, a * b * factor, 7, rounds_last=True)
+    a, b = (_minus_zero_point(call, n) * (_scalar(call, n + 1) / _scalar(call, 6)) for n in (0, 3))
     return _quantized_result(call, a + b, 7, rounds_last=True)
 
 
@@ -51,7 +52,7 @@ def qlinear_leaky_relu(call: Call) -> Tensor:
 def qlinear_average_pool(call: Call) -> Tensor:
     """AveragePool; padding is the number 0, not the byte 0."""
     last = call.flag("channels_last")
-    x = channels_first(_centred(call, 0)) if last else _centred(call, 0)
+    x = channels_first(_minus_zero_point(call, 0)) if last else _minus_zero_point(call, 0)
     made = average_pool(call.with_inputs(x)) * (_scalar(call, 1) / _scalar(call, 3))
     return _quantized_result(call, channels_last(made) if last else made, 4, rounds_last=True)
 
@@ -60,7 +61,7 @@ def qlinear_average_pool(call: Call) -> Tensor:
 def qlinear_global_average_pool(call: Call) -> Tensor:
     """The mean over all spatial axes, which keep length 1."""
     last = call.flag("channels_last")
-    x = channels_first(_centred(call, 0)) if last else _centred(call, 0)
+    x = channels_first(_minus_zero_point(call, 0)) if last else _minus_zero_point(call, 0)
     made = global_average_pool(call.with_inputs(x)) * (_scalar(call, 1) / _scalar(call, 3))
     return _quantized_result(call, channels_last(made) if last else made, 4)
 
@@ -143,7 +144,7 @@ def _scalar(call: Call, position: int) -> Tensor:
     return found.reshape()
 
 
-def _centred(call: Call, position: int) -> Tensor:
+def _minus_zero_point(call: Call, position: int) -> Tensor:
     """A quantised input less its zero point, which is two inputs after it."""
     x = call.input(position).cast("float32")
     return x if call.optional(position + 2) is None else x - _scalar(call, position + 2).cast("float32")
@@ -151,7 +152,7 @@ def _centred(call: Call, position: int) -> Tensor:
 
 def _dequantized(call: Call, position: int) -> Tensor:
     """The number that a quantised input stands for; its scale and zero point are the inputs after it."""
-    return _centred(call, position) * _scalar(call, position + 1)
+    return _minus_zero_point(call, position) * _scalar(call, position + 1)
 
 
 def _quantized_result(call: Call, x: Tensor, zero_position: int, rounds_last: bool = False) -> Tensor:

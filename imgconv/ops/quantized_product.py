@@ -7,7 +7,9 @@ from math import prod
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.ops.quantization import by_column, centred, dynamically_quantised, integer_matmul, quantised, rounded_total
+from imgconv.ops.quantization import (
+    by_column, dynamically_quantised, integer_matmul, quantised, rounded_total, subtract_zero_point,
+)
 from imgconv.ops.registry import FLOATS, MICROSOFT, Call, Signature, operator
 from imgconv.tensor import Tensor
 
@@ -47,7 +49,7 @@ def matmul_integer_to_float(call: Call) -> Tensor:
     """(A - a_zero_point) (B - b_zero_point) * a_scale * b_scale + bias; one scale for A, one for B or its columns."""
     _check_scalars(call, 2, 4)
     a, a_zero = call.input(0), call.optional(4)
-    integers = centred(a, None if a_zero is None else a_zero.reshape())
+    integers = subtract_zero_point(a, None if a_zero is None else a_zero.reshape())
     return _scaled_product(call, integers, call.input(2).reshape(), (3, 5, 6))
 
 
@@ -68,7 +70,7 @@ def _scaled_product(call: Call, a: Tensor, a_scale: Tensor, positions: tuple[int
     zero, bias = (call.optional(position) for position in positions[1:])
     if not a.rank or not b.rank:
         raise call.wrong("a scalar has no matrix product")
-    wide = centred(b, None if zero is None else by_column(call, zero, b)).cast("float32")
+    wide = subtract_zero_point(b, None if zero is None else by_column(call, zero, b)).cast("float32")
     product = a.cast("float32").matmul(wide) * (a_scale.cast("float32") * by_column(call, scale, b).cast("float32"))
     if bias is not None and bias.shape != b.shape[-1:]:
         raise call.wrong(f"bias {list(bias.shape)} for {b.shape[-1]} columns")

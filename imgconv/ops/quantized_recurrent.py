@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from imgconv.ops.quantization import centred, dynamically_quantised
+from imgconv.ops.quantization import dynamically_quantised, subtract_zero_point
 from imgconv.ops.recurrent import lstm
 from imgconv.ops.registry import MICROSOFT, Call, Signature, operator
 from imgconv.tensor import Tensor
@@ -47,4 +47,4 @@ def _float_weights(call: Call, position: int, scales: int) -> Tensor:
     if weights.rank != 3 or any(t.shape not in (weights.shape[:1], weights.shape[::2]) for t in (scale, zero)):
         raise call.wrong(f"weights {list(weights.shape)} with scale {list(scale.shape)} and {list(zero.shape)}")
     spread = [t.reshape(t.shape[0], 1, -1) for t in (scale, zero)]
-    return (centred(weights, spread[1]).cast("float32") * spread[0]).transpose(0, 2, 1)
+    return (subtract_zero_point(weights, spread[1]).cast("float32") * spread[0]).transpose(0, 2, 1)

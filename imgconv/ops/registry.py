@@ -9,7 +9,9 @@ from typing import Any, Protocol, TypeVar
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.errors import ConfigError, ContentError, DataError, ModelError, PassedError, UnsupportedError
+from imgconv.errors import (
+    ConfigError, ContentError, DataDependentError, LimitExceededError, ModelError, UnsupportedError,
+)
 from imgconv.limits import MADE_ELEMENTS
 from imgconv.tensor import Tensor
 
@@ -107,7 +109,7 @@ class Call:
             if all(t.rank <= 1 for t in inputs):
                 # A shape, pads, scales or a trip count: small enough to load the model again for each content.
                 raise ContentError(message, node=self.node, inputs=names)
-            raise DataError(message, node=self.node)
+            raise DataDependentError(message, node=self.node)
         return tensor.numpy()
 
     def integers(self, position: int, what: str) -> list[int] | None:
@@ -116,9 +118,10 @@ class Call:
         return None if content is None else [int(n) for n in numpy.ravel(content)]
 
     def check_length(self, count: int, what: str) -> int:
-        """The count, of elements that the host lists at load. Raises PassedError if they are too many."""
+        """The count, of elements that the host lists at load. Raises LimitExceededError if they are too many."""
         if count > MADE_ELEMENTS:
-            raise PassedError(f"{self.op_type}: {what} of {count} elements, more than {MADE_ELEMENTS}", node=self.node)
+            problem = f"{self.op_type}: {what} of {count} elements, more than {MADE_ELEMENTS}"
+            raise LimitExceededError(problem, node=self.node)
         return count
 
     def axis(self, value: int, rank: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from imgconv.errors import PassedError
+from imgconv.errors import LimitExceededError
 from imgconv.ops.registry import Call
 from imgconv.tensor import EXACT
 
@@ -33,7 +33,7 @@ def read_numbers(call: Call, name: str, count: int, default: int, low: int) -> t
 
 def _check_bounded(call: Call, name: str, numbers: tuple[int, ...]) -> tuple[int, ...]:
     if max(numbers, default=0) > EXACT:
-        raise PassedError(f"{call.op_type}: {name} {list(numbers)}, more than 2**24", node=call.node)
+        raise LimitExceededError(f"{call.op_type}: {name} {list(numbers)}, more than 2**24", node=call.node)
     return numbers
 
 

@@ -12,10 +12,10 @@ from imgconv.passes.channel_orders import order_channels
 from imgconv.passes.concatenations import place_concatenations
 from imgconv.passes.constants import fold_constants
 from imgconv.passes.dead_code import remove_dead_code
-from imgconv.passes.sums_as_reductions import reduce_dynamic_weights
+from imgconv.passes.sums_to_reductions import reduce_dynamic_weights
 from imgconv.passes.elementwise import merge_elementwise
 from imgconv.passes.epilogues import fuse_epilogues
-from imgconv.passes.exact_integers import guard_integers
+from imgconv.passes.exact_integers import mark_inexact_integers
 from imgconv.passes.channel_factors import fuse_channel_factors
 from imgconv.passes.gathers import join_gathers
 from imgconv.passes.ghost_convolutions import join_ghost_convolutions
@@ -40,7 +40,7 @@ Pass = Callable[[Graph], Graph]
 PHASES: Mapping[str, tuple[Pass, ...]] = {
     "simplify": (
         remove_dead_code,
-        guard_integers,  # it looks at single operations, before any are merged
+        mark_inexact_integers,  # it looks at single operations, before any are merged
         fold_constants,
         literal_constants,  # of constants that were just folded, too
         share_repeated,

@@ -8,7 +8,7 @@ from imgconv.graph.expression import Apply, Argument
 from imgconv.graph.index import constant
 from imgconv.graph.nodes import Convolution, Graph, Load, Node, Operand
 from imgconv.graph.view import View
-from imgconv.passes.materialise import is_moved
+from imgconv.passes.materialise import reorders_texels
 
 
 def fuse_channel_factors(graph: Graph) -> Graph:
@@ -71,6 +71,6 @@ def _can_take_factors(reader: Node, name: str) -> bool:
     return (
         isinstance(operation, Convolution) and not operation.transposed and operation.groups == 1
         and operation.pads == (0, 0) and operands[1].view.shape[2:] == (1, 1) and len(operands) == 2
-        and operands[0].value == name and not is_moved(operands[0])
+        and operands[0].value == name and not reorders_texels(operands[0])
         and all(o.value != name for o in (operands[1], *reader.epilogue_operands))
     )

@@ -12,7 +12,7 @@ from imgconv.graph.index import Index, variable
 from imgconv.graph.nodes import Concatenation, Convolution, Graph, Load, Node, Operand, Value, whole_operand
 from imgconv.graph.view import View, axis_variables, identity
 from imgconv.kernels.layout import LANES
-from imgconv.passes.materialise import is_moved
+from imgconv.passes.materialise import reorders_texels
 
 MOST_LINKS = 16  # concatenations of a chain: their parts are alive together
 MOST_PADDING = 1.3  # channels of the parts in whole texels, compared with the channels
@@ -191,7 +191,7 @@ def _find_readers(graph: Graph, chain: ConcatenationChain) -> None:
                 copied |= any(o.value == name and not o.view.is_identity for o in node.operands)
             elif channels is not None and _is_dense(graph, node) and operand not in others:
                 chain.readers[node.output.name] = chain.sources[name][channels]
-                copied |= is_moved(operand)
+                copied |= reorders_texels(operand)
     if not copied:
         chain.readers.clear()
 

@@ -29,7 +29,7 @@ _SILENT = frozenset(
 )
 
 
-def guard_integers(graph: Graph) -> Graph:
+def mark_inexact_integers(graph: Graph) -> Graph:
     """Replace each element of a 32- or 64-bit integer result that reaches 2**24 by NaN, which later nodes propagate.
 
     The NaN is detected when an integer output is read. Inputs of these types are at most 2**24, which is checked when

@@ -20,7 +20,8 @@ def materialise_operands(graph: Graph) -> Graph:
     made: dict[Operand, Value] = {}
     for node in graph.nodes:
         operand = node.operands[0]
-        if isinstance(node.operation, Convolution) and operand.value not in graph.constants and is_moved(operand):
+        is_input = operand.value not in graph.constants
+        if isinstance(node.operation, Convolution) and is_input and reorders_texels(operand):
             if operand not in made:
                 name = graph.unused_name(f"{node.output.name}.input")
                 made[operand] = Value(name, operand.view.shape, graph.values[operand.value].dtype)
@@ -30,7 +31,7 @@ def materialise_operands(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(nodes))
 
 
-def is_moved(operand: Operand) -> bool:
+def reorders_texels(operand: Operand) -> bool:
     """Returns whether the view changes rows, columns or channels.
 
     One that only adds or removes axes of length 1 does not, nor does one that takes channels by whole texels.

@@ -83,17 +83,17 @@ class BlobWriter:
 
     def add_rounded(self, constant: Array, rounded: Array) -> None:
         """Lets an array be stored as these halves where that is asked for."""
-        self._rounded[key_of(constant)] = rounded
+        self._rounded[content_hash(constant)] = rounded
 
     def add_view(self, array: Array, home: Array, view: StoredView) -> None:
         """Lets an array be stored as a view of another one."""
-        key = key_of(array)
-        if key != key_of(home):
+        key = content_hash(array)
+        if key != content_hash(home):
             self._views.setdefault((key, array.shape), (home, view))
 
     def array(self, array: Array, rounded: bool = False) -> dict[str, Any]:
         """The values of an Array table. rounded: see add_rounded."""
-        key = key_of(array)
+        key = content_hash(array)
         about = {"dtype": str(array.dtype), "shape": array.shape}
         if rounded and key in self._rounded:
             halves = self._rounded[key]
@@ -108,13 +108,13 @@ class BlobWriter:
 
     def whole(self, array: Array) -> dict[str, Any]:
         """The values of an Array table whose blob is the array's content."""
-        key = key_of(array)
+        key = content_hash(array)
         if key not in self._numbers:
             self._numbers[key] = self.add(_bytes_of(array))
         return {"dtype": str(array.dtype), "shape": array.shape, "blob": self._numbers[key]}
 
 
-def key_of(array: Array) -> bytes:
+def content_hash(array: Array) -> bytes:
     """Returns a hash of the content of an array."""
     return hash_of(_bytes_of(array))
 

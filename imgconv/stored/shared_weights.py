@@ -16,7 +16,7 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.compiling.emit import ConstantContent, WeightPacking
 from imgconv.compiling.plan import Plan, Storage
-from imgconv.stored.blobs import ZERO, BlobWriter, StoredView, key_of
+from imgconv.stored.blobs import ZERO, BlobWriter, StoredView, content_hash
 
 SMALL = 256  # bytes of arrays that are stored as they are
 
@@ -48,11 +48,11 @@ def share_weights(blobs: BlobWriter, plans: Sequence[tuple[Plan, Mapping[str, Ar
                 traced.append((packed, found))
     widest: dict[bytes, int] = {}
     for packed, origin in traced:
-        key = key_of(origin.constant)
+        key = content_hash(origin.constant)
         widest[key] = max(widest.get(key, 0), packed.itemsize)
     for packed, origin in traced:
         stored = constant = origin.constant
-        if constant.dtype == numpy.float32 and widest[key_of(constant)] == 2:
+        if constant.dtype == numpy.float32 and widest[content_hash(constant)] == 2:
             stored = constant.astype(numpy.float16)
             blobs.add_rounded(constant, stored)
         view = view_of(origin.places, origin.numbers.shape)

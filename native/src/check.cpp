@@ -207,7 +207,7 @@ std::string report(
               ", \"launches\": [\n  ", made, "]}\n");
 }
 
-bool is_tested(const DeviceInfo &info) {
+bool is_tested_driver(const DeviceInfo &info) {
   const auto is_its = [&](const char *platform) { return info.platform == platform; };
   return info.kind == "cpu" && std::any_of(std::begin(TESTED), std::end(TESTED), is_its);
 }

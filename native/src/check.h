@@ -56,6 +56,6 @@ std::string report(
     const Context &context, const Plan &plan, const std::vector<Finding> &findings, const std::string &frames);
 
 // Whether imgconv's own tests run on the driver at every change.
-bool is_tested(const DeviceInfo &info);
+bool is_tested_driver(const DeviceInfo &info);
 
 }  // namespace imgconv

@@ -89,7 +89,7 @@ void Model::prove(const File &file, const Settings &settings, Plan plan, bool is
   Outcome known;
   if (is_wanted) known = read_outcome(settings.cache_folder, context_.info, file.checksum(), plan);
   const Outcome before = known;
-  bool check = is_wanted && settings.check && !known.checked && !is_tested(context_.info);
+  bool check = is_wanted && settings.check && !known.checked && !is_tested_driver(context_.info);
   bool is_tuned = !is_wanted || !settings.tune_ms || known.tuned, try_options = !is_tuned;
   if (known.options) plan.take(*known.options);
   std::chrono::steady_clock::time_point end;  // of the tuning

@@ -693,7 +693,7 @@ bool BuildOptions::operator==(const BuildOptions &other) const {
          one_kernel_a_program == other.one_kernel_a_program;
 }
 
-BuildOptions BuildOptions::with_those_of(const BuildOptions &other) const {
+BuildOptions BuildOptions::overridden_by(const BuildOptions &other) const {
   return {other.wave_size ? other.wave_size : wave_size,
           other.accelerate_16_bit ? other.accelerate_16_bit : accelerate_16_bit,
           other.one_kernel_a_program || one_kernel_a_program};

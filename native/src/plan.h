@@ -160,7 +160,7 @@ struct BuildOptions {
   bool operator==(const BuildOptions &other) const;
   bool operator!=(const BuildOptions &other) const { return !(*this == other); }
   // These options, replaced by those that are set in `other`.
-  BuildOptions with_those_of(const BuildOptions &other) const;
+  BuildOptions overridden_by(const BuildOptions &other) const;
   // "half waves, one kernel per program", or "the driver's defaults".
   std::string text() const;
   // The option of the compiler; "" for none.

@@ -172,7 +172,7 @@ TunedOptions tune_options(const Shared &shared, Frame &frame, const File &file, 
   BuildOptions options = shared.plan.build_options;
   if (shared.context.info.platform != QUALCOMM || shared.plan.checks.empty()) return {options, {}};
   for (const BuildOptions &option : OPTIONS) {
-    const BuildOptions wanted = options.with_those_of(option);
+    const BuildOptions wanted = options.overridden_by(option);
     if (Clock::now() >= end || wanted == options) continue;
     const auto doing = activity.begin("tuning build options");
     try {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 import pytest
 
-from imgconv.checking.shrinking import isolated_node, smallest_failing
+from imgconv.checking.shrinking import isolated_node, shrink_failing_node
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Convolution, Graph, Node, Product
 from imgconv.passes import run_passes
@@ -51,7 +51,7 @@ def test_the_smallest_that_fails(name: str) -> None:
         seen.append(tried)
         return tried if channels(tried, axis) >= 5 else None
 
-    found = smallest_failing(node, graph, failure)
+    found = shrink_failing_node(node, graph, failure)
     assert found is not None and len(seen) < 40
     assert seen[0].values["y"].shape == node.output.shape
     shape = list(found.values["y"].shape)
@@ -68,9 +68,9 @@ def test_a_node_alone_is_fused_as_in_its_graph(name: str) -> None:
 
 def test_a_node_that_is_right_alone() -> None:
     node, graph = node_of("bias")
-    assert smallest_failing(node, graph, lambda tried: None) is None
+    assert shrink_failing_node(node, graph, lambda tried: None) is None
 
 
 def test_other_nodes() -> None:
     graph = build_graph({"y": X.max_pool(3, 1, 1)})
-    assert smallest_failing(graph.producers["y"], graph, lambda tried: tried) is None
+    assert shrink_failing_node(graph.producers["y"], graph, lambda tried: tried) is None

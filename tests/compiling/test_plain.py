@@ -1,4 +1,4 @@
-"""imgconv.passes.sums_as_reductions: convolutions and products as reductions give the same numbers."""
+"""imgconv.passes.sums_to_reductions: convolutions and products as reductions give the same numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphs import target
 
 from imgconv.compiling.compiler import PreparedGraph, prepare
 from imgconv.compiling.plan import Launch
-from imgconv.passes.sums_as_reductions import sum_as_reduction, sums_as_reductions
+from imgconv.passes.sums_to_reductions import sum_to_reduction, sums_to_reductions
 from imgconv.config import Config
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Convolution, Graph, Node, Reduction, Value, whole_operand
@@ -38,8 +38,8 @@ def test_convolutions(name: str, gated: bool) -> None:
     operands = (whole_operand(x), whole_operand(weights), *([whole_operand(gate)] if gated else []))
     node = Node(Value("y", shape, "float32"), operation, operands)
     graph = Graph((x, gate), ("y",), (node,), {"w": w}).validate()
-    changed = sums_as_reductions(graph, {"y"})
-    assert isinstance(changed.nodes[0].operation, Reduction) and sum_as_reduction(changed.nodes[0]) == changed.nodes[0]
+    changed = sums_to_reductions(graph, {"y"})
+    assert isinstance(changed.nodes[0].operation, Reduction) and sum_to_reduction(changed.nodes[0]) == changed.nodes[0]
     inputs = {"x": drawn(*x_shape), "g": drawn(*gate.shape)}
     numpy.testing.assert_allclose(evaluate_graph(changed, inputs)["y"], evaluate_graph(graph, inputs)["y"], 1e-5, 1e-6)
 
@@ -47,7 +47,7 @@ def test_convolutions(name: str, gated: bool) -> None:
 def test_products() -> None:
     a, b = Tensor.input("a", (2, 3, 5)), Tensor.input("b", (2, 5, 4))
     graph = build_graph({"y": a @ b}, [a, b])
-    changed = sums_as_reductions(graph, {"y"})
+    changed = sums_to_reductions(graph, {"y"})
     assert isinstance(changed.producers["y"].operation, Reduction)
     inputs = {"a": drawn(2, 3, 5), "b": drawn(2, 5, 4)}
     numpy.testing.assert_allclose(evaluate_graph(changed, inputs)["y"], evaluate_graph(graph, inputs)["y"], 1e-5, 1e-6)
@@ -56,7 +56,7 @@ def test_products() -> None:
 def test_other_nodes_stay() -> None:
     x = Tensor.input("x", (1, 4, 8, 8))
     graph = build_graph({"y": x.max_pool(3, 1, 1)}, [x])
-    assert sums_as_reductions(graph, {"y"}) is graph
+    assert sums_to_reductions(graph, {"y"}) is graph
 
 
 def refused(prepared: PreparedGraph, rounds: int) -> list[Launch]:

@@ -10,7 +10,7 @@ from graphs import const, image
 from plans import branch, by_name, kinds, planned
 
 from imgconv.compiling.plan import Plan
-from imgconv.compiling.textures import choose_layouts, concatenations_in_place, widened_layout
+from imgconv.compiling.textures import choose_layouts, values_in_concatenations, widened_layout
 from imgconv.kernels.layout import Layout, image_layout, matrix_layout
 from imgconv.passes import run_passes
 from imgconv.tensor import Tensor, build_graph, concatenate
@@ -52,7 +52,7 @@ def written_parts(plan: Plan, whole: str) -> list[str]:
 
 def in_place(**outputs: Tensor) -> dict[str, tuple[str, int]]:
     graph = run_passes(build_graph(outputs))
-    return concatenations_in_place(graph, choose_layouts(graph))
+    return values_in_concatenations(graph, choose_layouts(graph))
 
 
 def test_parts_of_whole_texels_are_written_in_place() -> None:

@@ -77,7 +77,7 @@ def backend_on(info: DeviceInfo) -> type[onnx.backend.base.Backend]:
             """False for a model that makes larger weights than `load` allows: ONNX's cases skip it."""
             try:
                 Prepared(model, info)
-            except imgconv.PassedError:
+            except imgconv.LimitExceededError:
                 return False
             return True
 

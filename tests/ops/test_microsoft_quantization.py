@@ -12,7 +12,7 @@ from operator_cases import Case, Constant, check, model_of
 from support import ENGINES, assert_close, assert_refused, run_model
 from test_quantization import draw, real, scales, single, weights
 
-from imgconv.errors import DataError, ModelError, UnsupportedError
+from imgconv.errors import DataDependentError, ModelError, UnsupportedError
 
 
 def microsoft(op_type: str, inputs: Sequence[Any], tolerance: float = 2e-6, **attributes: Any) -> Case:
@@ -215,7 +215,7 @@ WRONG = [
 @pytest.mark.parametrize(
     ("case", "message", "error"),
     [(*row, error) for rows, error in (
-        (REFUSED, UnsupportedError), (ON_DATA, DataError), (WRONG, ModelError),
+        (REFUSED, UnsupportedError), (ON_DATA, DataDependentError), (WRONG, ModelError),
     ) for row in rows],
 )
 def test_refused(case: Case, message: str, error: type[ModelError]) -> None:

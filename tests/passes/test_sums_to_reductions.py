@@ -9,7 +9,7 @@ import pytest
 from graphs import apply_pass, const, graph_of, image, numpy_convolution, shown, unchanged
 
 from imgconv.graph.nodes import Convolution
-from imgconv.passes.sums_as_reductions import reduce_dynamic_weights
+from imgconv.passes.sums_to_reductions import reduce_dynamic_weights
 from imgconv.tensor import convolution
 
 

@@ -35,17 +35,17 @@ def reduce_dynamic_weights(graph: Graph) -> Graph:
                 nodes.append(Node(padded, Load(), (operand,), origin=node.origin))
                 operand = whole_operand(padded)
             operands.append(operand)
-        nodes.append(sum_as_reduction(replace(node, operands=tuple(operands))))
+        nodes.append(sum_to_reduction(replace(node, operands=tuple(operands))))
     return replace(graph, nodes=tuple(nodes))
 
 
-def sums_as_reductions(graph: Graph, names: Collection[str]) -> Graph:
+def sums_to_reductions(graph: Graph, names: Collection[str]) -> Graph:
     """The graph with those convolutions and products as reductions whose outputs are named."""
-    nodes = tuple(sum_as_reduction(node) if node.output.name in names else node for node in graph.nodes)
+    nodes = tuple(sum_to_reduction(node) if node.output.name in names else node for node in graph.nodes)
     return replace(graph, nodes=nodes).validate() if nodes != graph.nodes else graph
 
 
-def sum_as_reduction(node: Node) -> Node:
+def sum_to_reduction(node: Node) -> Node:
     """A convolution or a product as a reduction of the same operands; other nodes as they are."""
     if isinstance(node.operation, Convolution):
         views = _convolution_views(node, node.operation)
