@@ -2,21 +2,27 @@
 
     <folder of a DiskCache>/<random>.mark    locked while its process lives
 
-If a mark's lock is free, its process ended inside `crash_mark`. The marks of running processes are locked.
+If a mark's lock is free, its process ended inside `crash_mark`. The marks of running processes are locked. A process
+that ends in order, as after Ctrl-C, removes the marks of work that has taken less than HANG_SECONDS.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from time import monotonic
 from typing import IO
 
 from imgconv.files.disk import lock
 from imgconv.files.disk_cache import DiskCache
 
 SUFFIX = ".mark"
+HANG_SECONDS = 10.0  # work that takes longer may hang: its mark stays after Ctrl-C
+
+_starts: dict[str, float] = {}  # of this process's work, by the mark's path
 
 
 @contextmanager
@@ -27,6 +33,7 @@ def crash_mark(where: DiskCache, content: bytes) -> Iterator[None]:
         yield
     finally:
         if file is not None:
+            _starts.pop(file.name, None)
             with suppress(OSError):
                 os.unlink(file.name)
             file.close()
@@ -53,6 +60,9 @@ def _open(where: DiskCache, content: bytes) -> IO[bytes] | None:
         lock(file, wait=False)
         file.write(content)
         file.flush()
+        atexit.unregister(_remove_recent_marks)
+        atexit.register(_remove_recent_marks)
+        _starts[file.name] = monotonic()
         return file
     except OSError:
         if file is not None:
@@ -60,3 +70,11 @@ def _open(where: DiskCache, content: bytes) -> IO[bytes] | None:
                 os.unlink(file.name)
             file.close()
         return None
+
+
+def _remove_recent_marks() -> None:
+    """Removes the marks of abandoned work that does not seem to hang, when this process ends in order."""
+    for path, start in list(_starts.items()):
+        if monotonic() - start < HANG_SECONDS:
+            with suppress(OSError):
+                os.unlink(path)

@@ -65,6 +65,31 @@ def test_only_marks_of_ended_processes_are_taken(where: DiskCache) -> None:
     assert marks_of_ended_processes(where) == [b"at work"]
 
 
+INTERRUPTED = """
+import sys, threading, time
+from imgconv.files import crash_marks
+from imgconv.files.disk_cache import DiskCache
+crash_marks.HANG_SECONDS = float(sys.argv[2])
+marked = threading.Event()
+def work():
+    with crash_marks.crash_mark(DiskCache(sys.argv[1], 2**20), b"at work"):
+        marked.set()
+        time.sleep(600)
+threading.Thread(target=work, daemon=True).start()
+marked.wait()
+raise KeyboardInterrupt
+"""
+
+
+@pytest.mark.parametrize("hang_seconds, left", [(600, []), (0, [b"at work"])])
+def test_ctrl_c_leaves_the_marks_of_long_work_only(where: DiskCache, hang_seconds: float, left: list[bytes]) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, where.name, str(hang_seconds)]
+    path = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **path})
+    assert "KeyboardInterrupt" in ended.stderr
+    assert marks_of_ended_processes(where) == left
+
+
 def test_the_own_marks_are_not_taken(where: DiskCache) -> None:
     with crash_mark(where, b"x"):
         assert marks_of_ended_processes(where) == []
