@@ -135,7 +135,7 @@ class Row:
             "specialisation": launch.specialisation, "global_size": launch.source.global_size,
             "local_size": launch.source.local_size, "multiply_adds": launch.multiply_adds, "error": self.error,
             "predicted_seconds": self.seconds, "seconds_without_overlap": self.without_overlap,
-            "bound": self.time.bound, "times": asdict(self.time),
+            "bound": self.time.bottleneck, "times": asdict(self.time),
             "issue_per_item": self.issue, "reads_per_item": self.reads, "local_per_item": self.local,
             "lanes": self.lanes, "slots": self.slots,
             "half_slots": self.half, "idle_lanes": self.idle, "waiting": self.waiting,
@@ -175,7 +175,7 @@ class Total:
         made = dict.fromkeys(BOUNDS, 0.0)
         for row in self.rows:
             made["launch"] += row.gpu.launch
-            made[row.time.bound] += row.seconds - row.gpu.launch
+            made[row.time.bottleneck] += row.seconds - row.gpu.launch
         return made
 
     @property

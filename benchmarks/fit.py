@@ -39,7 +39,7 @@ from imgconv.errors import Error
 from imgconv.kernels.conv import problem as conv
 from imgconv.kernels.device_model.desktop_gpu import CLOCK, DesktopGpuModel
 from imgconv.kernels.device_model.mobile_gpu import MobileGpuModel
-from imgconv.kernels.device_model.models import DeviceModel, model_of
+from imgconv.kernels.device_model.models import DeviceModel, device_model_for
 from imgconv.kernels.device_model.work import LaunchWork
 from imgconv.kernels.layout import ImageLimits
 from imgconv.kernels.target import Target
@@ -133,7 +133,7 @@ def groups_of(rows: Iterable[Measurement]) -> list[Group]:
     found: dict[tuple[DeviceModel, str], dict[tuple[Any, ...], list[Candidate]]] = {}
     for row in filter(counts, rows):
         unit = "seconds" if "seconds" in row.figures else "slots"
-        problems = found.setdefault((measured_by(model_of(row.kind, row.compute_units)), unit), {})
+        problems = found.setdefault((measured_by(device_model_for(row.kind, row.compute_units)), unit), {})
         problems.setdefault((row.device, row.float16, row.problem), []).append(candidate_of(row))
     made = [
         Group(model, unit, [rows for rows in problems.values() if len(rows) > 1])

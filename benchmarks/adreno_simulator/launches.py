@@ -90,7 +90,7 @@ class Simulator:
         storage, stored = place.storage, self._stored(place.storage)
         if not isinstance(storage, Texture):
             return stored.reshape(place.shape)
-        texels = storage.tiling.gather(storage.quantization.decode(stored) if storage.quantization else stored)
+        texels = storage.tiling.from_image(storage.quantization.decode(stored) if storage.quantization else stored)
         whole = storage.layout.unpack(texels, storage.shape)
         axis = storage.layout.packed
         if axis is None or place.is_whole:
@@ -237,8 +237,8 @@ def compiled_by(mesa: Mesa, gpu: int) -> Callable[[str], Binary]:
 def shape_of(storage: Storage) -> tuple[int, ...]:
     if not isinstance(storage, Texture):
         return storage.shape
-    form = storage.form
-    return form.layers, form.height, form.width, 4
+    descriptor = storage.descriptor
+    return descriptor.layers, descriptor.height, descriptor.width, 4
 
 
 def group_size(sizes: tuple[int, ...]) -> tuple[int, ...]:

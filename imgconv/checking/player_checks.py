@@ -76,7 +76,7 @@ def random_content(storage: Storage, number: int, whole: bool = False, positive:
         made = (bits + 1) / 2**digits if positive else bits / 2 ** (digits - 1) - 1
     made = made.reshape(shape)
     if isinstance(storage, Texture):
-        made = made * storage.tiling.scatter(storage.layout.pack(numpy.ones(storage.shape, numpy.uint8)))
+        made = made * storage.tiling.to_image(storage.layout.pack(numpy.ones(storage.shape, numpy.uint8)))
     return made.astype(storage.dtype)
 
 

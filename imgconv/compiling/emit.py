@@ -148,4 +148,4 @@ class LaunchEmitter:
 
 def _constant_texels(texture: Texture, array: Array) -> Array:
     """A constant as its texture holds it."""
-    return texture.tiling.scatter(texture.layout.pack(array.astype(texture.dtype)))
+    return texture.tiling.to_image(texture.layout.pack(array.astype(texture.dtype)))

@@ -63,7 +63,7 @@ def assign_slots(
     """
     alive = lifetimes(launches, lasting)
     found = (_fill_images(order, alive) for order in _placement_orders(alive))
-    images = min(found, key=lambda images: sum(image.form.bytes for image in images))
+    images = min(found, key=lambda images: sum(image.descriptor.bytes for image in images))
     slots = {texture: number for number, image in enumerate(images) for texture in image.textures}
     return {texture: slots[texture] for texture in alive}
 
@@ -87,18 +87,18 @@ class _SharedImage:
     taken: a bit for each launch during which one of them is alive. Masks, because this is asked thousands of times.
     """
 
-    form: ImageDescriptor
+    descriptor: ImageDescriptor
     bordered: bool
     textures: list[Texture] = field(default_factory=list)
     taken: int = 0
 
     def enlarged_for(self, alive: int, tiling: Tiling, needed: ImageDescriptor) -> ImageDescriptor | None:
-        """The form that the image needs to hold another texture of form `needed`. None if they cannot share."""
-        if self.taken & alive or self.form.layers != needed.layers or self.form.dtype != needed.dtype:
+        """The descriptor of an image that also holds a texture like `needed`. None if they cannot share one."""
+        if self.taken & alive or self.descriptor.layers != needed.layers or self.descriptor.dtype != needed.dtype:
             return None
-        form = self.form.covering(needed)
-        fixed = (self.bordered and form != self.form) or (tiling.bordered and form != needed)
-        return None if fixed else form
+        descriptor = self.descriptor.covering(needed)
+        fixed = (self.bordered and descriptor != self.descriptor) or (tiling.bordered and descriptor != needed)
+        return None if fixed else descriptor
 
 
 def _fill_images(order: Sequence[Texture], alive: Mapping[Texture, Lifetime]) -> list[_SharedImage]:
@@ -106,14 +106,14 @@ def _fill_images(order: Sequence[Texture], alive: Mapping[Texture, Lifetime]) ->
     images: list[_SharedImage] = []
     for texture in order:
         first, last = alive[texture]
-        launches, needed = (1 << last + 1) - (1 << first), texture.form
+        launches, needed = (1 << last + 1) - (1 << first), texture.descriptor
         image, least = _SharedImage(needed, texture.tiling.bordered), (needed.bytes, 0)
-        form = needed
+        descriptor = needed
         for other in images:
             grown = other.enlarged_for(launches, texture.tiling, needed)
-            if grown is not None and (cost := (grown.bytes - other.form.bytes, grown.bytes)) < least:
-                least, image, form = cost, other, grown
-        image.form = form
+            if grown is not None and (cost := (grown.bytes - other.descriptor.bytes, grown.bytes)) < least:
+                least, image, descriptor = cost, other, grown
+        image.descriptor = descriptor
         image.bordered |= texture.tiling.bordered
         image.textures.append(texture)
         image.taken |= launches

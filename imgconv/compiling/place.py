@@ -146,9 +146,9 @@ class _Placer(Textures):
         if isinstance(node.operation, Concatenation):
             self._concatenate(node)
         else:
-            self._place_offered(node, self.offers.get(node.output.name, []))
+            self._place_by_templates(node, self.offers.get(node.output.name, []))
 
-    def _place_offered(self, node: Node, offers: Sequence[TemplateOffer]) -> None:
+    def _place_by_templates(self, node: Node, offers: Sequence[TemplateOffer]) -> None:
         """Adds the step of the first template that accepts its nodes; those of the others are its fallback."""
         assert offers, f"no template accepts the node of {node.output.name!r}: {node.operation}"
         (template, nodes), *others = offers
@@ -157,15 +157,15 @@ class _Placer(Textures):
             if others[0][1] != nodes:
                 for each in nodes[:-1]:
                     self._place_node(each)
-            self._place_offered(node, others)
+            self._place_by_templates(node, others)
 
         step = template.place(self, nodes)
         if step is None:
             fallback()
         else:
-            self.steps.append(replace(step, fallback=self._as_alternative(fallback)) if others else step)
+            self.steps.append(replace(step, fallback=self._collect_steps(fallback)) if others else step)
 
-    def _as_alternative(self, placing: Callable[[], None]) -> tuple[AnyLaunchStep, ...]:
+    def _collect_steps(self, placing: Callable[[], None]) -> tuple[AnyLaunchStep, ...]:
         """The steps that `placing` adds, as an alternative. It may not run, so later steps do not read its copies."""
         steps, copies = self.steps, dict(self.copies)
         self.steps = []

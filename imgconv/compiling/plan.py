@@ -165,7 +165,7 @@ class Plan:
         """The smallest image that holds every texture of a slot, by the slot's number."""
         forms: dict[int, ImageDescriptor] = {}
         for texture, slot in self.slots.items():
-            forms[slot] = forms.get(slot, texture.form).covering(texture.form)
+            forms[slot] = forms.get(slot, texture.descriptor).covering(texture.descriptor)
         return forms
 
     @cached_property
@@ -196,7 +196,7 @@ class Plan:
     @property
     def activation_bytes(self) -> int:
         """Bytes of the workspace and of the images, each slot counted once."""
-        return sum(form.bytes for form in self.images.values()) + self.workspace_bytes
+        return sum(descriptor.bytes for descriptor in self.images.values()) + self.workspace_bytes
 
     @property
     def memory(self) -> MemoryUse:

@@ -217,7 +217,7 @@ class Textures:
         tiling = choose_tiling(*layout.grid(shape), self.target.image_limits, name, shape)
         return Texture(name, shape, layout, dtype, tiling)
 
-    def shared(
+    def shareable_texture(
         self, name: str, shape: tuple[int, ...], layout: Layout, dtype: DType, quantization: Quantization | None = None
     ) -> Texture:
         """A texture that may share an image with others. It holds bytes if it has a quantization."""
@@ -236,7 +236,8 @@ class Textures:
         dtype = self.dtype(self.graph.values[like]) if like else FLOAT32
         if like:
             self.alike[value.name] = like
-        self.placements[value.name] = Placement(self.shared(value.name, shape, layout, dtype, quantization), shape)
+        texture = self.shareable_texture(value.name, shape, layout, dtype, quantization)
+        self.placements[value.name] = Placement(texture, shape)
         return value
 
     def dtype(self, value: Value) -> DType:
@@ -282,7 +283,8 @@ class Textures:
             else:
                 layout = self.layouts[value.name]
                 levels = self.quantizations.get(value.name)
-                made = Placement(self.shared(value.name, value.shape, layout, self.dtype(value), levels), value.shape)
+                texture = self.shareable_texture(value.name, value.shape, layout, self.dtype(value), levels)
+                made = Placement(texture, value.shape)
             self.placements[value.name] = made
         return self.placements[value.name]
 

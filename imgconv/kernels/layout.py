@@ -202,7 +202,7 @@ class Tiling:
         """`locate(x, y)` with x and y as variables."""
         return self.locate(variable("x", self.width), variable("y", self.height))
 
-    def scatter(self, texels: Array) -> Array:
+    def to_image(self, texels: Array) -> Array:
         """The image's content (layers, image height, image width, 4) from texels (height, width, 4)."""
         width, height = self.image_size
         shape = self.layers, height, width, LANES
@@ -213,8 +213,8 @@ class Tiling:
             image[layer, image_y : image_y + rows, image_x : image_x + columns] = texels[y : y + rows, x : x + columns]
         return image
 
-    def gather(self, image: Array) -> Array:
-        """The grid's texels from the image's content. The inverse of `scatter`."""
+    def from_image(self, image: Array) -> Array:
+        """The grid's texels from the image's content. The inverse of `to_image`."""
         width, height = self.image_size
         content = image.reshape(self.layers, height, width, LANES)
         if self.tiles == 1 and content.shape[1:3] == (self.height, self.width):
@@ -278,14 +278,14 @@ class ImageDescriptor:
 
     def holds(self, texture: Texture) -> bool:
         """Returns whether the image can hold a texture. A bordered texture must fill it."""
-        form = texture.form
+        other = texture.descriptor
         if texture.tiling.bordered:
-            return self == form
-        fits = form.width <= self.width and form.height <= self.height
-        return fits and (form.layers, form.dtype, form.linear) == (self.layers, self.dtype, self.linear)
+            return self == other
+        fits = other.width <= self.width and other.height <= self.height
+        return fits and (other.layers, other.dtype, other.linear) == (self.layers, self.dtype, self.linear)
 
     def covering(self, other: ImageDescriptor) -> ImageDescriptor:
-        """The smallest form that holds both, with this form's layers and element type."""
+        """The smallest descriptor that holds both, with this descriptor's layers and element type."""
         if other.width <= self.width and other.height <= self.height:
             return self
         return replace(self, width=max(self.width, other.width), height=max(self.height, other.height))
@@ -306,14 +306,14 @@ class Texture:
     quantization: Quantization | None = None
 
     @property
-    def form(self) -> ImageDescriptor:
+    def descriptor(self) -> ImageDescriptor:
         """The image that the texture fills."""
         return ImageDescriptor(*self.tiling.image_size, self.tiling.layers, self.dtype, self.tiling.linear)
 
     @property
     def bytes(self) -> int:
         """Bytes of the image that the texture fills."""
-        return self.form.bytes
+        return self.descriptor.bytes
 
     def __str__(self) -> str:
         width, height = self.tiling.image_size

@@ -298,12 +298,12 @@ def fixed_template(
     )
 
 
-def nodes_of(*kinds: type[Operation]) -> Callable[[Graph], Iterator[tuple[Node, ...]]]:
+def nodes_with(*kinds: type[Operation]) -> Callable[[Graph], Iterator[tuple[Node, ...]]]:
     """The `nodes` of a template for every node with an operation of these kinds."""
     return lambda graph: ((node,) for node in graph.nodes if isinstance(node.operation, kinds))
 
 
-def operation_as(kind: type[Kind], node: Node) -> Kind:
+def require_operation(kind: type[Kind], node: Node) -> Kind:
     """The operation of a node that a template's `nodes` gave it. Raises TypeError if it is of another kind."""
     if not isinstance(node.operation, kind):
         raise TypeError(f"{node.output.name} is a {node.operation}, not a {kind.__name__}")

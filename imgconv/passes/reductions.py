@@ -8,7 +8,7 @@ from math import prod
 from imgconv.graph.expression import Argument
 from imgconv.graph.nodes import Graph, Node, Operand, Reduction, Value
 from imgconv.graph.view import identity, transpose
-from imgconv.kernels.codegen.moments import long_moments
+from imgconv.kernels.codegen.moments import splittable_moments
 
 LONG = 1 << 15
 MOST_OUTPUTS = 1 << 10
@@ -24,7 +24,7 @@ def split_reductions(graph: Graph) -> Graph:
     Result:  s.rows: [1, 8, 1, 1, 720] = sum of multiply($0, $0)(x[0, i1, i4, i5])
              s: [1, 8, 1, 1] = sum(s.rows[0, i1, 0, 0, i4])
     """
-    together = long_moments(graph, LONG)
+    together = splittable_moments(graph, LONG)
     nodes: list[Node] = []
     for node in graph.nodes:
         alone = node.output.name not in together

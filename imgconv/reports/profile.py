@@ -198,8 +198,8 @@ class Profile:
         plan = self.plan
         found = {texture: (region.offset, region.bytes) for texture, region in plan.regions.items()}
         offset, offsets = plan.workspace_bytes, {}
-        for slot, form in sorted(plan.images.items(), key=lambda pair: -pair[1].bytes):
-            offsets[slot], offset = offset, offset + form.bytes
+        for slot, descriptor in sorted(plan.images.items(), key=lambda pair: -pair[1].bytes):
+            offsets[slot], offset = offset, offset + descriptor.bytes
         found |= {texture: (offsets[slot], texture.bytes) for texture, slot in plan.slots.items()}
         return found
 

@@ -111,7 +111,7 @@ class DeviceMemory:
         storage, axis = place.storage, place.layout.packed
         if isinstance(storage, HostBuffer):
             return self.content(storage)
-        texels = storage.tiling.gather(self.content(storage))
+        texels = storage.tiling.from_image(self.content(storage))
         array: Array = storage.layout.unpack(texels, storage.shape)
         if axis is None:
             return array
@@ -119,7 +119,7 @@ class DeviceMemory:
         return array[(slice(None),) * axis + (channels,)]
 
     def replace(self, constant: Storage, content: Array) -> None:
-        """Other content for a constant, of the same form. Sessions that share it have it too."""
+        """Other content for a constant, of the same descriptor. Sessions that share it have it too."""
         self.context.write(self[constant], numpy.ascontiguousarray(content), constant.name)
 
     def clear_states(self) -> None:
@@ -151,7 +151,7 @@ class DeviceMemory:
 
     def _allocate(self, share_with: Sequence[DeviceMemory]) -> None:
         plan, memory = self.plan, self._memory
-        memory |= {texture: self._image(texture.form, texture.name) for texture in plan.states}
+        memory |= {texture: self._image(texture.descriptor, texture.name) for texture in plan.states}
         for storage, content in plan.content.items():
             shared = next((m for each in share_with if (m := each._find_constant(storage, content)) is not None), None)
             memory[storage] = shared if shared is not None else self._upload_constant(storage, content)
@@ -165,7 +165,7 @@ class DeviceMemory:
             memory[place] = self._allocate_io(place)
 
     def _find_constant(self, storage: Storage, content: Array) -> Memory | None:
-        """The memory of a constant that is equal in name, form and content; None if there is none."""
+        """The memory of a constant that is equal in name, descriptor and content; None if there is none."""
         own = self.plan.content.get(storage)
         if own is None or own.shape != content.shape or own.dtype != content.dtype:
             return None
@@ -174,22 +174,22 @@ class DeviceMemory:
     def _upload_constant(self, storage: Storage, content: Array) -> Memory:
         if isinstance(storage, HostBuffer):
             return self.context.buffer(content, storage.name)
-        memory = self._image(storage.form, storage.name)
+        memory = self._image(storage.descriptor, storage.name)
         self.context.write(memory, numpy.ascontiguousarray(content), storage.name)
         return memory
 
     def _slot_images(self, share_with: Sequence[DeviceMemory]) -> dict[int, tuple[ImageDescriptor, Memory]]:
         """The image of each slot: the smallest one to share that holds all its textures, else a new one."""
         # They may share images among themselves: each image is offered once.
-        offered = {id(memory): (form, memory) for each in share_with for form, memory in each.images.values()}
+        offered = {id(image[1]): image for each in share_with for image in each.images.values()}
         images: dict[int, tuple[ImageDescriptor, Memory]] = {}
-        for slot, form in sorted(self.plan.images.items(), key=lambda pair: -pair[1].bytes):
+        for slot, descriptor in sorted(self.plan.images.items(), key=lambda pair: -pair[1].bytes):
             textures = [texture for texture, number in self.plan.slots.items() if number == slot]
             fitting = [(own.bytes, key) for key, (own, _) in offered.items() if _holds(own, textures)]
             if fitting:
                 images[slot] = offered.pop(min(fitting)[1])
                 continue
-            images[slot] = form, self._allocated_image(form, textures[0].name)
+            images[slot] = descriptor, self._allocated_image(descriptor, textures[0].name)
         return images
 
     def _find_workspace(self, share_with: Sequence[DeviceMemory]) -> Memory:
@@ -203,7 +203,7 @@ class DeviceMemory:
     def _allocate_io(self, place: Storage) -> Memory:
         """Memory for an input or an output."""
         if isinstance(place, Texture):
-            return self._image(place.form, place.name)
+            return self._image(place.descriptor, place.name)
         return self.context.buffer(max(place.bytes, 4), place.name)
 
     def _texture_in_workspace(self, workspace: Memory, texture: Texture, region: WorkspaceRegion) -> Memory:
@@ -216,11 +216,11 @@ class DeviceMemory:
                 workspace, region.offset, region.row_bytes, *size, texture.dtype, name
             )
         except DeviceError:
-            return self._allocated_image(texture.form, name)
+            return self._allocated_image(texture.descriptor, name)
 
-    def _allocated_image(self, form: ImageDescriptor, tensor: str) -> Memory:
+    def _allocated_image(self, descriptor: ImageDescriptor, tensor: str) -> Memory:
         """New memory of activations."""
-        return self._fill_with_zeros(self._image(form, tensor), tensor)
+        return self._fill_with_zeros(self._image(descriptor, tensor), tensor)
 
     def _fill_with_zeros(self, memory: Memory, tensor: str) -> Memory:
         """The memory, filled with zeros: a driver that allocates late fails here."""
@@ -228,15 +228,15 @@ class DeviceMemory:
         self.context.finish()
         return memory
 
-    def _image(self, form: ImageDescriptor, tensor: str) -> Memory:
-        if form.linear:
-            return self.context.buffer(form.bytes, tensor)
-        layers = form.layers if form.layers > 1 else 0
-        return self.context.image(form.width, form.height, layers, form.dtype, tensor)
+    def _image(self, descriptor: ImageDescriptor, tensor: str) -> Memory:
+        if descriptor.linear:
+            return self.context.buffer(descriptor.bytes, tensor)
+        layers = descriptor.layers if descriptor.layers > 1 else 0
+        return self.context.image(descriptor.width, descriptor.height, layers, descriptor.dtype, tensor)
 
 
-def _holds(form: ImageDescriptor, textures: Sequence[Texture]) -> bool:
-    """Returns whether memory of this form can hold other textures."""
-    if form.linear:
-        return all(texture.tiling.linear and texture.bytes <= form.bytes for texture in textures)
-    return all(map(form.holds, textures))
+def _holds(descriptor: ImageDescriptor, textures: Sequence[Texture]) -> bool:
+    """Returns whether memory of this descriptor can hold other textures."""
+    if descriptor.linear:
+        return all(texture.tiling.linear and texture.bytes <= descriptor.bytes for texture in textures)
+    return all(map(descriptor.holds, textures))

@@ -395,7 +395,7 @@ def _check_image(what: str, value: Value, image: Image, texture: Texture) -> lis
     given = ImageDescriptor(image.width, image.height, max(1, image.array_size), element_type(image))
     if given == ImageDescriptor(tiling.width, tiling.height, 1, texture.dtype):
         return list(tiling.tile_copies())
-    if given == texture.form:
+    if given == texture.descriptor:
         return [((0, 0, 0), (0, 0, 0), (given.width, given.height, given.layers))]
     width, height, layers = *tiling.image_size, tiling.layers
     wanted = (layers, height, width, LANES) if layers > 1 else (height, width, LANES)

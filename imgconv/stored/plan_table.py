@@ -59,7 +59,7 @@ def plan_values(
         "inputs": [{"value": _value_values(writer, v)} | row for v, row in zip(plan.inputs, inputs, strict=True)],
         "outputs": [{"value": _value_values(writer, v)} | row for v, row in zip(plan.outputs, outputs, strict=True)],
         "storages": [_storage_row(plan, each, writer, plan.content) | {"whole": each in checks.whole} for each in used],
-        "slots": [writer.values(ImageDescriptor, "Slot", form) for _, form in sorted(plan.images.items())],
+        "slots": [writer.values(ImageDescriptor, "Slot", descriptor) for _, descriptor in sorted(plan.images.items())],
         "workspace_bytes": plan.workspace_bytes,
         "kernels": [{"text": text, "path": path} for text, path in kernels.items()], "programs": programs,
         "launches": [launch_values(launch, writer, numbers) for launch in plan.launches],
@@ -119,7 +119,7 @@ def _storage_row(plan: Plan, storage: Storage, writer: TableWriter, content: Map
         values["content"] = writer.blobs.array(content[storage], storage not in plan.content)
     if isinstance(storage, HostBuffer):
         return values | {"memory": "buffer", "bytes": storage.bytes}
-    values |= writer.values(ImageDescriptor, "Storage", storage.form) | {"memory": "image"}
+    values |= writer.values(ImageDescriptor, "Storage", storage.descriptor) | {"memory": "image"}
     if storage in plan.regions:
         return values | writer.values(WorkspaceRegion, "Storage", plan.regions[storage]) | {"memory": "workspace"}
     if storage in plan.slots:

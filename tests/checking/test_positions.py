@@ -32,7 +32,7 @@ def placed(layout: str, limits: str, shape: tuple[int, ...] = SHAPE) -> tuple[Pl
 def test_elements_of_textures(layout: str, limits: str) -> None:
     place, texture = placed(layout, limits)
     array = numpy.arange(prod(SHAPE), dtype=numpy.float32).reshape(SHAPE)
-    content = texture.tiling.scatter(texture.layout.pack(array))
+    content = texture.tiling.to_image(texture.layout.pack(array))
     at = sampled_positions(place, 48, 0)
     numpy.testing.assert_array_equal(elements_at(place, content, at, SHAPE), array[at])
     flat = numpy.ravel_multi_index(at, SHAPE)
@@ -44,7 +44,7 @@ def test_elements_of_a_part() -> None:
     """A tensor in the texture of a concatenation starts at a channel of it."""
     _, texture = placed("image", "tiles")
     array = numpy.arange(prod(SHAPE), dtype=numpy.float32).reshape(SHAPE)
-    content, part = texture.tiling.scatter(texture.layout.pack(array)), (2, 3, 11, 13)
+    content, part = texture.tiling.to_image(texture.layout.pack(array)), (2, 3, 11, 13)
     at = sampled_positions(Placement(texture, part, 4), 48, 0)
     found = elements_at(Placement(texture, part, 4), content, at, part)
     numpy.testing.assert_array_equal(found, array[:, 4:][at])

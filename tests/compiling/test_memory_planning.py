@@ -85,7 +85,8 @@ def test_a_texture_whose_readers_test_their_position_lies_in_a_larger_image() ->
     half, alone = texture("half", 4, FLOAT16, bordered=False), texture("alone")
     slots = assign_slots(in_turn(a, b, c, half, alone))
     assert slots[a] == slots[b] == slots[c] and len({slots[t] for t in (a, half, alone)}) == 3
-    assert not b.form.holds(alone) and b.form.holds(a) and not a.form.holds(b) and not b.form.holds(half)
+    assert b.descriptor.holds(a) and not a.descriptor.holds(b)
+    assert not b.descriptor.holds(alone) and not b.descriptor.holds(half)
     assert len(set(assign_slots(in_turn(alone, replace(alone, name="equal"), b)).values())) == 2
 
 

@@ -50,7 +50,7 @@ def test_each_way_to_read_the_input(kind: str, number: int, context: Context) ->
     def choose(problem: Problem, kind: str, units: int) -> Specialisation:
         found: dict[Any, Specialisation] = {}
         for each in candidates(problem, kind, units):  # type: ignore[arg-type]
-            found.setdefault((each.keep, each.waits, each.parts > 1, each.winograd, each.passes > 1), each)
+            found.setdefault((each.keep, each.has_barriers, each.parts > 1, each.winograd, each.passes > 1), each)
         return list(found.values())[number % len(found)]
 
     check(context, choosing(target(context, kind), convolution=choose), window=1 + 2 * (number % 2))

@@ -214,7 +214,7 @@ def test_spare_lanes_are_zero(context: Context, max_image: int | None) -> None:
         if channels % LANES == 0:
             continue
         ragged += 1
-        texels = texture.tiling.gather(session.memory.content(texture))
+        texels = texture.tiling.from_image(session.memory.content(texture))
         width, height = texture.layout.grid(texture.shape)
         quads = texture.layout.quads(texture.shape)
         spare = texels.reshape(height, width // quads, quads * LANES)[..., channels:]

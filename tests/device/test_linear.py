@@ -68,7 +68,7 @@ def test_weights_in_a_linear_texture(context: Context, float16: int) -> None:
     """Candidates of GPUs, whose weights are textures: whole blocks and blocks past the edge."""
 
     def choose(problem: conv.Problem, kind: str, units: int) -> conv.Specialisation:
-        made = [c for c in conv_candidates.candidates(problem, "gpu") if not c.weights_in_buffer and not c.waits]
+        made = [c for c in conv_candidates.candidates(problem, "gpu") if not c.weights_in_buffer and not c.has_barriers]
         return replace(made[-1], local_size=None)
 
     problems = [

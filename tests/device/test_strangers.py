@@ -57,7 +57,7 @@ def test_a_file_of_ones_own_is_the_same_either_way(device: DeviceInfo, graph: Gr
     path = crafted(tmp_path / "m", device, graph)
     own, stranger = (imgconv.load(path, device=device, trusted=trusted) for trusted in (True, False))
     numpy.testing.assert_allclose(own.run({"x": X})["y"], stranger.run({"x": X})["y"], atol=1e-5)
-    assert not any(t.form.linear for t in stranger.plan.textures)
+    assert not any(t.descriptor.linear for t in stranger.plan.textures)
 
 
 @pytest.mark.parametrize("trusted", [True, False])

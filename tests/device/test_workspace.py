@@ -138,7 +138,7 @@ def padded(batch: int) -> Graph:
 def test_what_other_textures_left_in_an_image_is_never_read(device: DeviceInfo, batch: int) -> None:
     graph = run_passes(padded(batch))
     plan = lower(graph, Config(), replace(target_of(device), images_in_buffers=None, linear=None))
-    forms = {t: (t.form, plan.images[slot]) for t, slot in plan.slots.items()}
+    forms = {t: (t.descriptor, plan.images[slot]) for t, slot in plan.slots.items()}
     spare = {t: (image.width - own.width, image.height - own.height) for t, (own, image) in forms.items()}
     assert sum(t.tiling.tiles == 1 and min(each) > 0 for t, each in spare.items()) >= 3, plan
     session = Session(plan, open_device(device))

@@ -144,10 +144,10 @@ def test_the_rendered_coordinates_are_the_places(width: int, height: int) -> Non
 def test_scatter_and_gather_cancel(width: int, height: int) -> None:
     tiling = tiled(width, height)
     texels = numpy.arange(1, width * height * 4 + 1, dtype=numpy.float32).reshape(height, width, 4)
-    image = tiling.scatter(texels)
+    image = tiling.to_image(texels)
     image_width, image_height = tiling.image_size
     assert image.shape == (tiling.layers, image_height, image_width, 4) and image.dtype == texels.dtype
-    numpy.testing.assert_array_equal(tiling.gather(image), texels)
+    numpy.testing.assert_array_equal(tiling.from_image(image), texels)
     assert (image != 0).sum() == texels.size, "what belongs to no texel is zero"
     for x, y in ((0, 0), (width - 1, height - 1), (width - 1, 0)):
         image_x, image_y, layer = places(tiling)[y * width + x]

@@ -180,7 +180,7 @@ def test_drawn_numbers(dtype: Any) -> None:
     texture = Texture("x", (1, 6, 5, 7), image_layout(4), dtype, tiling)
     first, second = (random_content(texture, number) for number in (1, 2))
     assert tiling.layers > 1 and first.dtype == dtype.dtype and (first != second).any()
-    inside = texture.layout.unpack(tiling.gather(first), texture.shape)
+    inside = texture.layout.unpack(tiling.from_image(first), texture.shape)
     assert numpy.count_nonzero(first) == numpy.count_nonzero(inside) > 200 and -1 <= first.min() < -0.9
     assert set(numpy.unique(random_content(texture, 1, whole=True))) == {0, 1}
     buffer = random_content(HostBuffer("x", (50,), image_layout(1), dtype), 3, positive=True)

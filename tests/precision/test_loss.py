@@ -166,12 +166,12 @@ def test_statistics_and_rounding_on_the_device(
         if last[storage] != number or not isinstance(storage, Texture):
             continue
         statistics.measure(storage)
-        before = storage.tiling.gather(session.memory.content(storage))
+        before = storage.tiling.from_image(session.memory.content(storage))
         expected[storage] = magnitude(before)
         statistics.round(storage)
         with numpy.errstate(over="ignore"):
             rounded = before.astype(numpy.float16).astype(numpy.float32)
-        numpy.testing.assert_array_equal(storage.tiling.gather(session.memory.content(storage)), rounded)
+        numpy.testing.assert_array_equal(storage.tiling.from_image(session.memory.content(storage)), rounded)
         seen += (rounded != before).sum()
     found = statistics.largest()
     for name, place in session.plan.placements.items():

@@ -134,13 +134,13 @@ class HostDevice:
         tiling = place.tiling
         width, height = (tiling.width, tiling.height) if tiling.linear else tiling.image_size
         shape = (*([tiling.layers] if tiling.layers > 1 else []), height, width, LANES)
-        return place.layout.unpack(tiling.gather(self.read(memory, shape, place.dtype)), place.shape)
+        return place.layout.unpack(tiling.from_image(self.read(memory, shape, place.dtype)), place.shape)
 
     def _store(self, memory: Memory, place: Storage, array: Array) -> None:
         if isinstance(place, HostBuffer):
             self.upload(memory, array.astype(place.dtype))
             return
-        texels = place.tiling.scatter(place.layout.pack(array.astype(place.dtype)))
+        texels = place.tiling.to_image(place.layout.pack(array.astype(place.dtype)))
         if memory.form:  # larger than the texture, if others use the image in turn
             texels = texels.reshape(texels.shape[-len(memory.form) :])
             self.read(memory, texels.shape)[...] = texels

@@ -180,7 +180,7 @@ def packed_levels(texel: str, quantization: Quantization, helpers: list[str]) ->
 
 def packed_result(texel: str, quantization: Quantization, levels: bool) -> str:
     """The text of a uint whose bytes are the numbers of a float4 as levels, less `low`. levels: see `_write_call`."""
-    made = f"as_uint4({_whole_levels(texel, quantization, levels)})"
+    made = f"as_uint4({_levels_as_integers(texel, quantization, levels)})"
     least = numpy.float32(ROUNDING + quantization.low).view(numpy.uint32) if levels else quantization.low
     return f"packed_levels({made} - {int(least) % 2**32}u)"
 
@@ -206,13 +206,13 @@ def _write_call(image: str, where: str, numbers: str, quantization: Quantization
     """
     if quantization is None:
         return f"write_imagef({image}, {where}, {numbers})"
-    made = f"as_uint4({_whole_levels(numbers, quantization, levels)})"
+    made = f"as_uint4({_levels_as_integers(numbers, quantization, levels)})"
     return f"write_imageui({image}, {where}, {made} & {BYTES - 1}u)" if levels or quantization.low else (
         f"write_imageui({image}, {where}, {made})"
     )
 
 
-def _whole_levels(numbers: str, quantization: Quantization, levels: bool) -> str:
+def _levels_as_integers(numbers: str, quantization: Quantization, levels: bool) -> str:
     """The text of the levels of numbers, as integers; if `levels` (see `_write_call`), as floats with ROUNDING."""
     if levels:
         limits = ", ".join(literal_text(ROUNDING + limit) for limit in (quantization.low, quantization.high))
@@ -222,7 +222,7 @@ def _whole_levels(numbers: str, quantization: Quantization, levels: bool) -> str
     return f"convert_int4_rte({numbers})"
 
 
-def empty_lanes(texel: str, count: str, levels: bool) -> str:
+def with_zero_lanes(texel: str, count: str, levels: bool) -> str:
     """The text of the first lanes of a texel, and what is stored as zero in the others. levels: see `_write_call`."""
     return f"fill_lanes({texel}, {count}, {literal_text(ROUNDING)})" if levels else f"keep_lanes({texel}, {count})"
 
@@ -355,7 +355,7 @@ class Emitter:
             self.lines.append(f"const {kind} {self._names[key]} = {text};")
         return self._names[key]
 
-    def forget(self) -> None:
+    def clear_names(self) -> None:
         """Forgets the names made so far, because the loop body that holds them has ended."""
         self._names.clear()
 
@@ -415,7 +415,7 @@ class Emitter:
         bytes_ = storage.dtype == UINT8 and storage.quantization is None
         return self.name("float4", f"rint({read} * 255.0f)" if bytes_ else read)
 
-    def choose(
+    def gather(
         self, operand: Operand, placement: Placement, axes: Mapping[Variable, Index], indices: Mapping[Variable, str],
         uniform: bool,
     ) -> str:
@@ -531,7 +531,7 @@ class Emitter:
             return
         if size % LANES:
             first = self.index(channel.substitute({LANE: constant(0)}))
-            value = empty_lanes(value, f"{size} - ({first})", levels)
+            value = with_zero_lanes(value, f"{size} - ({first})", levels)
         x, y, _ = placement.address([e.substitute({LANE: constant(0)}) for e in position])
         target = f"{self.index(x)}, {self.index(y)}"
         if storage.tiling.is_one_image:

@@ -19,7 +19,7 @@ from imgconv.graph.expression import (
 from imgconv.graph.index import Index, Variable, variable, variable_index
 from imgconv.graph.nodes import IDENTITY, Node, Operand
 from imgconv.kernels.codegen.access import (
-    LANE, Emitter, KernelArgument, empty_lanes, image_type, named_function, without_rounding, write_text,
+    LANE, Emitter, KernelArgument, image_type, named_function, with_zero_lanes, without_rounding, write_text,
 )
 from imgconv.kernels.layout import LANES, Placement
 
@@ -44,7 +44,7 @@ class Epilogue:
     levels: bool = False
 
     @property
-    def in_half(self) -> int:
+    def half_epilogue_constant(self) -> int:
         """The constant HALF_EPILOGUE."""
         return int(self.dtype == FLOAT16)
 
@@ -111,11 +111,11 @@ def output_constants(output: Placement, channels: int, epilogue: Epilogue, helpe
     lanes = (channels - 1) % LANES + 1
     write = write_text("output", output.texture, helpers, epilogue.dtype, epilogue.levels)
     if epilogue.levels and lanes < LANES:  # the level 0 is ROUNDING, not 0
-        filled = f"(quad == OUTPUT_QUADS - 1 ? {empty_lanes('texel', str(lanes), True)} : texel)"
+        filled = f"(quad == OUTPUT_QUADS - 1 ? {with_zero_lanes('texel', str(lanes), True)} : texel)"
         write = re.sub(r"\btexel\b", filled, write)
     return {
         "OUTPUT_IMAGE": image_type(output.texture, True), "WRITE_OUTPUT(x, y, texel)": write,
-        "HALF_EPILOGUE": epilogue.in_half,
+        "HALF_EPILOGUE": epilogue.half_epilogue_constant,
         "OUTPUT_PITCH": output.layout.quads(output.storage.shape), "OUTPUT_OFFSET": output.channel_offset // LANES,
         "OUTPUT_QUADS": ceil(channels / LANES), "LAST_LANES": lanes,
         "EPILOGUE(sum, column, row, quad)": epilogue.call, "EPILOGUE_LOADS(quad)": epilogue.loads,

@@ -30,7 +30,7 @@ from imgconv.kernels.kernel_source import KernelSource, group_attribute, round_u
 from imgconv.kernels.layout import LANES, HostBuffer, Layout, Placement, Texture
 from imgconv.kernels.target import Target
 from imgconv.kernels.template_interface import (
-    EmittingContext, FixedProblem, LaunchKind, LaunchStep, PlacingContext, describe, fixed_template, nodes_of,
+    EmittingContext, FixedProblem, LaunchKind, LaunchStep, PlacingContext, describe, fixed_template, nodes_with,
     operation_kind,
 )
 
@@ -102,7 +102,7 @@ def kernel(step: LaunchStep[FixedProblem, None], emitting: EmittingContext) -> K
     return generate(step.nodes[0], step.output, step.places, emitting.math_mode_of(step.output), emitting.target)
 
 
-TEMPLATE = fixed_template("generated", "generated", nodes_of(Load, Reduction, Gather), place, kernel)
+TEMPLATE = fixed_template("generated", "generated", nodes_with(Load, Reduction, Gather), place, kernel)
 
 
 def generate(
@@ -178,7 +178,7 @@ def _emit_gather(
     }
     read = [e for o in operands for e in (*o.view.index, *(bound.index for bound in o.view.bounds))]
     uniform = not any(LANE in e.substitute(axes).variables() for e in read)
-    return emitter.choose(table, placements[table.value], axes, indices, uniform)
+    return emitter.gather(table, placements[table.value], axes, indices, uniform)
 
 
 def _emit_loads(
@@ -215,7 +215,7 @@ def choose_work_group(grid: Shape, steps: Sequence[int], target: Target) -> Work
     count = grid[along]
     if target.kind == "cpu":
         most = min(PARTS_OF_CPU, target.max_work_group)
-        return WorkGroup(1, _parts_of_window(steps, most, most), along, count)
+        return WorkGroup(1, _split_window(steps, most, most), along, count)
 
     def neighbours_in_group(most: int) -> int:
         """The most neighbours in a group such that every compute unit has a group and few work items are idle."""
@@ -225,11 +225,11 @@ def choose_work_group(grid: Shape, steps: Sequence[int], target: Target) -> Work
     largest = min(LARGEST_GROUP, target.max_work_group)
     most = largest // neighbours_in_group(NEIGHBOURS)
     wanted = min(ceil(total / MOST_STEPS), ceil(enough / (width * height)))
-    parts = _parts_of_window(steps, min(max(wanted, fewest), most), most)
+    parts = _split_window(steps, min(max(wanted, fewest), most), most)
     return WorkGroup(neighbours_in_group(max(NEIGHBOURS, min(GROUP, largest) // prod(parts))), parts, along, count)
 
 
-def _parts_of_window(steps: Sequence[int], wanted: int, most: int) -> tuple[int, ...]:
+def _split_window(steps: Sequence[int], wanted: int, most: int) -> tuple[int, ...]:
     """The parts along each axis of the window: about `wanted` in total, first axes first."""
     parts: list[int] = []
     for count in steps:
@@ -275,7 +275,7 @@ def _emit_reduction(
     places = {Variable(f"i{rank + a}", n): walk[a] for a, n in enumerate(window)}
     if folded is not None:
         places[Variable(f"i{rank + folded}", window[folded])] = walk[folded] * LANES + variable_index(LANE)
-    emitter.forget()
+    emitter.clear_names()
     arguments = _emit_loads(emitter, node, placements, {**axes, **places})
     value = emitter.compute(reduction.body, arguments)
     if folded is not None and window[folded] % LANES:
@@ -287,7 +287,7 @@ def _emit_reduction(
         lanes = [emitter.index(flat.substitute({LANE: constant(number)})) for number in range(LANES)]
         value, position = emitter.name("float4", value), f"(float4)({', '.join(lanes)})"
     emitter.lines += [*_combine_statements(reduction.kind, total, "at", value, position), ends]
-    emitter.forget()
+    emitter.clear_names()
     if group is not None:
         arrays = ("parts", "places") if reduction.kind == "argmax" else ("parts",)
         emitter.lines += [f"__local float4 {name}[{group.items * group.texels}];" for name in arrays]
@@ -329,7 +329,8 @@ def _open_window_loops(
     """
     parts = group.parts if group else (1,) * len(steps)
     first = unflatten(variable("item", prod(parts)), parts)
-    blocked, block = _block_of([ceil(n / p) for n, p in zip(steps, parts, strict=True)]) if kind == "sum" else (None, 0)
+    walked = [ceil(n / p) for n, p in zip(steps, parts, strict=True)]
+    blocked, block = _summation_block(walked) if kind == "sum" else (None, 0)
     walk, ends = [], ""
     for axis, (count, step) in enumerate(zip(steps, parts, strict=True)):
         walk.append(variable(f"r{axis}", count))
@@ -355,7 +356,7 @@ def _open_window_loops(
     return walk, "sum" if blocked is None else "part", ends
 
 
-def _block_of(walk: Sequence[int]) -> tuple[int | None, int]:
+def _summation_block(walk: Sequence[int]) -> tuple[int | None, int]:
     """Returns the window axis along which a sum is divided into blocks, and the steps of a block along it.
 
     Returns None and 0 if the sum is short. walk: steps of a work item along the window's axes. A block has all steps of
@@ -409,7 +410,7 @@ def grid_kernel(
         beside, other = grid[group.along], grid[1 - group.along]
         local, size = (group.texels, group.items, 1), (round_up(beside.size, group.texels), group.items, other.size)
         head = ["const int texel = get_local_id(0), item = get_local_id(1);"]
-        head.append(f"const int {beside.name} = {bounded_id(0, beside.size, size[0])};")
+        head.append(f"const int {beside.name} = {clamped_id(0, beside.size, size[0])};")
         head.append(f"const int {other.name} = get_global_id(2);")
     elif target.kind == "gpu":
         local = local_size(size, min(GROUP, target.max_work_group))
@@ -419,7 +420,7 @@ def grid_kernel(
     return assembled_kernel(emitter, output, head, size, local, group is not None, vectorized)
 
 
-def bounded_id(dimension: int, count: int, size: int) -> str:
+def clamped_id(dimension: int, count: int, size: int) -> str:
     """A work item's index in a dimension of `size` items, clamped to `count` - 1."""
     place = f"get_global_id({dimension})"
     return place if size == count else f"min((int){place}, {count - 1})"

@@ -28,7 +28,7 @@ from imgconv.kernels.kernel_source import KernelSource
 from imgconv.kernels.layout import LANES, Layout, Placement, image_layout, matrix_layout
 from imgconv.kernels.target import LARGE_GPU, Target
 from imgconv.kernels.template_interface import (
-    EmittingContext, FixedProblem, LaunchStep, PlacingContext, fixed_template, operation_as
+    EmittingContext, FixedProblem, LaunchStep, PlacingContext, fixed_template, require_operation,
 )
 
 TEXELS_OF_A_PART = 3
@@ -69,8 +69,8 @@ class MomentsMatch:
 class RowParts:
     """The division of rows among work groups: `count` rows, or quads of rows, of `steps` texels each, in `parts` parts.
 
-    lanes: see PlacedRowGroup. items: work items that share a part. beside: rows per work group. name: of the value that
-    holds the parts. apply: whether the launch applies the moments; otherwise it writes the moments of the parts.
+    lanes: see PlacedRowGroup. items: work items that share a part. name: of the value that holds the
+    parts. apply: whether the launch applies the moments; otherwise it writes the moments of the parts.
     """
 
     moments: MomentsMatch
@@ -80,7 +80,7 @@ class RowParts:
     steps: int
     parts: int
     items: int
-    beside: int
+    rows_per_group: int
     apply: bool = True
 
     @property
@@ -89,7 +89,7 @@ class RowParts:
         return ceil(self.steps / self.parts)
 
     @property
-    def shape(self) -> Shape:
+    def parts_shape(self) -> Shape:
         """The shape of the value that holds the parts."""
         return self.count, self.parts * TEXELS_OF_A_PART, LANES
 
@@ -99,7 +99,7 @@ def moments_of(rows: RowGroup) -> MomentsMatch | None:
     if len(rows.reductions) != 2 or not isinstance(rows.last.operation, Load):
         return None
     mean, squares = rows.reductions
-    summed, squared = (operation_as(Reduction, node) for node in rows.reductions)
+    summed, squared = (require_operation(Reduction, node) for node in rows.reductions)
     if (summed.kind, squared.kind) != ("sum", "sum") or mean.epilogue_operands:
         return None
     if not _divides(mean.epilogue, prod(rows.window)):
@@ -126,7 +126,7 @@ def _divides(epilogue: Expression, count: int) -> bool:
     return abs(factor * count - 1) < 1e-6
 
 
-def long_moments(graph: Graph, longest: int) -> frozenset[str]:
+def splittable_moments(graph: Graph, longest: int) -> frozenset[str]:
     """The reductions over `longest` positions and more that two launches can share, by the names of their outputs."""
     reductions = [n for n in graph.nodes if isinstance(n.operation, Reduction)]
     if not any(prod(n.operands[0].view.shape[len(n.output.shape) :]) >= longest for n in reductions):
@@ -189,7 +189,7 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[FixedP
     parts = find_row_parts(moments, placed, placing.target, name)
     if parts is None:
         return None
-    value = placing.intermediate_value(name, parts.shape, PARTS_LAYOUT)
+    value = placing.intermediate_value(name, parts.parts_shape, PARTS_LAYOUT)
     output, mean = placing.placements[value.name], moments.mean
     first = LaunchStep(
         (replace(mean, output=value, epilogue=IDENTITY),), output,
@@ -210,12 +210,12 @@ def kernel(step: LaunchStep[FixedProblem, RowParts], emitting: EmittingContext) 
     maker.emitter.helpers.append(JOIN)
     maker.emitter.lines += [f"float4 {name} = (float4)(0.0f);" for name in NAMES]
     if parts.apply:
-        _read_parts(maker, parts, step.places[parts.name])
-        _join_in_local_memory(maker, parts)
+        _combine_parts(maker, parts, step.places[parts.name])
+        _combine_in_local_memory(maker, parts)
         _apply_moments(maker, parts)
     else:
-        _walk_part(maker, parts)
-        _join_in_local_memory(maker, parts)
+        _accumulate_part(maker, parts)
+        _combine_in_local_memory(maker, parts)
         _write_part(maker, parts, output)
     return _assemble_kernel(maker, parts, output)
 
@@ -223,14 +223,14 @@ def kernel(step: LaunchStep[FixedProblem, RowParts], emitting: EmittingContext) 
 TEMPLATE = fixed_template("moments", "generated", nodes, place, kernel)
 
 
-def _walk_part(maker: RowKernelEmitter, parts: RowParts) -> None:
+def _accumulate_part(maker: RowKernelEmitter, parts: RowParts) -> None:
     """A work item's own moments, block by block: differences from the mean of the blocks before it.
 
     Before the first block, the item's first value stands for the mean.
     """
     emitter, items = maker.emitter, parts.items
     stride = items * BLOCK
-    maker.read_ahead(parts.moments.mean.operands, maker.axes[parts.moments.mean.output.name])
+    maker.hoist_reads(parts.moments.mean.operands, maker.axes[parts.moments.mean.output.name])
     emitter.lines += [f"const int first = {_first_step(parts)};", f"{{ const int step = min(first, {parts.steps - 1});"]
     with emitter.scope():
         emitter.lines.append(f"mean = {_emit_summand(maker, parts.moments.mean)}; }}")
@@ -263,15 +263,15 @@ def _first_step(parts: RowParts) -> str:
 def _emit_summand(maker: RowKernelEmitter, node: Node) -> str:
     """The name of what a reduction adds up, at one step."""
     arguments = {n: maker.read(o, maker.axes[node.output.name]) for n, o in enumerate(node.operands)}
-    return maker.emitter.name("float4", maker.emitter.compute(operation_as(Reduction, node).body, arguments))
+    return maker.emitter.name("float4", maker.emitter.compute(require_operation(Reduction, node).body, arguments))
 
 
-def _join_in_local_memory(maker: RowKernelEmitter, parts: RowParts) -> None:
+def _combine_in_local_memory(maker: RowKernelEmitter, parts: RowParts) -> None:
     """Join the moments of the work items in local memory: a tree. Every item gets the result."""
     if parts.items == 1:
         return
-    lines, here = maker.emitter.lines, f"item * {parts.beside} + beside"
-    lines += [f"__local float4 all_{name}[{parts.items * parts.beside}];" for name in NAMES]
+    lines, here = maker.emitter.lines, f"item * {parts.rows_per_group} + beside"
+    lines += [f"__local float4 all_{name}[{parts.items * parts.rows_per_group}];" for name in NAMES]
     lines += [f"const int here = {here};", *(f"all_{name}[here] = {name};" for name in NAMES)]
     left = parts.items
     while left > 1:
@@ -279,7 +279,7 @@ def _join_in_local_memory(maker: RowKernelEmitter, parts: RowParts) -> None:
         lines += [
             "barrier(CLK_LOCAL_MEM_FENCE);",
             f"if (item < {left - half}) {{",
-            f"const int there = here + {half * parts.beside};",
+            f"const int there = here + {half * parts.rows_per_group};",
             "join_moments(&count, &mean, &squares, all_count[there], all_mean[there] - mean, all_squares[there]);",
             *(f"all_{name}[here] = {name};" for name in NAMES), "}",
         ]
@@ -289,7 +289,7 @@ def _join_in_local_memory(maker: RowKernelEmitter, parts: RowParts) -> None:
 
 def _write_part(maker: RowKernelEmitter, parts: RowParts, output: Placement) -> None:
     maker.emitter.lines.append("if (item != 0) return;" if parts.items > 1 else "")
-    _return_for_other_rows(maker, parts)
+    _return_from_repeated_rows(maker, parts)
     for number, name in enumerate(NAMES):
         maker.emitter.store(output, list(_position_of_statistic(parts, variable("part", parts.parts), number)), name)
 
@@ -299,17 +299,17 @@ def _position_of_statistic(parts: RowParts, part: Index, number: int) -> tuple[I
     return variable("row", parts.count), part * TEXELS_OF_A_PART + number, variable_index(LANE)
 
 
-def _read_parts(maker: RowKernelEmitter, parts: RowParts, place: Placement) -> None:
+def _combine_parts(maker: RowKernelEmitter, parts: RowParts, place: Placement) -> None:
     """The moments of the row from those of its parts: each work item joins some of them."""
     emitter = maker.emitter
     start = "item" if parts.items > 1 else "0"
     emitter.lines.append(f"for (int read = {start}; read < {parts.parts}; read += {parts.items}) {{")
     with emitter.scope():
-        operand = Operand(parts.name, identity(parts.shape))
+        operand = Operand(parts.name, identity(parts.parts_shape))
         found = []
         for number in range(TEXELS_OF_A_PART):
             position = _position_of_statistic(parts, variable("read", parts.parts), number)
-            axes = {Variable(f"i{a}", n): position[a] for a, n in enumerate(parts.shape)}
+            axes = {Variable(f"i{a}", n): position[a] for a, n in enumerate(parts.parts_shape)}
             found.append(emitter.load(operand, place, axes))
         count, mean, squares = found
         emitter.lines.append(f"join_moments(&count, &mean, &squares, {count}, {mean} - mean, {squares}); }}")
@@ -318,7 +318,7 @@ def _read_parts(maker: RowKernelEmitter, parts: RowParts, place: Placement) -> N
 def _apply_moments(maker: RowKernelEmitter, parts: RowParts) -> None:
     """Write a part of the row."""
     emitter, moments = maker.emitter, parts.moments
-    _return_for_other_rows(maker, parts)
+    _return_from_repeated_rows(maker, parts)
     if maker.folded:
         for half, other in (("xy", "zw"), ("x", "y")):
             emitter.lines.append(
@@ -334,7 +334,7 @@ def _apply_moments(maker: RowKernelEmitter, parts: RowParts) -> None:
     maker.results[squares.output.name] = emitter.name("float4", emitter.compute(squares.epilogue, arguments))
     last = maker.rows.last
     axes = maker.axes[last.output.name]
-    maker.read_ahead(last.all_operands, axes)
+    maker.hoist_reads(last.all_operands, axes)
     emitter.lines.append(f"for (int k = {_first_step(parts)}; k < last; k += {parts.items}) {{")
     emitter.lines.append("const int step = k;")
     with emitter.scope():
@@ -346,14 +346,14 @@ def _repeat_lanes(lanes: str) -> str:
     return lanes * (LANES // len(lanes))
 
 
-def _return_for_other_rows(maker: RowKernelEmitter, parts: RowParts) -> None:
+def _return_from_repeated_rows(maker: RowKernelEmitter, parts: RowParts) -> None:
     """End the work items whose row another one has."""
-    if parts.count % parts.beside:
-        maker.emitter.lines.append(f"if ({_row_text(parts)} >= {parts.count}) return;")
+    if parts.count % parts.rows_per_group:
+        maker.emitter.lines.append(f"if ({_row_index_text(parts)} >= {parts.count}) return;")
 
 
-def _row_text(parts: RowParts) -> str:
-    return f"get_group_id(0) * {parts.beside} + beside"
+def _row_index_text(parts: RowParts) -> str:
+    return f"get_group_id(0) * {parts.rows_per_group} + beside"
 
 
 def _assemble_kernel(maker: RowKernelEmitter, parts: RowParts, output: Placement) -> KernelSource:
@@ -361,10 +361,13 @@ def _assemble_kernel(maker: RowKernelEmitter, parts: RowParts, output: Placement
 
     Both are in one dimension, with the rows next to each other: they read neighbours.
     """
-    group, groups = parts.beside * parts.items, ceil(parts.count / parts.beside)
-    row = _row_text(parts) if parts.count % parts.beside == 0 else f"min((int)({_row_text(parts)}), {parts.count - 1})"
+    rows = parts.rows_per_group
+    group, groups = rows * parts.items, ceil(parts.count / rows)
+    row = _row_index_text(parts)
+    if parts.count % rows:
+        row = f"min((int)({row}), {parts.count - 1})"
     head = [
-        f"const int beside = get_local_id(0) % {parts.beside}, item = get_local_id(0) / {parts.beside};",
+        f"const int beside = get_local_id(0) % {rows}, item = get_local_id(0) / {rows};",
         f"const int row = {row}, part = get_global_id(1);",
         f"const int begin = part * {parts.texels_of_part}, last = min(begin + {parts.texels_of_part}, {parts.steps});",
     ]

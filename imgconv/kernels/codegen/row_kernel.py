@@ -19,13 +19,13 @@ from imgconv.graph.nodes import Graph, Node, Operand, Reduction
 from imgconv.graph.view import Shape
 from imgconv.kernels.codegen.access import LANE, Emitter, accuracy_of
 from imgconv.kernels.codegen.generated import (
-    BLOCK, COMBINE, GROUP, ITEMS_OF_A_GPU, NEUTRAL, assembled_kernel, bounded_id, combine_lanes, tree_reduction,
+    BLOCK, COMBINE, GROUP, ITEMS_OF_A_GPU, NEUTRAL, assembled_kernel, clamped_id, combine_lanes, tree_reduction,
 )
 from imgconv.kernels.codegen.row_groups import RowGroup, find_row_groups, named_axes, row_group_of
 from imgconv.kernels.layout import LANES, HostBuffer, Layout, Placement
 from imgconv.kernels.kernel_source import KernelSource, round_up
 from imgconv.kernels.template_interface import (
-    D, EmittingContext, FixedProblem, LaunchStep, PlacingContext, Template, describe, fixed_template, operation_as
+    D, EmittingContext, FixedProblem, LaunchStep, PlacingContext, Template, describe, fixed_template, require_operation,
 )
 from imgconv.kernels.target import LARGE_GPU, Target
 
@@ -215,7 +215,7 @@ class RowKernelEmitter:
             emitter.store(self.output, self.position(), self.results[last.output.name])
         else:
             axes = self.axes[last.output.name]
-            self.read_ahead(last.all_operands, axes)
+            self.hoist_reads(last.all_operands, axes)
             self._open_loop()
             with emitter.scope():
                 emitter.store(self.output, self.position(), self.elementwise_text(last, axes))
@@ -229,7 +229,7 @@ class RowKernelEmitter:
             beside = self._rows_of_group()
             size, local = (group, round_up(self.count, beside)), (group, beside)
             head = ["const int item = get_local_id(0), texel = get_local_id(1);"]
-            head.append(f"const int row = {bounded_id(1, self.count, size[1])};")
+            head.append(f"const int row = {clamped_id(1, self.count, size[1])};")
             head.append(f"__local float4 parts[{group * beside}];")
         else:
             beside = min(ROWS_OF_A_GROUP[self.target.kind], self.count, self.target.max_work_group)
@@ -264,10 +264,10 @@ class RowKernelEmitter:
 
     def _reduce(self, node: Node) -> None:
         """Emits one reduction over the row, and its result for the row."""
-        emitter, operation, name = self.emitter, operation_as(Reduction, node), node.output.name
+        emitter, operation, name = self.emitter, require_operation(Reduction, node), node.output.name
         kind, total = operation.kind, f"total{len(self.results)}"
         neutral = literal_text(NEUTRAL[kind])
-        self.read_ahead(node.operands, self.axes[name])
+        self.hoist_reads(node.operands, self.axes[name])
         emitter.lines.append(f"float4 {total} = (float4)({neutral});")
         blocks = kind == "sum" and self.walk > 2 * BLOCK
         part = f"{total}_part" if blocks else total
@@ -325,7 +325,7 @@ class RowKernelEmitter:
             self.emitter.lines.append(f"{self.kept[key]}[k] = {text};")
         return text
 
-    def read_ahead(self, operands: Iterable[Operand], axes: Mapping[Variable, Index]) -> None:
+    def hoist_reads(self, operands: Iterable[Operand], axes: Mapping[Variable, Index]) -> None:
         """Reads, before a loop, what is the same in all of its steps."""
         for operand in operands:
             if operand.value not in self.rows.members and not depends_on_step(operand, axes):

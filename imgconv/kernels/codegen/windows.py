@@ -23,7 +23,7 @@ from imgconv.kernels.kernel_source import KernelSource
 from imgconv.kernels.layout import Placement
 from imgconv.kernels.target import Target
 from imgconv.kernels.template_interface import (
-    EmittingContext, FixedProblem, LaunchStep, PlacingContext, fixed_template, nodes_of, operation_as, step_of
+    EmittingContext, FixedProblem, LaunchStep, PlacingContext, fixed_template, nodes_with, require_operation, step_of,
 )
 
 BLOCKS = (2, 4, 8)  # outputs of a work item along one axis
@@ -47,7 +47,7 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[FixedP
     """The LaunchStep of a reduction over overlapping windows. None if sharing reads is not profitable."""
     (node,) = given
     output = placing.place_result(node.output)
-    sharing = find_sharing(node, output, placing.target)
+    sharing = find_read_sharing(node, output, placing.target)
     return None if sharing is None else step_of(
         placing, node, output, TEMPLATE, FixedProblem(node.output.name), sharing
     )
@@ -55,7 +55,7 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[FixedP
 
 def kernel(step: LaunchStep[FixedProblem, ReadSharing], emitting: EmittingContext) -> KernelSource:
     (node,), output, placements, sharing, target = step.nodes, step.output, step.places, step.details, emitting.target
-    operation = operation_as(Reduction, node)
+    operation = require_operation(Reduction, node)
     emitter = Emitter.storing(emitting.math_mode_of(output), output.storage)
     shape, window = output.shape, window_of(node)
     blocks = tuple(ceil(n / sharing.block) if a == sharing.axis else n for a, n in enumerate(shape))
@@ -81,10 +81,10 @@ def kernel(step: LaunchStep[FixedProblem, ReadSharing], emitting: EmittingContex
     return grid_kernel(emitter, output, grid, None, target)
 
 
-TEMPLATE = fixed_template("windows", "generated", nodes_of(Reduction), place, kernel)
+TEMPLATE = fixed_template("windows", "generated", nodes_with(Reduction), place, kernel)
 
 
-def find_sharing(node: Node, output: Placement, target: Target) -> ReadSharing | None:
+def find_read_sharing(node: Node, output: Placement, target: Target) -> ReadSharing | None:
     """The sharing with the fewest reads. None if none pays, or if too few work items would be left."""
     if not isinstance(node.operation, Reduction) or node.operation.kind not in COMBINE:
         return None
@@ -122,7 +122,7 @@ def _emit_columns(
     sharing: ReadSharing,
 ) -> dict[tuple[int, int], str]:
     """Emits the loops over the other window axes. Returns the column's name for each output and tap."""
-    operation = operation_as(Reduction, node)
+    operation = require_operation(Reduction, node)
     rank, window = len(node.output.shape), window_of(node)
     start, opened = len(emitter.lines), 0
     places: dict[Variable, Index] = {}

@@ -76,10 +76,10 @@ def candidates(
     compute_units: of a GPU. vector_floats: floats in a register of a CPU. max_work_group: work items. dot_products:
     whether sums of integers are worth measuring.
     """
-    made = _on_cpu(problem, vector_floats) if kind == "cpu" else _on_gpu(problem)
+    made = _cpu_candidates(problem, vector_floats) if kind == "cpu" else _gpu_candidates(problem)
     if kind == "gpu" and compute_units < LARGE_GPU:
-        made = _on_small_gpu(problem, dot_products and not problem.float_sums)
-    found = _limit_work_groups(problem, _unrolled_in_time(problem, made, kind), max_work_group)
+        made = _mobile_candidates(problem, dot_products and not problem.float_sums)
+    found = _limit_work_groups(problem, _limit_unrolling(problem, made, kind), max_work_group)
     return [c for c in dict.fromkeys(found) if c.allowed(problem)]
 
 
@@ -95,7 +95,7 @@ def _limit_work_groups(problem: Problem, made: Iterable[Specialisation], most: i
             yield replace(each, local_size=_work_group(problem, each, items))
 
 
-def _unrolled_in_time(
+def _limit_unrolling(
     problem: Problem, made: Iterable[Specialisation], kind: TargetKind
 ) -> Iterator[Specialisation]:
     """The specialisations; those whose loops compilers would unroll for seconds read each texel when they need it."""
@@ -113,7 +113,7 @@ def default_specialisation(problem: Problem, kind: TargetKind, compute_units: in
     return made[index_of_best([predicted_time(problem, each, kind, compute_units) for each in made])]
 
 
-def _on_cpu(problem: Problem, vector_floats: int) -> Iterator[Specialisation]:
+def _cpu_candidates(problem: Problem, vector_floats: int) -> Iterator[Specialisation]:
     """Candidates for CPUs: vectors of up to 16 floats, weights in a buffer, few reads of each input texel."""
     def registers(quads: int) -> int:
         """Returns the registers that a vector of this many quads takes."""
@@ -122,7 +122,7 @@ def _on_cpu(problem: Problem, vector_floats: int) -> Iterator[Specialisation]:
     most = OF_16 if vector_floats == AVX2 else OF_32
     rows, columns = problem.phase_size
     lengths = sorted({min(columns, n) for n in (4, 5, 6, 7, 8)})
-    half = _half_quads(problem)
+    half = _quads_in_half_run(problem)
     if problem.depthwise or problem.products == FLOAT16:
         quads = (1,) if problem.depthwise else (1, 2)
         for length, height, each in itertools.product(lengths, {1, min(2, rows), min(4, rows)}, quads):
@@ -151,28 +151,28 @@ def _on_cpu(problem: Problem, vector_floats: int) -> Iterator[Specialisation]:
                 yield whole
 
 
-def _on_gpu(problem: Problem) -> Iterator[Specialisation]:
+def _gpu_candidates(problem: Problem) -> Iterator[Specialisation]:
     """Candidates for GPUs: blocks of up to 32 sums, small blocks whose sums work items share, groups of whole waves."""
     # A whole window of all channels gains nothing over its lines, and NVIDIA's compiler takes 0.9 s for it, not 0.35.
     kept: tuple[InputReuse, ...] = ("texel",) if problem.window == (1, 1) else ("texel", "line")
     kept = (*kept, "window") if problem.depthwise else kept
-    for made in _in_blocks(problem, BLOCKS_ON_GPU, kept):
+    for made in _block_candidates(problem, BLOCKS_ON_GPU, kept):
         yield replace(made, local_size=_work_group(problem, made), weights="buffer")
         yield from _unsplit_and_split_sums(problem, made)
     if not problem.depthwise and problem.phase_size[1] > 1:
         yield from tiled_candidates(problem)
 
 
-def _on_small_gpu(problem: Problem, integers: bool) -> Iterator[Specialisation]:
+def _mobile_candidates(problem: Problem, integers: bool) -> Iterator[Specialisation]:
     """Candidates for a phone's GPU: weights in images, sums shared until the launch has many waves, narrow waves for
     launches of few."""
     kept: tuple[InputReuse, ...] = ("line",) if problem.depthwise else ("texel",)
-    blocks = _in_blocks(problem, BLOCKS_ON_SMALL_GPU, kept)
+    blocks = _block_candidates(problem, BLOCKS_ON_SMALL_GPU, kept)
     if integers:
-        of_integers = (replace(each, integers=True) for each in _in_blocks(problem, BLOCKS_OF_INTEGERS, kept))
+        of_integers = (replace(each, integers=True) for each in _block_candidates(problem, BLOCKS_OF_INTEGERS, kept))
         blocks = itertools.chain(blocks, of_integers)
     if problem.window == (1, 1):
-        in_order = (replace(each, ordered=True) for each in _in_blocks(problem, BLOCKS_IN_ORDER, kept))
+        in_order = (replace(each, ordered=True) for each in _block_candidates(problem, BLOCKS_IN_ORDER, kept))
         blocks = itertools.chain(blocks, in_order)
     for made in blocks:
         items = prod(work_items(problem, made))
@@ -189,12 +189,12 @@ def _on_small_gpu(problem: Problem, integers: bool) -> Iterator[Specialisation]:
                     yield replace(sized, ordered=True)
 
 
-def _in_blocks(
+def _block_candidates(
     problem: Problem, shapes: Sequence[tuple[int, int, int]], kept: Sequence[InputReuse]
 ) -> Iterator[Specialisation]:
     """Specialisations with blocks of these columns, rows and quads, without a work group yet."""
     rows, columns = problem.phase_size
-    half = _half_quads(problem)
+    half = _quads_in_half_run(problem)
     # An output of one column, as of a matrix product, is cut into blocks of rows.
     wider = [block for block in BLOCKS_IN_HALF if problem.window == (1, 1) or prod(block) <= MOST_SUMS]
     sizes = (*shapes, *wider) if problem.accumulator == FLOAT16 else shapes
@@ -218,7 +218,7 @@ def _unsplit_and_split_sums(problem: Problem, made: Specialisation) -> Iterator[
         yield replace(shared, local_size=_work_group(problem, shared))
 
 
-def _half_quads(problem: Problem) -> int:
+def _quads_in_half_run(problem: Problem) -> int:
     """The number of input quads of a run in half: at most 32 terms, and a divisor of all input quads."""
     if problem.sums != "runs":
         return 0
@@ -232,12 +232,12 @@ def _work_group(
 ) -> tuple[int, int, int]:
     """The size of a work group of so many items. Work items that share a sum lie along y."""
     columns, quads, rows = work_items(problem, chosen)
-    width, height, depth = least_idle((columns, quads // chosen.parts, rows), chosen.parts, items, tallest)
+    width, height, depth = least_idle_group((columns, quads // chosen.parts, rows), chosen.parts, items, tallest)
     return width, height * chosen.parts, depth
 
 
 @lru_cache(1024)
-def least_idle(blocks: tuple[int, int, int], parts: int, items: int, tallest: int) -> tuple[int, int, int]:
+def least_idle_group(blocks: tuple[int, int, int], parts: int, items: int, tallest: int) -> tuple[int, int, int]:
     """Returns the work group with this number of items that has the fewest idle items. Its y, at most `tallest`, does
     not include `parts`.
 

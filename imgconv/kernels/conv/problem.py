@@ -165,7 +165,7 @@ class Specialisation:
         return self.weights != "image"
 
     @property
-    def waits(self) -> bool:
+    def has_barriers(self) -> bool:
         """Returns whether the items of a group meet at barriers: then those without outputs must not return early."""
         return self.parts > 1 or self.weights == "local"
 
@@ -190,9 +190,9 @@ class Specialisation:
             and not (problem.depthwise or self.integers or weights_are_cut(problem, self))
         )
         possible = inside and kept and vectors and shared and runs and summed and ordered
-        return possible and self._tiles(problem) and self._transforms(problem)
+        return possible and self._can_tile(problem) and self._can_use_winograd(problem)
 
-    def _tiles(self, problem: Problem) -> bool:
+    def _can_tile(self, problem: Problem) -> bool:
         """Returns whether items do not read through tiles in local memory, or can."""
         one_block = self.parts == self.vector_quads == 1 and self.local_size is not None
         one_image = problem.batch == problem.groups == 1 and problem.phases == (1, 1)
@@ -202,7 +202,7 @@ class Specialisation:
             and local_texels(problem, self) * LANES * 4 <= LOCAL_BYTES
         )
 
-    def _transforms(self, problem: Problem) -> bool:
+    def _can_use_winograd(self, problem: Problem) -> bool:
         """Returns whether Winograd's filtering is not used, or is possible: in float, from tiles in local memory."""
         steps = problem.strides[1], problem.dilations[1], *problem.phases
         return not self.winograd or (

@@ -102,11 +102,11 @@ class QuantizedWeights:
             single = dense.reshape(blocks, steps, LANES).astype(numpy.int64)
             start = self.low * single.sum(1, keepdims=True)
             rows = numpy.concatenate([single, start], 1) if self.low else single
-            return as_texture(storage).tiling.scatter((rows % 2**32).astype(numpy.uint32))
+            return as_texture(storage).tiling.to_image((rows % 2**32).astype(numpy.uint32))
         lanes = dense.reshape(blocks, steps, LANES, self.block_quads, LANES).astype(numpy.int64)  # input, quad, output
         grid = sum((lanes[:, :, lane] % BYTES) << (8 * lane) for lane in range(LANES))
         if self.low:
             start = self.low * lanes.sum((1, 2))[:, None]
             grid = numpy.concatenate([grid, start % 2**32], 1)
         rows = numpy.swapaxes(grid, 1, 2).reshape(blocks * self.block_quads, -1, LANES)
-        return as_texture(storage).tiling.scatter(rows.astype(numpy.uint32))
+        return as_texture(storage).tiling.to_image(rows.astype(numpy.uint32))

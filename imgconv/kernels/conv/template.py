@@ -19,14 +19,14 @@ from imgconv.kernels.codegen.access import LANE
 from imgconv.kernels.conv.candidates import candidates
 from imgconv.kernels.conv.quantized_weights import QuantizedWeights, why_float_sums
 from imgconv.kernels.conv.problem import BYTE_SCALE, Problem, Specialisation, problem_of
-from imgconv.kernels.conv.text import convolution_kernel, reads_factors
+from imgconv.kernels.conv.text import convolution_kernel, factors_are_packed
 from imgconv.kernels.conv.weights import PackedWeights, Weights
 from imgconv.kernels.conv.work import launch_work
 from imgconv.kernels.kernel_source import KernelSource
 from imgconv.kernels.layout import LANES, Placement, Texture, image_layout
 from imgconv.kernels.target import HALF_MAX, Target
 from imgconv.kernels.template_interface import (
-    EmittingContext, LaunchStep, PlacingContext, Template, describe, nodes_of, operation_as, operation_kind,
+    EmittingContext, LaunchStep, PlacingContext, Template, describe, nodes_with, operation_kind, require_operation,
 )
 
 
@@ -44,7 +44,7 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Proble
     Raises UnsupportedError if the weights depend on an input.
     """
     (node,) = given
-    operation = operation_as(Convolution, node)
+    operation = require_operation(Convolution, node)
     x, w, *factors = node.operands
     if w.value not in placing.graph.constants:
         raise UnsupportedError(
@@ -55,7 +55,7 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Proble
     if not is_direct(placing, x, in_order=problem.groups > 1 and not problem.depthwise):
         x = placing.copy(x, image_layout(4), "a convolution reads whole textures of images")
     for number, factor in enumerate(factors):
-        if not reads_factors(factor, placing.placements[factor.value]):
+        if not factors_are_packed(factor, placing.placements[factor.value]):
             factors[number] = placing.copy(factor, image_layout(4), "a convolution reads four factors to a texel")
     return step_of(placing, replace(node, operands=(x, w, *factors)), problem, operation, placing.constant_of(w))
 
@@ -98,7 +98,7 @@ def kernel(step: LaunchStep[Problem, ConvDetails], chosen: Specialisation, emitt
         dtype = _dtype_of_bytes(chosen.weights_in_buffer, exact, emitting.target) or dtype
     # A byte b of an image is read as b / 127.
     if dtype == INT8 and not chosen.weights_in_buffer:
-        node = replace(node, epilogue=scaled_first(node.epilogue, BYTE_SCALE))
+        node = replace(node, epilogue=multiply_sum_first(node.epilogue, BYTE_SCALE))
     packed = PackedWeights(
         weights, problem, chosen.block_quads, chosen.winograd, chosen.weights_in_buffer, dtype, chosen.ordered
     )
@@ -123,7 +123,7 @@ def _integer_kernel(
     assert levels is not None, "a problem of levels has an input of levels"
     packed = QuantizedWeights(weights, step.problem, chosen.block_quads, levels.low)
     storage = emitting.packed(f"{node.output.name}.weights", packed)
-    node = replace(node, epilogue=scaled_first(node.epilogue, levels.scale))
+    node = replace(node, epilogue=multiply_sum_first(node.epilogue, levels.scale))
     math_mode = emitting.math_mode_of(step.output)
     dot_product = emitting.target.dot_product
     return convolution_kernel(
@@ -157,7 +157,7 @@ def reads_directly(view: View, place: Placement, in_order: bool = True) -> bool:
     return offset.is_constant and (c % LANES == 0 or offset.constant + quads == pitch)
 
 
-def scaled_first(epilogue: Expression, scale: float) -> Expression:
+def multiply_sum_first(epilogue: Expression, scale: float) -> Expression:
     """The epilogue of a sum that is multiplied by a scale first."""
     if scale == 1:
         return epilogue
@@ -178,6 +178,6 @@ TEMPLATE = Template(
         bool(target.dot_product),
     ),
     work=lambda problem, chosen, target: launch_work(problem, chosen, target.kind, target.compute_units),
-    nodes=nodes_of(Convolution), place=place, kernel=kernel,
+    nodes=nodes_with(Convolution), place=place, kernel=kernel,
     allowed=lambda problem, chosen: chosen.allowed(problem),
 )

@@ -35,7 +35,7 @@ def factor_texel(factors: Operand, place: Placement, past: int = 0) -> tuple[Ind
     return place.address([e.substitute(axes) for e in factors.view.index])
 
 
-def reads_factors(factors: Operand, place: Placement) -> bool:
+def factors_are_packed(factors: Operand, place: Placement) -> bool:
     """Returns whether factors lie four to a texel."""
     if factors.view.bounds or not isinstance(place.storage, Texture):
         return False
@@ -63,15 +63,16 @@ def convolution_kernel(
     constants = output_constants(output, problem.filters, epilogue, helpers) | {
         "START": epilogue.start, "START_LOADS(quad)": epilogue.start_loads,
     }
-    constants |= _size_constants(problem, chosen) | _each_position(chosen)
+    constants |= _size_constants(problem, chosen) | _position_constants(chosen)
     constants |= _input_access(node, x, problem, chosen, helpers)
     constants |= _weight_access(weights, problem, chosen, helpers)
-    constants |= _factor_access(node, placements, problem.products, helpers, chosen.waits)
+    constants |= _factor_access(node, placements, problem.products, helpers, chosen.has_barriers)
     constants["INDEX"] = _index_type(problem, chosen, x.texture.tiling, output.texture.tiling)
     blocks, local = work_items(problem, chosen), chosen.local_size
     width, height, depth = local or (1, chosen.parts, 1)
     size = (round_up(blocks[0], width), round_up(blocks[1], height), round_up(blocks[2], depth))
-    constants |= {"WORK_GROUP": group_attribute(local), "GUARD": int(size != blocks) * (2 if chosen.waits else 1)}
+    guard = int(size != blocks) * (2 if chosen.has_barriers else 1)
+    constants |= {"WORK_GROUP": group_attribute(local), "GUARD": guard}
     file = "kernels/conv/depthwise.cl"
     if not problem.depthwise:
         tiled = chosen.weights == "local"
@@ -134,11 +135,11 @@ def _dense_constants(problem: Problem, chosen: Specialisation, levels: Quantizat
         "GROUP_QUADS": problem.group_output_quads, "PASSES": chosen.passes, "PARTS": chosen.parts,
         "PHASE_SHIFT_X": problem.phase_shift[1], "PHASE_SHIFT_Y": problem.phase_shift[0],
         "ZERO_POINT": int(chosen.integers and levels is not None and levels.low != 0),
-        "TOGETHER": sums_reduced_at_once(problem, chosen), "EACH_MEETING(act, put)": _each_meeting(problem, chosen),
+        "TOGETHER": sums_reduced_at_once(problem, chosen), "EACH_MEETING(act, put)": _reduction_text(problem, chosen),
     }
 
 
-def _each_meeting(problem: Problem, chosen: Specialisation) -> str:
+def _reduction_text(problem: Problem, chosen: Specialisation) -> str:
     """The text that acts on the first of each TOGETHER sums of a block, and puts the parts of these."""
     sums = list(itertools.product(*map(range, (chosen.block_rows, chosen.block_columns, chosen.block_quads))))
     together = sums_reduced_at_once(problem, chosen)
@@ -149,7 +150,7 @@ def _each_meeting(problem: Problem, chosen: Specialisation) -> str:
     )
 
 
-def _each_position(chosen: Specialisation) -> dict[str, str | int]:
+def _position_constants(chosen: Specialisation) -> dict[str, str | int]:
     """The text that acts on each position of a block."""
     positions = itertools.product(range(chosen.block_rows), range(chosen.block_columns))
     return {"EACH_POSITION(act, o)": " ".join(f"act({row}, {column}, o)" for row, column in positions)}
@@ -248,7 +249,7 @@ def _reads_inside(problem: Problem, chosen: Specialisation) -> bool:
         fits.append(whole and problem.pads[axis] <= 0 and last < problem.input_size[axis])
     # Work items without outputs return, unless others wait for them.
     sizes = zip(work_items(problem, chosen), chosen.local_size or (1, 1, 1), strict=True)
-    idle = chosen.waits and any(items % group for items, group in sizes)
+    idle = chosen.has_barriers and any(items % group for items, group in sizes)
     return all(fits) and problem.phases == (1, 1) and not idle
 
 

@@ -183,4 +183,4 @@ class PackedWeights:
         packed = packed.astype(self.dtype, copy=False)
         rows = packed if self.in_buffer or self.ordered else packed.swapaxes(1, 2)
         grid = rows.reshape(*self.grid, LANES)
-        return grid if isinstance(storage, HostBuffer) else storage.tiling.scatter(grid)
+        return grid if isinstance(storage, HostBuffer) else storage.tiling.to_image(grid)

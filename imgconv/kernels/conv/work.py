@@ -28,11 +28,11 @@ def predicted_time(problem: Problem, chosen: Specialisation, kind: TargetKind, c
 def launch_work(problem: Problem, chosen: Specialisation, kind: TargetKind, compute_units: int) -> LaunchWork:
     """The work of a launch, with the loops that compilers for such a device leave. kind: 'cpu' or 'gpu'."""
     if kind == "cpu":
-        return _on_cpu(problem, chosen)
-    return mobile.launch_work(problem, chosen) if compute_units < LARGE_GPU else _on_gpu(problem, chosen)
+        return _cpu_work(problem, chosen)
+    return mobile.launch_work(problem, chosen) if compute_units < LARGE_GPU else _gpu_work(problem, chosen)
 
 
-def _on_cpu(problem: Problem, chosen: Specialisation) -> LaunchWork:
+def _cpu_work(problem: Problem, chosen: Specialisation) -> LaunchWork:
     """A step is one input channel and one position of the window."""
     width, height, depth = work_items(problem, chosen)
     # If the driver chooses the group, it is a row of work items.
@@ -51,7 +51,7 @@ def _output_texels(chosen: Specialisation) -> int:
     return chosen.block_columns * chosen.block_rows * chosen.block_quads * chosen.passes
 
 
-def _on_gpu(problem: Problem, chosen: Specialisation) -> LaunchWork:
+def _gpu_work(problem: Problem, chosen: Specialisation) -> LaunchWork:
     """A step is a row of the window in an input quad. Idle work items cost as much as the others."""
     local = chosen.local_size or (1, 1, 1)
     texels, weights = texel_reads(problem, chosen), weight_reads(problem, chosen)

@@ -92,7 +92,7 @@ class MachineWork:
 class LaunchTime:
     """Seconds of a launch. overlaps: whether a processor holds another wave that multiplies while one reads.
 
-    >>> LaunchTime(arithmetic=3e-5, texture=1e-5, memory=2e-5, launch=1e-5).bound
+    >>> LaunchTime(arithmetic=3e-5, texture=1e-5, memory=2e-5, launch=1e-5).bottleneck
     'arithmetic'
     """
 
@@ -115,7 +115,7 @@ class LaunchTime:
         return max(self.arithmetic + self.texture, self.memory) + self.launch
 
     @property
-    def bound(self) -> str:
+    def bottleneck(self) -> str:
         """The name of the longest time."""
         return max(BOUNDS, key=lambda name: getattr(self, name))
 

@@ -12,10 +12,10 @@ from imgconv.kernels.target import LARGE_GPU, TargetKind
 DeviceModel = CpuModel | DesktopGpuModel | MobileGpuModel
 
 
-def model_of(kind: TargetKind, compute_units: int) -> DeviceModel:
+def device_model_for(kind: TargetKind, compute_units: int) -> DeviceModel:
     """Returns the model of a device. kind: 'cpu' or 'gpu'.
 
-    >>> model_of("gpu", 132) is DESKTOP_GPU
+    >>> device_model_for("gpu", 132) is DESKTOP_GPU
     True
     """
     if kind == "cpu":
@@ -25,7 +25,7 @@ def model_of(kind: TargetKind, compute_units: int) -> DeviceModel:
 
 def time_range_of(work: LaunchWork, kind: TargetKind, compute_units: int) -> TimeRange:
     """The predicted time of a launch on a device. Only a phone's GPU has two times that differ."""
-    model = model_of(kind, compute_units)
+    model = device_model_for(kind, compute_units)
     if isinstance(model, MobileGpuModel):
         return model.range(work, compute_units)
     seconds = model.seconds(work, compute_units)

@@ -30,7 +30,7 @@ from imgconv.kernels.layout import LANES, Placement, Texture, matrix_layout
 from imgconv.kernels.specialise import specialise
 from imgconv.kernels.target import LARGE_GPU, Target, TargetKind
 from imgconv.kernels.template_interface import (
-    AnyLaunchStep, EmittingContext, LaunchStep, PlacingContext, Template, describe, nodes_of, operation_kind
+    AnyLaunchStep, EmittingContext, LaunchStep, PlacingContext, Template, describe, nodes_with, operation_kind,
 )
 
 
@@ -393,5 +393,5 @@ TEMPLATE = Template(
         problem, target.kind, target.compute_units, target.max_work_group
     ),
     work=lambda problem, chosen, target: launch_work(problem, chosen, target.kind),
-    nodes=nodes_of(Product), place=place, kernel=kernel,
+    nodes=nodes_with(Product), place=place, kernel=kernel,
 )

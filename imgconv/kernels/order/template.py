@@ -17,7 +17,7 @@ from imgconv.kernels.layout import LANES, Placement
 from imgconv.kernels.specialise import specialise
 from imgconv.kernels.target import Target
 from imgconv.kernels.template_interface import (
-    EmittingContext, LaunchStep, PlacingContext, Template, nodes_of, operation_as, step_of
+    EmittingContext, LaunchStep, PlacingContext, Template, nodes_with, require_operation, step_of,
 )
 
 FILE = "kernels/order/order.cl"
@@ -101,7 +101,7 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Proble
     (node,) = given
     *lead, count = node.output.shape
     problem = Problem(prod(lead), node.operands[0].view.shape[-1], count)
-    return step_of(placing, node, placing.place_value(node.output), TEMPLATE, problem, operation_as(Order, node))
+    return step_of(placing, node, placing.place_value(node.output), TEMPLATE, problem, require_operation(Order, node))
 
 
 def kernel(step: LaunchStep[Problem, Order], chosen: Specialisation, emitting: EmittingContext) -> KernelSource:
@@ -146,6 +146,6 @@ def row_function(
 
 
 TEMPLATE = Template(
-    "order", FILE, Problem, Specialisation, candidates=candidates, work=launch_work, nodes=nodes_of(Order), place=place,
-    kernel=kernel,
+    "order", FILE, Problem, Specialisation, candidates=candidates, work=launch_work, nodes=nodes_with(Order),
+    place=place, kernel=kernel,
 )

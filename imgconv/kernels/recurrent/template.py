@@ -23,7 +23,7 @@ from imgconv.kernels.layout import LANES, Layout, Placement
 from imgconv.kernels.specialise import specialise
 from imgconv.kernels.target import Target
 from imgconv.kernels.template_interface import (
-    EmittingContext, LaunchStep, PlacingContext, Template, nodes_of, operation_as, operation_kind
+    EmittingContext, LaunchStep, PlacingContext, Template, nodes_with, operation_kind, require_operation,
 )
 
 FILE = "kernels/recurrent/recurrent.cl"
@@ -110,7 +110,8 @@ def launch_work(problem: Problem, chosen: Specialisation, target: Target) -> Lau
 def problem_of(node: Node) -> Problem:
     states, steps, batch, directions, hidden = node.output.shape
     gates = node.operands[1].view.shape[2]
-    return Problem(steps, batch, directions, gates, hidden, states, operation_as(Recurrence, node).inner is not None)
+    has_inner = require_operation(Recurrence, node).inner is not None
+    return Problem(steps, batch, directions, gates, hidden, states, has_inner)
 
 
 def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Problem, Recurrence]:
@@ -132,7 +133,7 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Proble
     x, _, *others = node.operands
     places = placing.operand_places(replace(node, operands=(x, *others)), output)
     places[weights.value] = placing.placements[weights.value]
-    operation = operation_as(Recurrence, node)
+    operation = require_operation(Recurrence, node)
     text = f"recurrence {operation.ways}, {problem.steps} step{'s' if problem.steps > 1 else ''}"
     node = replace(node, operands=(x, weights, *others))
     return LaunchStep(
@@ -254,5 +255,5 @@ class _GateFunctions:
 
 TEMPLATE = Template(
     "recurrence", FILE, Problem, Specialisation, candidates=candidates, work=launch_work,
-    nodes=nodes_of(Recurrence), place=place, kernel=kernel,
+    nodes=nodes_with(Recurrence), place=place, kernel=kernel,
 )

@@ -18,7 +18,7 @@ from imgconv.kernels.codegen.access import (
 from imgconv.kernels.codegen.epilogue import Epilogue, build_epilogue, output_constants
 from imgconv.kernels.conv import problem as conv, template as conv_template
 from imgconv.kernels.conv.quantized_weights import QuantizedWeights, why_no_levels
-from imgconv.kernels.conv.template import accumulation_of, is_direct, scaled_first
+from imgconv.kernels.conv.template import accumulation_of, is_direct, multiply_sum_first
 from imgconv.kernels.conv.text import input_constants
 from imgconv.kernels.conv.weights import PackedWeights, Weights
 from imgconv.kernels.device_model.time_range import TimeRange
@@ -31,7 +31,7 @@ from imgconv.kernels.separable.problem import Problem, Specialisation, groups_of
 from imgconv.kernels.specialise import specialise
 from imgconv.kernels.target import Target
 from imgconv.kernels.template_interface import (
-    EmittingContext, LaunchStep, PackedConstant, PlacingContext, Template, describe, operation_as,
+    EmittingContext, LaunchStep, PackedConstant, PlacingContext, Template, describe, require_operation,
 )
 
 FILE = "kernels/separable/separable.cl"
@@ -83,7 +83,7 @@ def problem_of(depthwise: Node, pointwise: Node) -> Problem:
 
 def _problem_of(node: Node) -> conv.Problem:
     x, w = (operand.view.shape for operand in node.operands)
-    return conv.problem_of(operation_as(Convolution, node), x, w, node.output.shape)
+    return conv.problem_of(require_operation(Convolution, node), x, w, node.output.shape)
 
 
 def separable_kernel(
@@ -96,7 +96,7 @@ def separable_kernel(
     x = placements[depthwise.operands[0].value]
     between = placements[depthwise.output.name]
     depthwise, pointwise = (
-        replace(node, epilogue=scaled_first(node.epilogue, levels.scale)) if problem.integers and levels else node
+        replace(node, epilogue=multiply_sum_first(node.epilogue, levels.scale)) if problem.integers and levels else node
         for node, levels in ((depthwise, x.texture.quantization), (pointwise, between.texture.quantization))
     )
     before, after = _epilogues(depthwise, pointwise, problem, chosen, between, output, placements, math_mode)
@@ -121,7 +121,7 @@ def separable_kernel(
         "DOT_PRODUCT": DOT_PRODUCTS.index(dot_product),
         "WINDOWS_IMAGE": image_type(windows), "WEIGHTS_IMAGE": image_type(weights),
         "DEPTHWISE_EPILOGUE(sum, column, row, quad)": before.call, "DEPTHWISE_LOADS(quad)": before.loads,
-        "DEPTHWISE_HALF_EPILOGUE": before.in_half, "DEPTHWISE_START": before.start,
+        "DEPTHWISE_HALF_EPILOGUE": before.half_epilogue_constant, "DEPTHWISE_START": before.start,
         "DEPTHWISE_START_LOADS(quad)": before.start_loads,
         "START": after.start, "START_LOADS(quad)": after.start_loads,
         "EPILOGUE_PARAMETERS": before.parameters + after.parameters,
@@ -246,7 +246,7 @@ def _sum_integers(
     """Returns whether both convolutions may sum the quantised values of their inputs in an int."""
     read = placing.placements[given[0].operands[0].value], between
     return not any(
-        why_no_levels(part, operation_as(Convolution, node), x, placing.constant_of(node.operands[1]))
+        why_no_levels(part, require_operation(Convolution, node), x, placing.constant_of(node.operands[1]))
         for part, node, x in zip((problem.depthwise, problem.pointwise), given, read, strict=True)
     )
 
@@ -265,7 +265,7 @@ def _between(placing: PlacingContext, value: Value, sums: Accumulation) -> Place
 def _weights(placing: PlacingContext, node: Node) -> Weights:
     operand = node.operands[1]
     array = placing.constant_of(operand)
-    return Weights(operand, array, operation_as(Convolution, node), placing.weights_dtype(array, (node,)))
+    return Weights(operand, array, require_operation(Convolution, node), placing.weights_dtype(array, (node,)))
 
 
 def kernel(

@@ -105,7 +105,7 @@ class Specialisation:
 
 
 @dataclass(frozen=True, eq=False)
-class Matrix:
+class PackedMatrix:
     """The matrix (K, columns) of a product as a texture: texel (x, y) holds four columns of row y.
 
     operand: the constant from which it is read. dtype: the element type in which it is stored.
@@ -139,15 +139,15 @@ class Matrix:
         texture = as_texture(storage)
         padded = numpy.zeros(texture.shape, self.dtype)
         padded[: numbers.shape[0]] = numbers
-        return texture.tiling.scatter(texture.layout.pack(padded))
+        return texture.tiling.to_image(texture.layout.pack(padded))
 
 
 @dataclass(frozen=True, eq=False)
 class SqueezeExciteDetails:
     """The matrices of both products."""
 
-    first: Matrix
-    second: Matrix
+    first: PackedMatrix
+    second: PackedMatrix
 
 
 def candidates(problem: Problem, target: Target) -> list[Specialisation]:
@@ -176,12 +176,12 @@ def launch_work(problem: Problem, chosen: Specialisation, target: Target) -> Lau
 @lru_cache(1024)
 def baseline(problem: Problem, target: Target) -> TimeRange:
     """The predicted time of the products, and of the pooling if this launch does it, in launches of their own."""
-    first, second = (conv_template.TEMPLATE.best_time(each, target) for each in _products(problem))
+    first, second = (conv_template.TEMPLATE.best_time(each, target) for each in _as_convolutions(problem))
     pooling = _time_of_pooling(problem, target) if problem.map_size != (1, 1) else TimeRange()
     return first + second + pooling
 
 
-def _products(problem: Problem) -> tuple[conv.Problem, conv.Problem]:
+def _as_convolutions(problem: Problem) -> tuple[conv.Problem, conv.Problem]:
     """Both products, as launches of conv.cl."""
     size = problem.batch, 1
     first, second = (
@@ -207,7 +207,9 @@ def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
     for second in graph.nodes:
         first = _sole_producer(graph, second)
         pool = first and _sole_producer(graph, first)
-        if pool and first and _pools(graph, pool) and _multiplies(graph, first) and _multiplies(graph, second):
+        if not (pool and first and _is_global_pooling(graph, pool)):
+            continue
+        if _is_matrix_product(graph, first) and _is_matrix_product(graph, second):
             images = pool.output.shape[0]
             if first.output.size % images == 0 and {_row_count(first), _row_count(second)} == {images}:
                 yield pool, first, second
@@ -224,14 +226,14 @@ def _sole_producer(graph: Graph, node: Node) -> Node | None:
     return source if in_order and once and not view.bounds and prod(view.shape) == source.output.size else None
 
 
-def _pools(graph: Graph, node: Node) -> bool:
+def _is_global_pooling(graph: Graph, node: Node) -> bool:
     """Returns whether a node reduces the map of each channel: to (N, C, ...) with all other axes of length 1."""
     shape = node.output.shape
     floats = all(graph.values[o.value].dtype.startswith("float") for o in node.operands)
     return isinstance(node.operation, Reduction) and floats and prod(shape) == prod(shape[:2]) > 0
 
 
-def _multiplies(graph: Graph, node: Node) -> bool:
+def _is_matrix_product(graph: Graph, node: Node) -> bool:
     """Returns whether a node multiplies a row of numbers for each image by a constant matrix of floats."""
     operation, floats = node.operation, node.output.dtype.startswith("float")
     if len(node.operands) != 2 or node.operands[1].value not in graph.constants or not floats:
@@ -328,14 +330,14 @@ def _address(operand: Operand, place: Placement, channels: int) -> tuple[Index, 
     return place.address([e.substitute(axes) for e in operand.view.index])
 
 
-def _matrix(placing: PlacingContext, node: Node) -> Matrix:
+def _matrix(placing: PlacingContext, node: Node) -> PackedMatrix:
     """The matrix of a product or a 1x1 convolution."""
     operand = node.operands[1]
     array = placing.constant_of(operand)
     dtype = placing.weights_dtype(array, (node,))
     if isinstance(node.operation, Convolution):
-        return Matrix(operand, array[:, :, 0, 0].T, dtype)
-    return Matrix(operand, array[(0,) * (array.ndim - 2)], dtype)
+        return PackedMatrix(operand, array[:, :, 0, 0].T, dtype)
+    return PackedMatrix(operand, array[(0,) * (array.ndim - 2)], dtype)
 
 
 def kernel(

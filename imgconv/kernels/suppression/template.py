@@ -17,7 +17,7 @@ from imgconv.kernels.order.template import row_function
 from imgconv.kernels.specialise import specialise
 from imgconv.kernels.target import Target
 from imgconv.kernels.template_interface import (
-    EmittingContext, LaunchStep, PlacingContext, Template, nodes_of, operation_as, step_of
+    EmittingContext, LaunchStep, PlacingContext, Template, nodes_with, require_operation, step_of,
 )
 
 FILE = "kernels/suppression/suppress.cl"
@@ -69,7 +69,8 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Proble
     """The LaunchStep of a Suppression, which reads boxes through any view."""
     (node,) = given
     problem = Problem(node.operands[0].view.shape[0], node.output.shape[0])
-    return step_of(placing, node, placing.place_value(node.output), TEMPLATE, problem, operation_as(Suppression, node))
+    operation = require_operation(Suppression, node)
+    return step_of(placing, node, placing.place_value(node.output), TEMPLATE, problem, operation)
 
 
 def kernel(step: LaunchStep[Problem, Suppression], chosen: Specialisation, emitting: EmittingContext) -> KernelSource:
@@ -98,5 +99,5 @@ def kernel(step: LaunchStep[Problem, Suppression], chosen: Specialisation, emitt
 
 TEMPLATE = Template(
     "suppress", FILE, Problem, Specialisation, candidates=candidates, work=launch_work,
-    nodes=nodes_of(Suppression), place=place, kernel=kernel,
+    nodes=nodes_with(Suppression), place=place, kernel=kernel,
 )

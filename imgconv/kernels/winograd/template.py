@@ -216,7 +216,8 @@ def candidates(problem: Problem, target: Target) -> list[Specialisation]:
     """Work groups of a full wave and of a narrow one, on a phone's GPU."""
     sizes = [size for size in (WAVE, WAVE // 2) if size <= target.max_work_group] if target.is_mobile else []
     return [
-        Specialisation(conv_candidates.least_idle(problem.work_items, 1, size, WAVE), problem.tile) for size in sizes
+        Specialisation(conv_candidates.least_idle_group(problem.work_items, 1, size, WAVE), problem.tile)
+        for size in sizes
     ]
 
 
