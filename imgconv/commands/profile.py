@@ -27,10 +27,9 @@ Time each launch with OpenCL events, and show the slowest launches. For each lau
   - multiply-adds, and the bytes that it must move: each input value once, and each output value once;
   - the fraction of the device's peak: the larger of arithmetic rate / peak rate and bandwidth / peak bandwidth.
 
-Both peaks are measured before and after the runs, with a multiply-add kernel and with a copy larger than any cache. The
-fraction can exceed 100 % (printed as ">110%") if a cache holds the textures, or if a Winograd kernel does fewer
-multiply-adds than the direct convolution that is counted. A figure that varies by more than 10 % between runs, or
-between the two peak measurements, is printed as a range.
+Both peaks are measured before the runs, with a multiply-add kernel and with a copy larger than any cache. The fraction
+can exceed 100 % (printed as ">110%") if a cache holds the textures, or if a Winograd kernel does fewer multiply-adds
+than the direct convolution that is counted.
 
 An input without a picture or an array gets synthetic values from 0 to 1 with the spectrum of natural pictures."""
 
@@ -153,7 +152,7 @@ def _table_row(number: int, each: LaunchProfile, scale: float) -> tuple[str, ...
     computes = launch.multiply_adds > 0
     return (
         str(number), launch.name, f"{each.seconds * scale:.3f}", f"{each.share:.1%}",
-        percent(each.of_peak, each.peak_range), each.bound, launch.description,
+        percent(each.of_peak), each.bound, launch.description,
         f"{launch.multiply_adds / 1e6:.2f}" if computes else "", f"{launch.moved_bytes / 1e3:.1f}",
         f"{each.flops / 1e9:.2f}" if computes else "", f"{each.bandwidth / 1e9:.2f}", ", ".join(launch.origin),
     )
@@ -166,7 +165,7 @@ def totals_as_text(profile: Profile) -> list[str]:
     return [
         f"{of['launches']} launches take {of['seconds'] * 1e3:.3f} ms: {of['multiply_adds'] / 1e6:.1f} M multiply-adds "
         f"at {2 * of['multiply_adds'] / seconds / 1e9:.2f} GFLOP/s, {of['bytes'] / 1e6:.2f} MB at "
-        f"{of['bytes'] / seconds / 1e9:.2f} GB/s, {percent(profile.of_peak, profile.peak_range)} of peak",
+        f"{of['bytes'] / seconds / 1e9:.2f} GB/s, {percent(profile.of_peak)} of peak",
         f"a run takes {of['timeline_seconds'] * 1e3:.3f} ms from the first launch to the last (with events), "
         f"{of['wall_seconds'] * 1e3:.3f} ms from input to output arrays (without)",
         f"peaks measured: {peaks.operations / 1e9:.1f} GFLOP/s, {peaks.bytes / 1e9:.2f} GB/s",

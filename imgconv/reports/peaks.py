@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy
@@ -62,14 +61,6 @@ class Peaks:
     """Reads of RGBA texels from the cache."""
     bytes: float
     """Bytes read and written by a copy of a texture that is too large for any cache."""
-
-    @staticmethod
-    def combined_from(choose: Callable[[float, float], float], both: tuple[Peaks, Peaks]) -> Peaks:
-        """Chooses each figure from two measurements: Peaks.combined_from(max, (before, after))."""
-        one, other = both
-        return Peaks(
-            choose(one.operations, other.operations), choose(one.reads, other.reads), choose(one.bytes, other.bytes)
-        )
 
     def least_seconds(self, operations: float, reads: float, moved: float) -> dict[str, float]:
         """The least seconds that each of the three peaks allows for a kernel's work."""

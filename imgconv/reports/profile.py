@@ -10,8 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy
-
 from imgconv.arrays import Arrays
 from imgconv.cl.device import DeviceInfo, open_device
 from imgconv.compiling.memory_planning import lifetimes
@@ -37,7 +35,6 @@ class LaunchProfile:
     """One launch. seconds: the median of the runs; span: its start and end in the shown run, in seconds.
 
     share: its part of the seconds of all launches. least: the seconds that each of the device's peaks allows.
-    middle: the seconds between which half of the runs lie. steady: the lower measurement of its peak by the higher.
     """
 
     launch: Launch
@@ -45,15 +42,6 @@ class LaunchProfile:
     span: Span
     share: float
     least: Mapping[str, float]
-    middle: tuple[float, float]
-    steady: float = 1.0
-
-    @property
-    def peak_range(self) -> tuple[float, float]:
-        """Range of the fraction of peak reached, of the middle half of the runs and both measurements of the peak."""
-        fast, slow = self.middle
-        least = self.least[self.bound]
-        return _rate(least * self.steady, slow), _rate(least, fast)
 
     @property
     def bound(self) -> str:
@@ -86,8 +74,7 @@ class LaunchProfile:
             "description": launch.description, "specialisation": launch.specialisation, "reason": launch.reason,
             "nodes": launch.origin, "multiply_adds": launch.multiply_adds, "bytes": launch.moved_bytes,
             "seconds": self.seconds, "share": self.share, "flops": self.flops, "bytes_per_second": self.bandwidth,
-            "of_peak": self.of_peak, "of_peak_range": self.peak_range, "bound": self.bound,
-            "start": self.span[0], "end": self.span[1],
+            "of_peak": self.of_peak, "bound": self.bound, "start": self.span[0], "end": self.span[1],
         }
 
 
@@ -107,7 +94,6 @@ class OperationTotal:
 class Profile:
     """Timed runs of a plan. wall: Model.run from arrays to arrays, on a queue that records no times.
 
-    peaks, lower_peaks: the higher and the lower of two measurements, one before the runs and one after them.
     host: what the host computes; None if the device makes all outputs.
     """
 
@@ -118,7 +104,6 @@ class Profile:
     peaks: Peaks
     runs: tuple[Timeline, ...]
     wall: Timing
-    lower_peaks: Peaks | None = None
     host: HostProfile | None = None
 
     @cached_property
@@ -126,21 +111,15 @@ class Profile:
         """Profiles of all launches, in the plan's order."""
         runs = [[end - start for start, end in run.launches] for run in self.runs]
         medians = [statistics.median(each) for each in zip(*runs, strict=True)]
-        middles = [_quartiles(each) for each in zip(*runs, strict=True)]
         total = sum(medians)
-        rows = zip(self.plan.launches, medians, self.median_run.launches, middles, strict=True)
+        rows = zip(self.plan.launches, medians, self.median_run.launches, strict=True)
         return tuple(self._launch(*row, total) for row in rows)
 
-    def _launch(
-        self, launch: Launch, seconds: float, span: Span, middle: tuple[float, float], total: float
-    ) -> LaunchProfile:
+    def _launch(self, launch: Launch, seconds: float, span: Span, total: float) -> LaunchProfile:
         # Texture reads bound a kernel too, but only its text says how many it makes.
         allowed = self.peaks.least_seconds(2 * launch.multiply_adds, 0, launch.moved_bytes)
         least = {name: allowed[name] for name in BOUNDS}
-        lower = self.peaks if self.lower_peaks is None else self.lower_peaks
-        rates = (lower.operations / self.peaks.operations, lower.bytes / self.peaks.bytes)
-        steady = dict(zip(("multiply-adds", "bandwidth"), rates, strict=True))[max(least, key=lambda n: least[n])]
-        return LaunchProfile(launch, seconds, span, _rate(seconds, total), least, middle, steady)
+        return LaunchProfile(launch, seconds, span, _rate(seconds, total), least)
 
     @property
     def seconds(self) -> float:
@@ -151,13 +130,6 @@ class Profile:
     def of_peak(self) -> float:
         """The least seconds that the peaks allow for all launches in turn, divided by the measured seconds."""
         return _rate(sum(launch.least[launch.bound] for launch in self.launches), self.seconds)
-
-    @property
-    def peak_range(self) -> tuple[float, float]:
-        """Range of the fraction of peak reached, as LaunchProfile.peak_range."""
-        least = [each.least[each.bound] for each in self.launches]
-        slow, fast = (sum(each.middle[n] for each in self.launches) for n in (1, 0))
-        return _rate(sum(s * each.steady for s, each in zip(least, self.launches)), slow), _rate(sum(least), fast)
 
     @property
     def bound(self) -> tuple[str, float]:
@@ -254,8 +226,7 @@ class Profile:
         first, last = (spans[0], spans[-1]) if plan.launches else ((0.0, 0.0),) * 2
         return {
             "headline": headline(self), "launches": len(plan.launches), "seconds": self.seconds,
-            "of_peak": self.of_peak, "of_peak_range": self.peak_range,
-            "bound": self.bound[0], "bound_share": self.bound[1],
+            "of_peak": self.of_peak, "bound": self.bound[0], "bound_share": self.bound[1],
             "timeline_seconds": last[1] - first[0], "wall_seconds": self.wall.median,
             "multiply_adds": plan.multiply_adds, "bytes": sum(each.launch.moved_bytes for each in self.launches),
             "weight_bytes": plan.weight_bytes, "activation_bytes": plan.activation_bytes,
@@ -288,21 +259,15 @@ def measure(
     wall = time_repeatedly(lambda: seconds_of_call(lambda: model.run(inputs)), repeat)
     context = open_device(model.device, profile=True)
     say(0, 0, "measuring the device")
-    dtype = model.config.storage
-    before = measure_peaks(context, dtype)
+    peaks = measure_peaks(context, model.config.storage)
     session = Session(model.plan, context, progress)
     known = {value.name for value in model.plan.inputs}
     arrays = {key: array for key, array in inputs.items() if key in known}
     say(0, 0, "timing the launches")
     runs = tuple(run_after_warm_up(lambda: session.timeline(arrays), repeat))
-    say(0, 0, "measuring the device")
-    both = before, measure_peaks(context, dtype)
     on_device = subgraph_maker(model.device, session.context, model.config)
     host = measure_host(model.graph.host_partition, model.plan, session, arrays, repeat, on_device)
-    return Profile(
-        name, model.device, model.config, model.plan, Peaks.combined_from(max, both), runs, wall,
-        Peaks.combined_from(min, both), host
-    )
+    return Profile(name, model.device, model.config, model.plan, peaks, runs, wall, host)
 
 
 def page(profile: Profile) -> str:
@@ -330,21 +295,12 @@ def headline(profile: Profile) -> str:
 MOST_OF_PEAK = 1.1  # of a peak that is measured within a tenth
 
 
-def percent(middle: float, peak_range: tuple[float, float]) -> str:
-    """A part as a percentage, "52%", or as a range if that is wider than a tenth of it: "44-57%".
+def percent(part: float) -> str:
+    """A part as a percentage, "52%".
 
     Over MOST_OF_PEAK, a cache held what the launch read, or Winograd's filtering did fewer multiply-adds.
     """
-    if middle > MOST_OF_PEAK:
-        return f">{MOST_OF_PEAK:.0%}"
-    low, high = peak_range
-    return f"{middle:.0%}" if high - low <= 0.1 * middle else f"{100 * low:.0f}-{100 * high:.0f}%"
-
-
-def _quartiles(seconds: Sequence[float]) -> tuple[float, float]:
-    """The lower and the upper quartile."""
-    low, high = numpy.quantile(seconds, (0.25, 0.75))
-    return float(low), float(high)
+    return f">{MOST_OF_PEAK:.0%}" if part > MOST_OF_PEAK else f"{part:.0%}"
 
 
 def _rate(amount: float, seconds: float) -> float:

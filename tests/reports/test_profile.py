@@ -193,12 +193,8 @@ def test_trace() -> None:
     assert {"launches", "uploads and downloads"} <= names
 
 
-@pytest.mark.parametrize(
-    ("middle", "spread", "said"),
-    [(0.52, (0.51, 0.53), "52%"), (0.5, (0.44, 0.57), "44-57%"), (1.05, (1.04, 1.06), "105%"), (3.0, (1, 4), ">110%")],
-)
-def test_parts_of_a_peak(middle: float, spread: tuple[float, float], said: str) -> None:
-    assert percent(middle, spread) == said
+def test_parts_of_a_peak() -> None:
+    assert [percent(part) for part in (0.52, 1.05, 3.0)] == ["52%", "105%", ">110%"]
 
 
 # The page
@@ -367,7 +363,7 @@ def test_profile_of_a_picture_as_text(imgconv: Command, device: DeviceInfo) -> N
     (start,) = (line for line in lines if "start, </script>" in line)
     assert "convolution" in start and "%" in start and re.search(r"  (multiply-adds|bandwidth)  ", start)
     (total,) = (line for line in lines if "launches take" in line)
-    seconds = [float(match[1]) for line in lines if (match := re.search(r"\s([\d.]+) +[\d.]+% +(>|\d+-)?\d+%  ", line))]
+    seconds = [float(match[1]) for line in lines if (match := re.search(r"\s([\d.]+) +[\d.]+% +>?\d+%  ", line))]
     if re.search(r"  us  ", out):  # if all launches take less than a millisecond
         seconds = [each / 1e3 for each in seconds]
     assert sum(seconds) == pytest.approx(float(re.search(r"take ([\d.]+) ms", total)[1]), abs=1e-3 * len(seconds))  # type: ignore[index]
