@@ -349,9 +349,9 @@ def test_a_tensor_that_no_image_holds_is_named() -> None:
     assert "'x'" in str(raised.value) and "2 layers" in str(raised.value)
 
 
-@pytest.mark.parametrize("in_buffers", [True, False])
-@pytest.mark.parametrize("native", [True, False])
-@pytest.mark.parametrize("name", ["squeezenet", "yolo", "efficientnet_b0"])
+@pytest.mark.parametrize(("name", "native", "in_buffers"), [
+    ("squeezenet", True, False), ("yolo", False, True), ("yolo", True, True), ("efficientnet_b0", False, False),
+])
 def test_kernels_of_a_plan_in_half_serve_those_that_keep_some_values_in_float(
     name: str, native: bool, in_buffers: bool
 ) -> None:
@@ -360,14 +360,14 @@ def test_kernels_of_a_plan_in_half_serve_those_that_keep_some_values_in_float(
     device = device if in_buffers else replace(device, images_in_buffers=None)
     prepared = prepare(build(name), Config(float16=1), device)
     of_half = {launch.source.text for launch in prepared.plan().launches}
-    for first in 2, 9, 16:
+    for first in 2, 16:
         wide = frozenset(list(prepared.graph.producers)[first : first + 6])
         mixed = prepared.plan(Config(float16=1, precision=Precision(wide)))
         assert {mixed.placements[name].storage.dtype for name in wide & mixed.placements.keys()} == {"float32"}
         assert {launch.source.text for launch in mixed.launches} <= of_half
 
 
-@pytest.mark.parametrize("name", ["yolo", "efficientnet_b0", "attention"])
+@pytest.mark.parametrize("name", ["yolo", "attention"])
 def test_native_functions_are_used_where_they_were_measured_or_asked_for(name: str) -> None:
     """Never in a plan for a device that is not at hand, unless NATIVE_EXPLOG=1 asks for them."""
     graph = NETWORKS[name]()

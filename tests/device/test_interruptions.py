@@ -10,7 +10,7 @@ from test_process_end import ended
 
 from imgconv.cl.device import DeviceInfo
 
-ROUNDS = 500
+ROUNDS = 250
 CODE = """
 import random, signal
 

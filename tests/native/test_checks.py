@@ -85,7 +85,7 @@ def saved(case: OperatorCase, device: DeviceInfo, float16: int, path: Path) -> b
 @pytest.mark.parametrize(("family", "float16"), [(family, number % 2) for number, family in enumerate(FAMILIES)])
 def test_nothing_is_reported(family: str, float16: int, device: DeviceInfo, play: Play, tmp_path: Path) -> None:
     paths = []
-    for number, case in enumerate(first_cases(FAMILIES[family])):
+    for number, case in enumerate(first_cases(FAMILIES[family])[::2]):
         if saved(case, device, float16, tmp_path / f"{number} {case.op_type}"):
             paths.append(str(tmp_path / f"{number} {case.op_type}"))
     lines = f"""
@@ -119,7 +119,7 @@ def with_alternatives(case: OperatorCase) -> Iterator[tuple[Graph, DevicePlan]]:
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family not in REPEATED])
 def test_other_specialisations_are_right(family: str, play: Play, tmp_path: Path) -> None:
     paths = []
-    for number, case in enumerate(first_cases(FAMILIES[family])):
+    for number, case in enumerate(first_cases(FAMILIES[family])[:2]):
         for turn, (graph, made) in enumerate(with_alternatives(case)):
             path = str(tmp_path / f"{number} {turn} {case.op_type}")
             save_model(path, graph, Config(), [made])

@@ -44,8 +44,9 @@ def window(rotation: int) -> tuple[int, int]:
     return SIZE[:: -1 if rotation % 180 else 1]
 
 
-@pytest.mark.parametrize("settings", [{}, {"max_image": 64}], ids=str)
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(("format", "settings"), [
+    *((format, {}) for format in FORMATS), ("nv12", {"max_image": 64}), ("rgb", {"max_image": 64}),
+], ids=str)
 def test_the_bits_of_python(
     device: DeviceInfo, play: Play, tmp_path: Path, format: str, settings: dict[str, Any]
 ) -> None:

@@ -252,12 +252,12 @@ def test_refused(text: str, inputs: dict[str, Any], error: type[ModelError], nod
 
 
 def test_a_loop_that_is_too_long_to_unroll_runs_on_the_host() -> None:
-    text = """agraph (float[2] x) => (float[2] y) <int64 n = {30000}, float one = {1}> {
+    text = """agraph (float[2] x) => (float[2] y) <int64 n = {10001}, float one = {1}> {
         z = Neg(x)
         [loop] y = Loop (n, , z) <body = b (int64 i, bool c, float[2] p) => (bool c, float[2] q) { q = Add(p, one) }>
     }"""
     x = numpy.array([1, 2], numpy.float32)
-    assert_close(imgconv.load(named(text)).run({"x": x}), {"y": 30000 - x}, 0)  # whole numbers of less than 2**24
+    assert_close(imgconv.load(named(text)).run({"x": x}), {"y": 10001 - x}, 0)  # whole numbers of less than 2**24
     with pytest.raises(UnsupportedError, match=f"'loop'.*more than {UNROLLED_NODES} nodes"):
         imgconv.load(named(text), strict=True)
 

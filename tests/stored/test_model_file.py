@@ -255,7 +255,7 @@ def test_made_up_files(tmp_path: Path) -> None:
     assert refused > 50
 
 
-ALTERED = 50
+ALTERED = 25
 
 
 def outcomes(folder: Path) -> list[str]:
