@@ -125,6 +125,8 @@ def with_answers(model: Model, description: Description | None = None, most: int
     description: by default the one next to the model. Raises ConfigError for a compiled file, and what `find_task`
     raises.
     """
+    if not isinstance(model, Model):
+        raise InputError(f"answers are added to a loaded model, not to a {type(model).__name__}: load it first")
     source = model._source
     if not isinstance(source, ModelSource):
         raise ConfigError("a compiled file's outputs are fixed: call with_answers first, and compile its result")

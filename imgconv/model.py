@@ -464,6 +464,8 @@ def load(
 
     Raises ConfigError, ModelError, UnsupportedError, InputError, DeviceError, ResourceError or BuildError.
     """
+    if not isinstance(shapes or {}, Mapping):
+        raise ConfigError(f"shapes= is a dict such as {{'x': (1, 3, 224, 224)}}, not a {type(shapes).__name__}")
     with progress_callback(progress) as step:
         settings = Settings(
             device, float16, native_explog, shapes or {}, max_image, step, precision, tuning, strict,
@@ -471,6 +473,8 @@ def load(
         )
         if workspace is None:
             return Model(open_source(model, settings))
+        if not isinstance(workspace, Model):
+            raise ConfigError(f"workspace= is a model that is already loaded, not a {type(workspace).__name__}")
         wanted = device if device is None or isinstance(device, DeviceInfo) else select_device(device)
         if wanted not in (None, workspace.device):
             raise ConfigError(f"{device!r} is not the device of the model whose workspace is to be shared")

@@ -75,6 +75,9 @@ class DiskCache:
                     file.write(_entry_header(key, content))
                     file.write(content)
                 os.replace(part, folder / key)
+            except OSError as error:  # such as of a full disk
+                error.filename = error.filename or str(folder)
+                raise
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(part)

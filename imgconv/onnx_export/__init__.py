@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from imgconv.errors import MissingPackageError, UnsupportedError
+from imgconv.errors import InputError, MissingPackageError, UnsupportedError
 
 try:
     import onnx
@@ -40,6 +40,8 @@ def export_onnx(graph: Graph, path: str | os.PathLike[str] | None = None) -> onn
     computes a part of the model.
     Example: export_onnx(graph, "after.onnx").
     """
+    if not isinstance(graph, Graph):
+        raise InputError(f"only a Graph can be exported, such as model.graph, not a {type(graph).__name__}")
     if graph.host_partition is not None:
         said = f"the host computes a part of the model, which is not written: {graph.host_partition.reason}"
         raise UnsupportedError(said, node=graph.host_partition.node)

@@ -14,6 +14,7 @@ import pyopencl
 import pytest
 
 import imgconv
+from imgconv.answers import with_answers
 from imgconv.cl.quirks import QUIRKS, quirks_of
 from imgconv.cl.context import Context
 from imgconv.cl.device import DeviceInfo
@@ -379,6 +380,21 @@ def test_the_bytes_of_an_onnx_file(device: DeviceInfo, tmp_path: Path) -> None:
     ):
         with pytest.raises(imgconv.ModelError, match=message):
             imgconv.load(content, device)  # type: ignore[arg-type]
+
+
+def test_arguments_of_another_type(device: DeviceInfo) -> None:
+    """Each error names the argument and what it may be."""
+    graph: Any = build_graph({"y": Tensor.input("x", (3,)) + 1})
+    model: Any = imgconv.load(graph, device)
+    with pytest.raises(InputError, match=r"a Graph can be exported, such as model\.graph, not a Model"):
+        imgconv.export_onnx(model)
+    with pytest.raises(InputError, match="added to a loaded model, not to a Graph: load it first"):
+        with_answers(graph)
+    with pytest.raises(imgconv.ConfigError, match="workspace= is a model that is already loaded, not a Graph"):
+        imgconv.load(graph, device, workspace=graph)
+    shapes: Any = [3]
+    with pytest.raises(imgconv.ConfigError, match=r"shapes= is a dict such as .*, not a list"):
+        imgconv.load(graph, device, shapes=shapes)
 
 
 def test_device_by_name_and_number(device: DeviceInfo) -> None:

@@ -128,7 +128,7 @@ def test_content_that_shapes_the_model(device: DeviceInfo) -> None:
         nodes, [make_input("x", "f4", [12]), make_input("shape", "i8", [4]), make_input("scales", "f4", [4])]
     )
     model = imgconv.load(proto, device=device)
-    with pytest.raises(imgconv.UnsupportedError, match="depends on input shape"):
+    with pytest.raises(imgconv.UnsupportedError, match="depends on input shape, known only in a run"):
         _ = model.plan
     x = picture(12)
     for shape, scales in (([1, 1, 3, 4], [1, 1, 2, 2]), ([1, 2, 3, 2], [1, 1, 1, 3]), ([1, 1, 3, 4], [1, 1, 2, 2])):

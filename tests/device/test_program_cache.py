@@ -111,6 +111,16 @@ def refused(folder: Path, match: str) -> None:
     assert len(warned) == 1 and "cannot be cached" in str(warned[0].message)
 
 
+def test_a_full_disk_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.warns(RuntimeWarning, match=f"No space left on device: '{folder}'"):
+        PROGRAMS.write(KEY, BINARY)
+    assert stored(folder) == []
+
+
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
 def test_a_folder_that_others_can_write_to(folder: Path, mode: int) -> None:
     PROGRAMS.write(KEY, BINARY)
