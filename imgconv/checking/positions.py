@@ -60,8 +60,10 @@ def positions_of_each_operand(node: Node, seed: int) -> Array:
             continue
         tried = (random.random((TRIED, len(view.shape))) * view.shape).astype(numpy.int64)
         values = {f"i{axis}": along for axis, along in enumerate(tried.T)}
-        reached = [(bound, bound.index.evaluate(values)) for bound in view.bounds]
-        inside = numpy.all([(bound.low <= at) & (at < bound.high) for bound, at in reached], axis=0)
+        inside = numpy.ones(TRIED, bool)
+        for bound in view.bounds:
+            at = bound.index.evaluate(values)  # a number if the index is constant
+            inside &= (bound.low <= at) & (at < bound.high)
         found.append(tried[inside][:READS, :rank])
     return numpy.concatenate(found)
 

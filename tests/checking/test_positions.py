@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy
@@ -10,8 +11,9 @@ import pytest
 from imgconv.checking.positions import READS, elements_at, positions_of_each_operand, sampled_positions
 from imgconv.dtype import FLOAT32
 from imgconv.graph.expression import Argument, apply
+from imgconv.graph.index import constant
 from imgconv.graph.nodes import Node, Operand, Reduction, Value
-from imgconv.graph.view import pad
+from imgconv.graph.view import Bound, pad
 from imgconv.kernels.layout import HostBuffer, ImageLimits, Layout, Placement, Texture, choose_tiling, image_layout
 from imgconv.kernels.layout import matrix_layout
 
@@ -97,3 +99,13 @@ def test_positions_that_read_a_small_part() -> None:
     node = Node(Value("y", (5, 1000), "float32"), Reduction("sum", apply("add", Argument(0), Argument(1))), operands)
     found = positions_of_each_operand(node, 0)
     assert found.shape == (2 * READS, 2) and (found[READS:, 1] >= 997).all() and found[:, 0].max() < 5
+
+
+@pytest.mark.parametrize("constants, count", [([Bound(constant(0), 0, 1)], READS), ([Bound(constant(0), -1, 0)], 0)])
+def test_bounds_of_constant_indices(constants: list[Bound], count: int) -> None:
+    """They hold everywhere or nowhere: alone, and with a bound on an axis."""
+    rows = pad((5, 4), (0, 0), (0, 3))
+    for bounds in (constants, [*rows.bounds, *constants]):
+        operand = Operand("x", replace(rows, bounds=tuple(bounds)))
+        node = Node(Value("y", (5,), "float32"), Reduction("sum", Argument(0)), (operand,))
+        assert positions_of_each_operand(node, 0).shape == (count, 1)
