@@ -162,20 +162,18 @@ def _rounding_error(
     return (FUNCTION_UNITS * arithmetic.unit + native) * size + (native * HALF_UNIT + TINY)
 
 
-def sum_with_bounds(
-    terms: BoundedValues, axis: int, arithmetic: ArithmeticErrors = FLOAT, like: Array | None = None
-) -> BoundedValues:
-    """The sum of terms along an axis. like: what is added in their place, of the size of the largest of them."""
-    value, count = terms.value, terms.value.shape[axis]
-    made, added = value.sum(axis), (value if like is None else like).astype(numpy.float64)
+def sum_with_bounds(terms: BoundedValues, arithmetic: ArithmeticErrors, like: Array | None = None) -> BoundedValues:
+    """The sum of terms along axis 1. like: what is added in their place, of the size of the largest of them."""
+    value, count = terms.value, terms.value.shape[1]
+    made, added = value.sum(1), (value if like is None else like).astype(numpy.float64)
     if arithmetic.sum_unit == HALF_UNIT:
         # In half a bound by the sum of absolute values would allow anything. Terms in no order add up to partial sums
         # of about the result and the root of their squares.
-        size = numpy.abs(made) + 2 * numpy.sqrt(numpy.square(added).sum(axis))
+        size = numpy.abs(made) + 2 * numpy.sqrt(numpy.square(added).sum(1))
     else:
-        size = numpy.abs(added).sum(axis)
+        size = numpy.abs(added).sum(1)
     error = arithmetic.transformed * _max_roundings(min(count, arithmetic.longest), count) * arithmetic.sum_unit * size
-    return BoundedValues(made, (0.0 if value.dtype.kind != "f" else error) + terms.error.sum(axis))
+    return BoundedValues(made, (0.0 if value.dtype.kind != "f" else error) + terms.error.sum(1))
 
 
 def sum_with_initial_value(

@@ -118,7 +118,7 @@ class SampledEvaluator:
     def _reduce(self, reduction: Reduction, body: BoundedValues) -> BoundedValues:
         value, error = body.value, body.error
         if reduction.kind == "sum":
-            return sum_with_bounds(body, 1, self.arithmetic)
+            return sum_with_bounds(body, self.arithmetic)
         if reduction.kind == "product":
             made = value.prod(1)
             relative = (error / numpy.maximum(numpy.abs(value), 1e-300)).sum(1)
@@ -183,7 +183,7 @@ class SampledEvaluator:
         products = a.value * b.value
         error = numpy.abs(a.value) * b.error + numpy.abs(b.value) * a.error + a.error * b.error
         # The rounding of a product is part of the sum's.
-        return sum_with_bounds(BoundedValues(products, error), 1, self.arithmetic, like)
+        return sum_with_bounds(BoundedValues(products, error), self.arithmetic, like)
 
     def _concatenation(self, node: Node, operation: Concatenation, position: list[Array], count: int) -> BoundedValues:
         value, error, start = numpy.zeros(count), numpy.zeros(count), 0

@@ -16,7 +16,6 @@ import numpy
 from imgconv.tensor import Tensor
 
 BYTE = 255  # the largest difference of two levels
-ClampLimits = tuple[float, float]
 
 
 def scaled_sum(

@@ -12,7 +12,7 @@ from imgconv.tasks.description import Description
 from imgconv.tasks.text import dbnet, text_of
 from imgconv.tasks.values import (
     Answer, Answers, Classes, Depth, Detection, Detections, Label, Picture, PicturePlacement, Pose, Segmentation, Texts,
-    name_of, map_on_picture,
+    map_on_picture, name_of, points_on_picture,
 )
 
 
@@ -34,7 +34,7 @@ def _detections(outputs: Arrays, description: Description, placement: PicturePla
     boxes = placement.to_picture(outputs["boxes"][:count].astype(numpy.float64))
     boxes = boxes.clip(0, [*placement.picture, *placement.picture])
     points = outputs.get("points")
-    marks = [()] * count if points is None else [_on_picture(each, placement) for each in points[:count]]
+    marks = [()] * count if points is None else [points_on_picture(each, placement) for each in points[:count]]
     labels = _labels(outputs["classes"][:count], outputs["scores"], description)
     masks = [_mask(each, placement) for each in outputs["masks"][:count]] if "masks" in outputs else [None] * count
     found = (
@@ -53,13 +53,8 @@ def _labels(classes: Array, scores: Array, description: Description) -> list[Lab
     return [Label(kind, score, name_of(description.labels, kind)) for kind, score in pairs]
 
 
-def _on_picture(points: Array, placement: PicturePlacement) -> tuple[tuple[float, float, float], ...]:
-    places = placement.to_picture(points[:, :2].astype(numpy.float64))
-    return tuple((float(x), float(y), float(score)) for (x, y), score in zip(places, points[:, 2], strict=True))
-
-
 def _pose(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answer:
-    return Pose(_on_picture(outputs["points"], placement), description.labels)
+    return Pose(points_on_picture(outputs["points"], placement), description.labels)
 
 
 def _classes(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answer:

@@ -13,7 +13,8 @@ from imgconv.errors import InputError
 from imgconv.preprocessing.preparation import Size
 from imgconv.suppression import suppress
 from imgconv.tasks.description import Description
-from imgconv.tasks.values import Answers, Detection, Detections, Label, PicturePlacement, name_of, map_on_picture
+from imgconv.tasks.values import Answers, Detection, Detections, Label, PicturePlacement
+from imgconv.tasks.values import map_on_picture, name_of, points_on_picture
 
 STRIDES = (8, 16, 32)
 MOST_DETECTIONS = 300
@@ -92,7 +93,7 @@ def detections(
     for box, number, place in zip(boxes, kept, order, strict=True):
         index = int(kinds[place]) + first
         label = Label(index, float(values[place]), _class_name(description, classes, index, first))
-        marks = _points_on_picture(candidates.points[number], placement) if candidates.points is not None else ()
+        marks = points_on_picture(candidates.points[number], placement) if candidates.points is not None else ()
         found.append(Detection((float(box[0]), float(box[1]), float(box[2]), float(box[3])), label, marks))
     best = float(candidates.scores.max()) if candidates.scores.size else None
     return Detections(tuple(found), best, least), kept
@@ -152,11 +153,6 @@ def count_classes(candidates: Candidates, description: Description) -> int:
         return int(candidates.scores.shape[1])
     shown = int(candidates.kinds.max(initial=0)) + 1 if isinstance(candidates.kinds, numpy.ndarray) else 0
     return max(shown, len(description.labels))
-
-
-def _points_on_picture(points: Array, placement: PicturePlacement) -> tuple[tuple[float, float, float], ...]:
-    places = placement.to_picture(points[:, :2].astype(numpy.float64))
-    return tuple((float(x), float(y), float(score)) for (x, y), score in zip(places, points[:, 2], strict=True))
 
 
 def _class_name(description: Description, classes: int, index: int, first: int) -> str:

@@ -199,6 +199,12 @@ class PicturePlacement:
         return made
 
 
+def points_on_picture(points: Array, placement: PicturePlacement) -> tuple[tuple[float, float, float], ...]:
+    """Points (n, 3) of the model's input, x, y and score, on the picture."""
+    places = placement.to_picture(points[:, :2].astype(numpy.float64))
+    return tuple((float(x), float(y), float(score)) for (x, y), score in zip(places, points[:, 2], strict=True))
+
+
 def map_on_picture(plane: Array, placement: PicturePlacement, how: Image.Resampling, outside: float) -> Array:
     """A map (h, w) over the model's input as a map over the picture, float32 (height, width).
 

@@ -51,7 +51,7 @@ def test_sums(count: int, kind: type) -> None:
     """Added up one after another, the sum is within its bound; without its largest term it is not, in float."""
     a, b = (RANDOM.normal(size=(200, count)).astype(numpy.float16).astype(kind) for _ in range(2))
     terms = a.astype(numpy.float64) * b
-    bounded = sum_with_bounds(BoundedValues.exact(terms), 1, HALF if kind is numpy.float16 else FLOAT)
+    bounded = sum_with_bounds(BoundedValues.exact(terms), HALF if kind is numpy.float16 else FLOAT)
     made = numpy.zeros(len(terms), kind)
     for n in range(count):
         made = (made + (a[:, n] * b[:, n]).astype(kind)).astype(kind)
