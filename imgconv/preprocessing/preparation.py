@@ -189,7 +189,8 @@ def with_known_sizes(name: str, dimensions: Sequence[int | str] | None, shapes: 
     if given is not None and not isinstance(given, int):
         return tuple(given)
     sizes = {name: size for name, size in shapes.items() if isinstance(size, int)}
-    return [sizes.get(d, d) if isinstance(d, str) else d for d in dimensions or [""] * 4]
+    dimensions = [""] * 4 if dimensions is None else dimensions  # those of a scalar are []
+    return [sizes.get(d, d) if isinstance(d, str) else d for d in dimensions]
 
 
 # Places, weights

@@ -238,6 +238,12 @@ def test_a_mask_takes_no_picture() -> None:
     assert [target.name for target in picture_inputs(declared, {})] == ["x", "bytes"]
 
 
+def test_a_scalar_takes_no_picture() -> None:
+    """A shape that the file does not give may be a picture's."""
+    declared = {"x": ("float32", [1, 3, 8, 8]), "threshold": ("float32", []), "unknown": ("float32", None)}
+    assert [target.name for target in picture_inputs(declared, {})] == ["x", "unknown"]
+
+
 def test_odd_exif_data_is_no_warning(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     """A directory of EXIF data that ends in the middle of an entry."""
     path = tmp_path / "a.jpg"
