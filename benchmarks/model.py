@@ -31,7 +31,7 @@ from imgconv.cl.device import DeviceInfo, open_device, select_device
 from imgconv.compiling.plan import Plan
 from imgconv.config import read_config
 from imgconv.kernels.layout import Texture
-from imgconv.reports.first_result import first_results
+from imgconv.reports.first_result import times_to_first_result
 from imgconv.runtime.session import Session
 from imgconv.reports.timing import Timing, seconds_of_call, time_repeatedly
 
@@ -129,7 +129,7 @@ def measure(network: Network, device: DeviceInfo, options: argparse.Namespace) -
     profiled.run(inputs)
     busy = time_repeatedly(lambda: sum(profiled.launch_seconds()), options.repeat)
     wanted = {"shapes": network.shapes, "device": device.index, **settings}
-    cold, warm = first_results(network.path, inputs, wanted) if options.first else (None, None)
+    cold, warm = times_to_first_result(network.path, inputs, wanted) if options.first else (None, None)
     return Row(network.name, network.size, pixels, error, tolerance, figures, busy, wall, cold, warm)
 
 

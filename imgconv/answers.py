@@ -106,7 +106,7 @@ class AnswerStage:
     def _answers(self, given: Mapping[str, Any], placement: PicturePlacement) -> dict[str, Any]:
         """The arrays by the names of the outputs. given: GraphArrays; the formulas are typed for numpy's arrays."""
         decode, description = HEADS[self.task.head].decode, self.task.description
-        with self.task.naming(given):
+        with self.task.errors_with_head_name(given):
             if isinstance(decode, BoxDecoder):
                 candidates = decode.formula(given, description, placement.model)
                 return _suppressed_boxes(candidates, description, placement, self.most)
@@ -167,7 +167,7 @@ def _labels(task: Task, outputs: TensorSpecs, size: Size) -> tuple[str, ...]:
     """
     labels, decode = task.description.labels, HEADS[task.head].decode
     zeros = {name: numpy.zeros(shape or (), dtype) for name, (dtype, shape) in outputs.items()}  # type: ignore[arg-type]
-    with task.naming(zeros):
+    with task.errors_with_head_name(zeros):
         if task.head == "ctc":
             return ("", *text.characters_of(labels, single_output(zeros)[1].shape[-1]))
         if not (isinstance(decode, BoxDecoder) and labels):

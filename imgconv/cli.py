@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = parse(arguments)
     try:
-        with notes_on_stderr():
+        with log_to_stderr():
             options.execute(options)
         sys.stdout.flush()
         return 0
@@ -121,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _print_failure(_message(error), 1)
 
 
-class _NotesHandler(logging.Handler):
+class _LogPrinter(logging.Handler):
     """Prints each line of imgconv's log and each warning once, as "imgconv: ...", on stderr."""
 
     def __init__(self) -> None:
@@ -140,9 +140,9 @@ class _NotesHandler(logging.Handler):
 
 
 @contextmanager
-def notes_on_stderr() -> Iterator[None]:
+def log_to_stderr() -> Iterator[None]:
     """A context in which log messages and warnings, such as how much FLOAT16 stores as fp16, are printed for people."""
-    log, notes = logging.getLogger("imgconv"), _NotesHandler()
+    log, notes = logging.getLogger("imgconv"), _LogPrinter()
     level = log.level
     with warnings.catch_warnings():
         warnings.simplefilter("always", RuntimeWarning)

@@ -88,7 +88,7 @@ def test_processes_that_build_compile_for_this_ones_cpu(tmp_path: Path, monkeypa
     monkeypatch.setattr(drivers, "cpu_variables", cache(drivers.cpu_variables.__wrapped__))
     monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path))
     monkeypatch.setenv(name, set_first)
-    with drivers.drivers_visible():
+    with drivers.make_drivers_visible():
         pass
     for changed in ("core-avx2", ""):
         monkeypatch.setenv(name, changed)

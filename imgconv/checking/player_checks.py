@@ -24,7 +24,7 @@ from imgconv.checking.launched_nodes import LaunchedNodes, launched_nodes_of
 from imgconv.compiling.plan import Plan, Storage
 from imgconv.config import Config
 from imgconv.graph.evaluate import evaluate_node
-from imgconv.graph.nodes import Gather, Graph, indices_of
+from imgconv.graph.nodes import Gather, Graph, index_operands_of
 from imgconv.graph.quantization import Quantization
 from imgconv.kernels.layout import Texture
 from imgconv.stored.compiled_file import DevicePlan
@@ -111,7 +111,7 @@ def _rounded_to_bounds(value: Array, bounds: Array) -> tuple[Array, Array]:
 
 def _integer_or_index_storages(plan: Plan, graph: Graph) -> frozenset[Storage]:
     """The storages of integers, and of numbers that choose elements: what a driver does with 0.5 is not known."""
-    indices = {o.value for node in graph.nodes if isinstance(node.operation, Gather) for o in indices_of(node)}
+    indices = {o.value for node in graph.nodes if isinstance(node.operation, Gather) for o in index_operands_of(node)}
     values = {v.name: v for v in plan.inputs} | graph.values
     names = {name for name, value in values.items() if not value.dtype.startswith("float")} | indices
     places = {name: place.storage for name, place in plan.placements.items()}

@@ -16,8 +16,8 @@ from imgconv.checking.error_bounds import (
 from imgconv.graph.evaluate import evaluate_node
 from imgconv.graph.expression import Argument, Expression, users
 from imgconv.graph.nodes import (
-    IDENTITY, Concatenation, Convolution, Gather, Load, Node, Operand, Operation, Order, Product, Recurrence,
-    Reduction, Suppression, array_value, indices_of, neutral, whole_operand,
+    IDENTITY, Concatenation, Convolution, Gather, Load, Node, Operand, Operation, Order, Product, Recurrence, Reduction,
+    Suppression, array_value, index_operands_of, neutral, whole_operand,
 )
 from imgconv.graph.view import Shape
 
@@ -200,7 +200,7 @@ class SampledEvaluator:
         return BoundedValues(value, error)
 
     def _gather(self, node: Node, operation: Gather, position: list[Array], count: int) -> BoundedValues:
-        table, indices = node.operands[0], indices_of(node)
+        table, indices = node.operands[0], index_operands_of(node)
         lead = indices[0].view.shape
         window = lead[len(node.output.shape) :]
         shape = (count, prod(window))

@@ -26,7 +26,7 @@ import pyopencl as cl
 from imgconv.arrays import Array
 from imgconv.cl.building.processes import BuilderPool
 from imgconv.cl.device_info import DeviceInfo
-from imgconv.cl.external_memory import acquired, import_dma_buf
+from imgconv.cl.external_memory import acquire_imported, import_dma_buf
 from imgconv.cl.priority import Priority, queue_properties
 from imgconv.cl.shutdown import never_release
 from imgconv.cl.watchdog import TIMEOUT, DriverCall, Watchdog
@@ -150,9 +150,9 @@ class Context:
         """Returns whether memory was made in this context."""
         return bool(memory.context == self.handle)
 
-    def acquired(self, *memory: Memory | None) -> AbstractContextManager[None]:
+    def acquire_imported(self, *memory: Memory | None) -> AbstractContextManager[None]:
         """Makes imported memory the device's for the commands that are enqueued inside. Raises DeviceError."""
-        return acquired(self.queue, *memory)
+        return acquire_imported(self.queue, *memory)
 
     def import_dma_buf(self, descriptor: int, size: int) -> Buffer:
         """A buffer of the first bytes of a dma-buf: see external_memory.py. Raises InputError, DeviceError."""
@@ -242,7 +242,7 @@ class Context:
             if is_image(destination) and is_image(source):
                 extent = {"src_origin": origin, "dest_origin": to, "region": region}
         what = f"a copy on the device to {_memory_name(destination)}"
-        with self._wrap_errors(what), self.acquired(destination, source):
+        with self._wrap_errors(what), self.acquire_imported(destination, source):
             return cl.enqueue_copy(self.queue, destination, source, **extent)
 
     def fill(self, memory: Memory, value: float, tensor: str = "") -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar, get_args
 from imgconv.cl.device_info import DeviceInfo as DeviceInfo
 from imgconv.cl.device_info import DeviceKind
 from imgconv.cl.driver_links import path_problem
-from imgconv.cl.drivers import cpu_variables, drivers_visible
+from imgconv.cl.drivers import cpu_variables, make_drivers_visible
 from imgconv.cl.instruction_set import instruction_set, read_cpuinfo
 from imgconv.cl.opencl_library import device_number, new_context
 from imgconv.cl.priority import Priority, context_hints
@@ -55,12 +55,12 @@ def list_devices() -> tuple[DeviceInfo, ...]:
     Raises DeviceError if pyopencl itself cannot be imported.
     """
     try:
-        return _described_devices()
+        return _describe_devices()
     finally:
         _looked_at.clear()
 
 
-def _described_devices() -> tuple[DeviceInfo, ...]:
+def _describe_devices() -> tuple[DeviceInfo, ...]:
     return _call_driver(lambda: tuple(_describe(index, device) for index, device in enumerate(_find_devices())))
 
 
@@ -95,7 +95,7 @@ def select_device(choice: str | int | None = None, devices: tuple[DeviceInfo, ..
     """
     chosen = None
     try:
-        chosen = _device_matching(choice, _described_devices() if devices is None else devices)
+        chosen = _device_matching(choice, _describe_devices() if devices is None else devices)
     finally:
         for index in [index for index in _looked_at if chosen is None or index != chosen.index]:
             _looked_at.pop(index, None)
@@ -218,7 +218,7 @@ def _find_devices() -> list[cl.Device]:
         message = no_driver_message(sys.platform, platform.machine(), _on_android())
         raise DeviceError(f"pyopencl cannot be imported ({error}); {message}") from error
 
-    with shutdown_guard, _looking, drivers_visible():
+    with shutdown_guard, _looking, make_drivers_visible():
         try:
             platforms = cl.get_platforms()
         except cl.Error:

@@ -35,7 +35,7 @@ _INFO = ctypes.CFUNCTYPE(
 
 
 @contextmanager
-def drivers_visible() -> Iterator[None]:
+def make_drivers_visible() -> Iterator[None]:
     """Lets OpenCL's loader see drivers that are installed but registered in no folder that it reads.
 
     The loader looks once, at the first OpenCL call of the process, so its variable is set for that call only. In a
@@ -114,7 +114,7 @@ def unregistered_drivers() -> list[str]:
     """Drivers that often come without a valid .icd file: pip's Intel CPU driver, and NVIDIA's inside containers."""
     if not sys.platform.startswith("linux"):
         return []
-    drivers = [str(path_without_spaces(library)) for library in files_of_wheel() if library.name == "libintelocl.so"]
+    drivers = [str(path_without_spaces(library)) for library in intel_wheel_files() if library.name == "libintelocl.so"]
     try:
         ctypes.CDLL(NVIDIA_DRIVER)
         drivers.append(NVIDIA_DRIVER)
@@ -123,7 +123,7 @@ def unregistered_drivers() -> list[str]:
     return drivers
 
 
-def files_of_wheel() -> list[Path]:
+def intel_wheel_files() -> list[Path]:
     """The files that pip's package of Intel's CPU driver installed; none without it."""
     try:
         files = metadata.files("intel-opencl-rt") or []

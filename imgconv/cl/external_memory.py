@@ -1,7 +1,7 @@
 """Imports Linux dma-bufs, such as camera buffers, as OpenCL buffers. native/src/external_memory.cpp does the same.
 
 buffer = import_dma_buf(context.info, context.handle, descriptor, 460800)
-with acquired(context.queue, buffer):
+with acquire_imported(context.queue, buffer):
     cl.enqueue_copy(context.queue, mine, buffer)
 """
 
@@ -94,7 +94,7 @@ def import_dma_buf(info: DeviceInfo, context: cl.Context, descriptor: int, size:
 
 
 @contextmanager
-def acquired(queue: cl.CommandQueue, *memory: ImportedMemory) -> Iterator[None]:
+def acquire_imported(queue: cl.CommandQueue, *memory: ImportedMemory) -> Iterator[None]:
     """Makes imported buffers the device's for the commands that are enqueued inside. Other memory needs nothing."""
     imported = [each for each in memory if each is not None and getattr(each, "is_handed_over", False)]
     for each in imported:

@@ -22,7 +22,7 @@ from imgconv.loading.compiled import DEPTH
 from imgconv.model import Model
 from imgconv.reports import terminal
 from imgconv.reports.bench import measure_latency, measure_sustained, onnxruntime_run, process_bytes
-from imgconv.reports.first_result import first_results
+from imgconv.reports.first_result import times_to_first_result
 from imgconv.precision.calibration_inputs import synthetic_inputs
 from imgconv.precision.loss import relative_error
 
@@ -77,7 +77,7 @@ def execute(options: argparse.Namespace) -> None:
             progress(0, 0, "starting new processes for the first result")
             given = {} if is_container(options.model) else {"shapes": {n: list(a.shape) for n, a in inputs.items()}}
             settings = {name: getattr(options, name) for name in SETTINGS} | {"device": model.device.index}
-            cold, warm = first_results(options.model, inputs, settings | given)
+            cold, warm = times_to_first_result(options.model, inputs, settings | given)
             figures["first_result"] = {"cold": cold, "warm": warm}
     if options.json:
         terminal.print_json(figures)

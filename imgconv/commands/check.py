@@ -19,7 +19,7 @@ from imgconv.checking.shrinking import shrink_failing_node
 from imgconv.cl.building.crashes import wrong_kernels_tried_again
 from imgconv.cl.device import DeviceInfo, open_device, select_device
 from imgconv.commands.shared_arguments import (
-    FLOAT16_HELP, SHAPE_HELP, add_device_argument, add_target_argument, name_and_value, read_shapes,
+    FLOAT16_HELP, SHAPE_HELP, add_device_argument, add_target_argument, parse_name_and_value, read_shapes,
 )
 from imgconv.commands.command_line_inputs import declared_of
 from imgconv.compiling.shared_packings import Packings
@@ -82,7 +82,7 @@ class CheckedPlan:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", nargs="?", help="an ONNX or compiled file")
     parser.add_argument(
-        "--shape", metavar="NAME=SIZES", type=name_and_value, action="append", default=[], help=SHAPE_HELP
+        "--shape", metavar="NAME=SIZES", type=parse_name_and_value, action="append", default=[], help=SHAPE_HELP
     )
     parser.add_argument(
         "--save", metavar="FILE", help="write every kernel variant to a file for imgconv-run FILE --check"

@@ -13,7 +13,7 @@ from imgconv.arrays import Shapes, TensorSpecs
 from imgconv.cl.device import DeviceInfo
 from imgconv.commands.shared_arguments import add_model_arguments, add_precision_argument, add_strict_argument
 from imgconv.commands.shared_arguments import (
-    add_picture_arguments, add_target_argument, check_sizes, count, name_and_value, number
+    add_picture_arguments, add_target_argument, check_sizes, count, number, parse_name_and_value,
 )
 from imgconv.commands.shared_arguments import read_sizes
 from imgconv.commands.command_line_inputs import (
@@ -95,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="cut the model at these tensors, which become its outputs",
     )
     parser.add_argument(
-        "--state", type=name_and_value, action="append", default=[], metavar="OUTPUT=INPUT",
+        "--state", type=parse_name_and_value, action="append", default=[], metavar="OUTPUT=INPUT",
         help="keep this output on the device and use it as this input of the next run; in the first run the input is 0",
     )
     parser.add_argument(

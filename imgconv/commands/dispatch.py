@@ -13,7 +13,7 @@ from typing import Union
 from imgconv.cl.device import DeviceInfo, list_devices, select_device
 from imgconv.commands.picture_loader import available_cores, run_pictures, worker_count
 from imgconv.commands.picture_result import DeviceSummary, PrintableResult
-from imgconv.commands.picture_worker import exit_reason, sendable, without_interrupts
+from imgconv.commands.picture_worker import exit_reason, ignore_interrupts, sendable
 from imgconv.commands.runner import PictureItem, RunArguments
 from imgconv.errors import DeviceError, Error
 from imgconv.preprocessing.preparation import Size
@@ -78,7 +78,7 @@ def _start_process(line: RunArguments, size: Size | None, workers: int) -> tuple
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_run_requested_pictures, args=(theirs, line, size, workers))
-    with theirs, without_interrupts():
+    with theirs, ignore_interrupts():
         process.start()
     return ours, process
 

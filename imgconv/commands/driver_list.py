@@ -9,8 +9,8 @@ from pathlib import Path
 
 from imgconv.cl.driver_links import path_problem
 from imgconv.cl.drivers import (
-    ADDED, NVIDIA_DRIVER, driver_folder_set_by_user, drivers_added_by_user, files_of_wheel, icd_files,
-    platforms_of, unregistered_drivers, vendor_folders,
+    ADDED, NVIDIA_DRIVER, driver_folder_set_by_user, drivers_added_by_user, icd_files, intel_wheel_files, platforms_of,
+    unregistered_drivers, vendor_folders,
 )
 
 HINTS = {"rusticl": ": set RUSTICL_ENABLE=freedreno for an Adreno, RUSTICL_ENABLE=llvmpipe for the CPU"}
@@ -42,7 +42,7 @@ def list_drivers(found: Iterable[str]) -> tuple[Driver, ...]:
     """
     chosen, present = driver_folder_set_by_user(), frozenset(found)
     named: dict[str, str] = {}
-    unfilled = {file for file in files_of_wheel() if file.suffix == ".icd"}  # they name no path that exists
+    unfilled = {file for file in intel_wheel_files() if file.suffix == ".icd"}  # they name no path that exists
     for file, line in icd_files(searched_folders()):
         if file not in unfilled:
             named.setdefault(line, str(file))

@@ -20,7 +20,7 @@ from imgconv.config import Config, read_config
 from imgconv.errors import ConfigError
 from imgconv.files.container import is_container
 from imgconv.graph.nodes import Graph, HostPartition, Value
-from imgconv.host.subgraphs import is_subgraph
+from imgconv.host.subgraphs import is_device_subgraph
 from imgconv.kernels.layout import Texture
 from imgconv.passes.elementwise import LAUNCH
 from imgconv.reports import terminal
@@ -206,7 +206,7 @@ def print_boundary(partition: HostPartition, plan: Plan) -> None:
     """Prints the number of nodes that the host computes, and the tensors that it gets from the device."""
     boundary = boundary_bytes(partition, plan)
     listed = ", ".join(f"{name} {count / 1e3:.1f}" for name, count in boundary.items())
-    subgraphs = sum(map(is_subgraph, partition.graph.nodes))
+    subgraphs = sum(map(is_device_subgraph, partition.graph.nodes))
     again = f", {subgraphs} of them subgraphs that run on the device" if subgraphs else ""
     terminal.console().print(
         f"{len(partition.graph.nodes)} nodes on the host{again}; {sum(boundary.values()) / 1e3:.1f} kB come from the "

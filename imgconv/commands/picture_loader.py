@@ -31,7 +31,7 @@ from imgconv.commands import picture_worker
 from imgconv.commands.picture_result import DeviceSummary, PictureResult, PrintableResult
 from imgconv.commands.runner import PictureItem, PictureRunner, Run, RunArguments
 from imgconv.commands.shared_samples import SampleLayout, allocate_shared_memory, map_shared_memory
-from imgconv.commands.picture_worker import Reply, exit_reason, without_interrupts
+from imgconv.commands.picture_worker import Reply, exit_reason, ignore_interrupts
 from imgconv.errors import Error
 from imgconv.loading.compiled import DEPTH
 from imgconv.model import Model, pin_in_place
@@ -80,7 +80,7 @@ def run_pictures(
     with_lines = not line.options.json
     with PictureLoader(workers) as loader, open_output_video(line) as add:
         runner = PictureRunner.load(line, size, progress)
-        first, seconds = _first_outcomes(runner, items)
+        first, seconds = _first_results(runner, items)
         if first:
             outputs = {name: (str(array.dtype), array.shape) for name, array in first[-1].outputs.items()}
             is_known = runner.task is not None and bool(first[-1].answers or first[-1].error)
@@ -112,7 +112,7 @@ def open_output_video(line: RunArguments) -> Iterator[Callable[[PictureResult], 
         yield add
 
 
-def _first_outcomes(runner: PictureRunner, items: Iterator[PictureItem]) -> tuple[list[PictureResult], float]:
+def _first_results(runner: PictureRunner, items: Iterator[PictureItem]) -> tuple[list[PictureResult], float]:
     """Returns the outcomes up to the first picture that can be read, and the seconds of its run on the warm device.
 
     No other thread runs meanwhile: threads of Python take turns, and a run of 0.3 ms would be one of 3 ms.
@@ -148,16 +148,16 @@ def run_in_threads(runner: PictureRunner, items: Iterable[PictureItem]) -> Itera
     """Yields the outcome of each picture, in order. Raises what the runner and Model.submit raise."""
     workers, waiter = ThreadPoolExecutor(THREADS, "imgconv pictures"), ThreadPoolExecutor(1, "imgconv results")
     try:
-        prepared = in_order(workers, runner.prepare, items, 2 * THREADS)
+        prepared = map_in_order(workers, runner.prepare, items, 2 * THREADS)
         submitted = ((sample, [runner.model.submit(run) for run in runs]) for sample, runs in prepared)
-        done = in_order(waiter, lambda job: (job[0], [frame.result() for frame in job[1]]), submitted, DEPTH)
-        yield from in_order(workers, lambda job: runner.finish(*job), done, 2 * THREADS)
+        done = map_in_order(waiter, lambda job: (job[0], [frame.result() for frame in job[1]]), submitted, DEPTH)
+        yield from map_in_order(workers, lambda job: runner.finish(*job), done, 2 * THREADS)
     finally:
         for pool in (workers, waiter):
             pool.shutdown(cancel_futures=True)
 
 
-def in_order(pool: ThreadPoolExecutor, work: Callable[[A], B], items: Iterable[A], ahead: int) -> Iterator[B]:
+def map_in_order(pool: ThreadPoolExecutor, work: Callable[[A], B], items: Iterable[A], ahead: int) -> Iterator[B]:
     """Yields work(item) for each item, in order, as soon as it is done; at most `ahead` of them are started early."""
     waiting: deque[Future[B]] = deque()
     for item in items:
@@ -184,7 +184,7 @@ class PictureLoader:
         self._processes: dict[Connection, BaseProcess] = {}
         if count:
             multiprocessing.set_forkserver_preload([picture_worker.__name__])
-            with without_interrupts(), suppress(OSError):
+            with ignore_interrupts(), suppress(OSError):
                 forkserver.ensure_running()
 
     def __enter__(self) -> PictureLoader:

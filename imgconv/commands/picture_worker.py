@@ -74,7 +74,7 @@ def sendable(item: PictureItem) -> PictureItem:
 
 
 @contextmanager
-def without_interrupts() -> Iterator[None]:
+def ignore_interrupts() -> Iterator[None]:
     """Processes that are started in here ignore Ctrl-C, which goes to all: this process ends them."""
     if threading.current_thread() is not threading.main_thread():
         yield  # no other thread may change a handler, and the main thread gets Ctrl-C

@@ -262,5 +262,5 @@ def print_result(result: PrintableResult, several: bool, state: RunState) -> Non
     """Prints a picture's result, unless all are printed as JSON, and adds it to the state."""
     if result.error and several:
         print(f"imgconv: {result.error}", file=sys.stderr)
-    terminal.say_all(result.lines)
+    terminal.print_styled_lines(result.lines)
     state.add(result)

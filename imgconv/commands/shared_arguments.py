@@ -21,7 +21,7 @@ def add_model_arguments(parser: argparse.ArgumentParser, compiled: bool = True) 
     kinds = "an ONNX or compiled file" if compiled else "an ONNX file"
     parser.add_argument("model", metavar="MODEL", help=kinds)
     parser.add_argument(
-        "--shape", metavar="NAME=SIZES", type=name_and_value, action="append", default=[],
+        "--shape", metavar="NAME=SIZES", type=parse_name_and_value, action="append", default=[],
         help=SHAPE_HELP,
     )
     add_setting_arguments(parser)
@@ -75,7 +75,7 @@ def add_target_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def name_and_value(text: str) -> tuple[str, str]:
+def parse_name_and_value(text: str) -> tuple[str, str]:
     """NAME=VALUE as (NAME, VALUE)."""
     name, equals, value = text.partition("=")
     if not (name and equals and value):
@@ -197,6 +197,6 @@ def add_picture_arguments(parser: argparse.ArgumentParser) -> None:
     )
     before.add_argument("--std", type=numbers, metavar="STD", help="one value, or one per channel (default: 1)")
     before.add_argument(
-        "--input", type=name_and_value, action="append", default=[], metavar="NAME=FILE.npy",
+        "--input", type=parse_name_and_value, action="append", default=[], metavar="NAME=FILE.npy",
         help="the value of an input other than the picture, from a file or as numbers, such as threshold=0.5"
     )

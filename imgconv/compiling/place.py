@@ -173,7 +173,7 @@ class _Placer(Textures):
         made, self.steps, self.copies = tuple(self.steps), steps, copies
         return made
 
-    def is_input(self, operand: Operand) -> bool:
+    def reads_input_buffer(self, operand: Operand) -> bool:
         """Returns whether an operand is read from the buffer to which an input is uploaded."""
         name = operand.value
         return name in self.input_buffers and self.placements[name].storage == self.input_buffers[name]
@@ -185,7 +185,7 @@ class _Placer(Textures):
             source = self.graph.values[operand.value]
             levels = self.quantizations.get(operand.value) if fills_with_zero(operand) else None
             name = f"{operand.value}.copy{self.copied}"
-            value = self.intermediate_value(name, operand.view.shape, layout, operand.value, levels)
+            value = self.add_intermediate_value(name, operand.view.shape, layout, operand.value, levels)
             self.copied += 1
             node = Node(replace(value, dtype=source.dtype), Load(), (operand,))
             output = self.placements[value.name]

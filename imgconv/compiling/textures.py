@@ -15,7 +15,7 @@ from imgconv.graph.growth import growth_of
 from imgconv.graph.expression import Apply, function_names, subexpressions
 from imgconv.graph.index import constant
 from imgconv.graph.nodes import Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Operation
-from imgconv.graph.nodes import Order, Product, Recurrence, Reduction, Suppression, Value, indices_of
+from imgconv.graph.nodes import Order, Product, Recurrence, Reduction, Suppression, Value, index_operands_of
 from imgconv.graph.quantization import Quantization, quantizations_of
 from imgconv.kernels.layout import (
     HostBuffer, Layout, Placement, Texture, choose_tiling, image_layout, matrix_layout,
@@ -121,7 +121,7 @@ def values_that_determine_indices(graph: Graph) -> frozenset[str]:
     found: set[str] = set()
     for node in reversed(graph.nodes):
         if isinstance(node.operation, Gather):
-            found |= {o.value for o in (node.operands if node.output.name in found else indices_of(node))}
+            found |= {o.value for o in (node.operands if node.output.name in found else index_operands_of(node))}
         elif isinstance(node.operation, Suppression):
             found |= node.reads  # boxes of different classes lie far apart, where half has no whole numbers
         elif node.output.name in found and isinstance(node.operation, (Load, Product)):
@@ -227,15 +227,15 @@ class Textures:
             return replace(made, tiling=replace(made.tiling, bordered=False))
         return made
 
-    def intermediate_value(
-        self, name: str, shape: tuple[int, ...], layout: Layout, like: str = "",
+    def add_intermediate_value(
+        self, name: str, shape: tuple[int, ...], layout: Layout, same_dtype_as: str = "",
         quantization: Quantization | None = None,
     ) -> Value:
-        """A value that no node of the graph computes, and its placement. like: see PlacingContext."""
+        """A value that no node of the graph computes, and its placement. same_dtype_as: see PlacingContext."""
         value = Value(self.graph.unused_name(name), shape, "float32")
-        dtype = self.dtype(self.graph.values[like]) if like else FLOAT32
-        if like:
-            self.alike[value.name] = like
+        dtype = self.dtype(self.graph.values[same_dtype_as]) if same_dtype_as else FLOAT32
+        if same_dtype_as:
+            self.alike[value.name] = same_dtype_as
         texture = self.shareable_texture(value.name, shape, layout, dtype, quantization)
         self.placements[value.name] = Placement(texture, shape)
         return value

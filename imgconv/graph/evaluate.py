@@ -38,7 +38,7 @@ def evaluate_node(node: Node, arrays: Arrays) -> Array:
         return numpy.broadcast_to(value, node.output.shape).astype(node.output.dtype)
 
 
-def elements_held(views: Sequence[View], shape: Shape) -> int:
+def peak_elements(views: Sequence[View], shape: Shape) -> int:
     """The number of elements that `evaluate_node` holds at once: of the operands, and of a result of this shape."""
     return sum(prod(view.shape) for view in views) + prod(shape)
 

@@ -22,7 +22,7 @@ from imgconv.arrays import Array
 from imgconv.graph import expression
 from imgconv.graph import view
 from imgconv.graph.argument_check import KINDS, ArgumentCheck, ShapedTensor, is_integer
-from imgconv.graph.evaluate import elements_held, evaluate_node
+from imgconv.graph.evaluate import evaluate_node, peak_elements
 from imgconv.graph.expression import Argument, Expression, Literal
 from imgconv.graph.graph_error import require
 from imgconv.graph.nodes import IDENTITY, Load, Node, Operand, Operation, Product, Reduction, ReductionKind, Value
@@ -135,7 +135,7 @@ class Lazy(ShapedTensor):
         computable = all(r.tensor.is_constant for r in reads)
         if computable:
             views, size = [r.view for r in operands], sum(r.tensor.size for r in reads)
-            read, held = operation.elements_read(views, shape), elements_held(views, shape)
+            read, held = operation.elements_read(views, shape), peak_elements(views, shape)
             computable = left.can_fold(read, prod(shape) * numpy.dtype(dtype).itemsize, size, held)
         return type(self)(shape, dtype, recorded=made, computable=computable)
 

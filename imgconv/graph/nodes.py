@@ -26,13 +26,13 @@ from imgconv.graph.operations import (
     Concatenation, Convolution, Gather, Load, Operation, Order, Product, Recurrence, Reduction, ReductionKind,
     Suppression, neutral,
 )
-from imgconv.graph.operations.gather import indices_among
+from imgconv.graph.operations.gather import index_operands
 from imgconv.graph.values import Operand, Value, array_value, whole_operand
 
 __all__ = [
     "IDENTITY", "Concatenation", "Convolution", "GraphEditor", "Gather", "Graph", "HostPartition", "Load", "Node",
     "Operand", "Operation", "Order", "Product", "Recurrence", "Reduction", "ReductionKind", "Suppression", "Value",
-    "array_value", "indices_of", "neutral", "whole_operand",
+    "array_value", "index_operands_of", "neutral", "whole_operand",
 ]
 
 
@@ -110,7 +110,7 @@ class Graph:
     def values(self) -> dict[str, Value]:
         """Every value by name: inputs, constants and outputs of nodes."""
         made = {node.output.name: node.output for node in self.nodes}
-        return {v.name: v for v in self.inputs} | self._known_constants() | made
+        return {v.name: v for v in self.inputs} | self._constant_values() | made
 
     @cached_property
     def producers(self) -> dict[str, Node]:
@@ -151,7 +151,7 @@ class Graph:
 
     def validate(self) -> Graph:
         """The graph itself, if names, order and shapes are consistent. Else a GraphError names the node."""
-        known = {v.name: v for v in self.inputs} | self._known_constants()
+        known = {v.name: v for v in self.inputs} | self._constant_values()
         require(len(known) == len(self.inputs) + len(self.constants), "an input and a constant share a name")
         for node in self.nodes:
             for operand in node.all_operands:
@@ -164,7 +164,7 @@ class Graph:
         require(not missing, "outputs that are not made", missing)
         return self
 
-    def _known_constants(self) -> dict[str, Value]:
+    def _constant_values(self) -> dict[str, Value]:
         return {name: Value(name, array.shape, _dtype_name(array.dtype)) for name, array in self.constants.items()}
 
     def __repr__(self) -> str:
@@ -174,7 +174,7 @@ class Graph:
     def __str__(self) -> str:
         lines = [f"graph {self.name}"]
         lines += [f"  input  {v}" for v in self.inputs]
-        lines += [f"  constant {value}" for value in self._known_constants().values()]
+        lines += [f"  constant {value}" for value in self._constant_values().values()]
         lines += [f"  {node}" for node in self.nodes]
         lines += [f"  output {self.values[name]}" for name in self.outputs]
         return "\n".join(lines if self.host_partition is None else [*lines, str(self.host_partition)])
@@ -196,9 +196,9 @@ def _check_shapes(node: Node) -> None:
     require(node.operation.fits(views, shape), node, f"operands {views} do not give {shape}")
 
 
-def indices_of(node: Node) -> tuple[Operand, ...]:
+def index_operands_of(node: Node) -> tuple[Operand, ...]:
     """The operands of a Gather that hold indices."""
-    return tuple(indices_among(node.operands))
+    return tuple(index_operands(node.operands))
 
 
 class GraphEditor:

@@ -14,7 +14,7 @@ from imgconv.arrays import Array
 from imgconv.errors import Error
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
 from imgconv.host.registry import LIMIT, RANDOM, HostCall, HostFunction, find
-from imgconv.host.subgraphs import is_subgraph
+from imgconv.host.subgraphs import is_device_subgraph
 
 Slots = tuple[int, ...]
 OnDevice = Callable[[HostGraph], HostFunction]
@@ -187,7 +187,7 @@ class _ProgramBuilder:
         attributes = {name: value for name, value in node.attributes.items() if name not in bodies} | alone
         call = HostCall(node.name, node.op_type, node.version, attributes, wanted, self.limit)
         function = find(node.op_type, node.domain)
-        if self.on_device and is_subgraph(node):
+        if self.on_device and is_device_subgraph(node):
             function = self.on_device(next(iter(node.bodies.values())))
         bound = {name: bodies[name] for name in bodies.keys() - alone.keys()}
         made = HostStep(call, function, inputs, outputs, bound)

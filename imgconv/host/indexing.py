@@ -15,7 +15,7 @@ _COMBINE: dict[str, Callable[..., None]] = {
 }
 
 
-def counted_from_front(call: HostCall, index: Array, size: int) -> Array:
+def resolve_negative_indices(call: HostCall, index: Array, size: int) -> Array:
     """The indices with negative ones counted from the end. Raises ModelError if one is out of range."""
     if index.size == 1:
         least = most = index.item()
@@ -35,7 +35,7 @@ def gather(call: HostCall, x: Array, index: Array) -> Any:
         # A view: one class of many is not copied.
         place: tuple[Any, ...] = (*[slice(None)] * (axis % x.ndim), int(index))
         return x[place]
-    chosen = counted_from_front(call, index, x.shape[axis])
+    chosen = resolve_negative_indices(call, index, x.shape[axis])
     call.check_size((*x.shape[:axis], chosen.size, *x.shape[axis % x.ndim + 1 :]), x.dtype)
     return numpy.take(x, chosen, axis)
 
@@ -44,7 +44,7 @@ def gather(call: HostCall, x: Array, index: Array) -> Any:
 def gather_elements(call: HostCall, x: Array, index: Array) -> Any:
     """Reads x at the index along one axis and at the index's own position along the others."""
     axis = call.attribute("axis", 0) % x.ndim
-    return x[_positions_along(axis, counted_from_front(call, index, x.shape[axis]))]
+    return x[_positions_along(axis, resolve_negative_indices(call, index, x.shape[axis]))]
 
 
 def _positions_along(axis: int, index: Array) -> tuple[Array, ...]:
@@ -58,7 +58,7 @@ def gather_nd(call: HostCall, x: Array, indices: Array) -> Any:
     """x[indices[...]]: the last axis of the indices is a position along x's axes after the batch_dims."""
     batch = call.attribute("batch_dims", 0)
     parts = [
-        counted_from_front(call, indices[..., n], x.shape[batch + n]) for n in range(indices.shape[-1])
+        resolve_negative_indices(call, indices[..., n], x.shape[batch + n]) for n in range(indices.shape[-1])
     ]
     lead = numpy.ogrid[tuple(slice(n) for n in indices.shape[:-1])][:batch] if batch else ()
     where = (*lead, *parts)
@@ -74,15 +74,15 @@ def scatter_elements(call: HostCall, x: Array, index: Array, updates: Array) -> 
     covers = all(n == m or a == axis for a, (n, m) in enumerate(zip(index.shape, x.shape)))
     if covers and (is_expanded or (index == row).all()):
         # Whole slices are written: the index was expanded from a list.
-        slices = (*[slice(None)] * axis, counted_from_front(call, row.reshape(-1), x.shape[axis]))
+        slices = (*[slice(None)] * axis, resolve_negative_indices(call, row.reshape(-1), x.shape[axis]))
         return _scattered(call, x, slices, updates)
-    return _scattered(call, x, _positions_along(axis, counted_from_front(call, index, x.shape[axis])), updates)
+    return _scattered(call, x, _positions_along(axis, resolve_negative_indices(call, index, x.shape[axis])), updates)
 
 
 @host("ScatterND")
 def scatter_nd(call: HostCall, x: Array, indices: Array, updates: Array) -> Any:
     """x with the updates at x[indices[...]]."""
-    parts = tuple(counted_from_front(call, indices[..., n], x.shape[n]) for n in range(indices.shape[-1]))
+    parts = tuple(resolve_negative_indices(call, indices[..., n], x.shape[n]) for n in range(indices.shape[-1]))
     return _scattered(call, x, parts, updates)
 
 

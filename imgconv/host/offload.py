@@ -29,7 +29,7 @@ from imgconv.graph.nodes import Graph, HostPartition
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
 from imgconv.host.detections import BEST_OF_CLASSES, Pattern, PatternMatcher, speed_up_detections, without_dead_nodes
 from imgconv.host.registry import HostCall, host
-from imgconv.host.row_suppression import best_of_classes, suppressed
+from imgconv.host.row_suppression import best_of_classes, suppress_rows
 from imgconv.host.padded_rows import CannotOffloadError, PaddedRows, padded_outputs
 from imgconv.host.subgraphs import DOMAIN, constants_of
 from imgconv.tensor import Tensor, build_graph, origin
@@ -68,16 +68,16 @@ def offload_suppression(graph: Graph) -> Graph:
         if not places:
             break
         taken = {name: rows for name, rows in taken.items() if name not in places}
-    twice = {name for node in rest.nodes if _suppresses(node) for name in node.outputs if name in values}
+    twice = {name for node in rest.nodes if _contains_suppression(node) for name in node.outputs if name in values}
     if not boundary or any(values[name].is_suppressed for name in twice):
         return graph
     return _move_to_device(graph, partition, rest, boundary, given)
 
 
-def _suppresses(node: HostNode) -> bool:
+def _contains_suppression(node: HostNode) -> bool:
     """Returns whether a node or one in its bodies is a suppression."""
     inner = (each for body in node.bodies.values() for each in body.nodes)
-    return node.op_type == "NonMaxSuppression" or any(map(_suppresses, inner))
+    return node.op_type == "NonMaxSuppression" or any(map(_contains_suppression, inner))
 
 
 def _without_nodes(graph: HostGraph, taken: Collection[str]) -> HostGraph:
@@ -116,7 +116,7 @@ class _Offloader:
         if node.domain or node.bodies:
             raise CannotOffloadError
         if node.op_type == "NonMaxSuppression":
-            return suppressed(node, given)
+            return suppress_rows(node, given)
         if node.op_type == "NonZero" and node.inputs[0] in self.places:
             return self.places[node.inputs[0]]
         is_suppressed = any(each is not None and each.is_suppressed for each in given)

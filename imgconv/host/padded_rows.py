@@ -102,15 +102,15 @@ def padded_outputs(node: HostNode, given: OptionalRows) -> list[PaddedRows]:
         sizes[rows[0].axis] = rows[0].space
         return [_with_sizes(sizes[node.attributes.get("start") : node.attributes.get("end")])]
     if node.op_type in ("Gather", "GatherND"):
-        return _gathered(node, *rows)
+        return _gather_rows(node, *rows)
     if any(each.is_triple for each in rows):
         raise CannotOffloadError
     if node.op_type in MOVES:
-        return _moved_rows(node, given)
+        return _move_rows(node, given)
     if node.op_type in ELEMENTWISE:
         return _elementwise(node, given)
     if node.op_type in ("ReduceMax", "ReduceMin"):
-        return _extreme(node, *rows)
+        return _extreme_over_rows(node, *rows)
     raise CannotOffloadError
 
 
@@ -181,7 +181,7 @@ def _elementwise(node: HostNode, given: OptionalRows) -> list[PaddedRows]:
     return [PaddedRows(made, made.rank - from_end, space)]
 
 
-def _moved_rows(node: HostNode, given: OptionalRows) -> list[PaddedRows]:
+def _move_rows(node: HostNode, given: OptionalRows) -> list[PaddedRows]:
     """The operator applied to the rows, and to their numbers."""
     rows = [each for each in given if each is not None]
     first, space = rows[0], rows[0].space
@@ -226,12 +226,12 @@ def _space_of_first_rows(node: HostNode, rows: Sequence[PaddedRows], space: RowS
     return RowSpace(space.mask.slice(0, 0, count), True, space)
 
 
-def _gathered(node: HostNode, table: PaddedRows, index: PaddedRows) -> list[PaddedRows]:
+def _gather_rows(node: HostNode, table: PaddedRows, index: PaddedRows) -> list[PaddedRows]:
     """Columns of rows; or rows at places, which are rows themselves."""
     if index.space is None:
         if table.is_triple and not (index.is_known and (index.tensor.numpy() == 2).all()):
             raise CannotOffloadError
-        return [replace(each, is_triple=False) for each in _moved_rows(node, [table, index])]
+        return [replace(each, is_triple=False) for each in _move_rows(node, [table, index])]
     axis = int(node.attributes.get("axis", 0)) % table.tensor.rank  # type: ignore[arg-type]
     if node.op_type == "GatherND" and (index.tensor.shape[-1] != 1 or index.axis == index.tensor.rank - 1):
         raise CannotOffloadError
@@ -242,7 +242,7 @@ def _gathered(node: HostNode, table: PaddedRows, index: PaddedRows) -> list[Padd
     return [PaddedRows(call_operator(node, [table, index])[0], axis + index.axis, index.space, table.places_in)]
 
 
-def _extreme(node: HostNode, x: PaddedRows, axes: PaddedRows | None = None) -> list[PaddedRows]:
+def _extreme_over_rows(node: HostNode, x: PaddedRows, axes: PaddedRows | None = None) -> list[PaddedRows]:
     """The largest or smallest over all rows that exist."""
     given: Any = axes.tensor.numpy().reshape(-1).tolist() if axes else node.attributes.get("axes")
     if x.space is None or x.places_in is not None or not x.tensor.is_float:

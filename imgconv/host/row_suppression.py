@@ -41,7 +41,7 @@ def best_of_classes(node: HostNode, given: OptionalRows) -> list[PaddedRows]:
     return [PaddedRows(tensor, 0, space) for tensor in (flat, values.reshape(rows), numbers)]
 
 
-def suppressed(node: HostNode, given: OptionalRows) -> list[PaddedRows]:
+def suppress_rows(node: HostNode, given: OptionalRows) -> list[PaddedRows]:
     """NonMaxSuppression of one class: (rows, 3); those of the boxes that stay exist."""
     boxes, scores, *limits = given
     if boxes is None or scores is None:

@@ -49,7 +49,7 @@ def subgraph(call: HostCall, *inputs: Array) -> Any:
     return tuple(call.attribute("body")(*inputs))
 
 
-def is_subgraph(node: HostNode) -> bool:
+def is_device_subgraph(node: HostNode) -> bool:
     """Returns whether a node is the device's."""
     return (node.op_type, node.domain) == (SUBGRAPH, DOMAIN)
 
@@ -178,7 +178,7 @@ class _SubgraphFinder:
                 continue
             candidates = [self.group_of[maker] for maker in sorted(self.reads[number]) if maker in self.group_of]
             group = next((each for each in candidates if self._may_join(number, each)), None)
-            if group is None and self._begins(node):
+            if group is None and self._can_begin_subgraph(node):
                 group = []
             if group is not None:
                 group.append(number)
@@ -193,7 +193,7 @@ class _SubgraphFinder:
             return node.op_type in ELEMENTWISE
         return node.inputs[0] not in self.known and all(name in self.known for name in node.inputs[1:] if name)
 
-    def _begins(self, node: HostNode) -> bool:
+    def _can_begin_subgraph(self, node: HostNode) -> bool:
         """Returns whether a subgraph may begin at a node."""
         if node.op_type not in LAYERS:
             return False

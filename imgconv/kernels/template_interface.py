@@ -160,7 +160,7 @@ class PlacingContext(Protocol):
         """Returns where a kernel that can write buffers writes a value: an output may go to its host buffer."""
         ...
 
-    def is_input(self, operand: Operand) -> bool:
+    def reads_input_buffer(self, operand: Operand) -> bool:
         """Returns whether an operand is read from the buffer to which an input is uploaded."""
         ...
 
@@ -168,10 +168,12 @@ class PlacingContext(Protocol):
         """The operand, copied to a texture of its own by an earlier launch."""
         ...
 
-    def intermediate_value(self, name: str, shape: tuple[int, ...], layout: Layout, like: str = "") -> Value:
+    def add_intermediate_value(
+        self, name: str, shape: tuple[int, ...], layout: Layout, same_dtype_as: str = ""
+    ) -> Value:
         """A value between the launches of one node, under about this name. Its texture is among the placements.
 
-        like: the value of the graph whose element type it has; float if none.
+        same_dtype_as: the value of the graph whose element type it has; float if none.
         """
         ...
 

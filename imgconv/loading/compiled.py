@@ -414,7 +414,7 @@ class CompiledFileSource:
         from imgconv.runtime.session import Session
 
         started = perf_counter()
-        with load_budget(self.limits), saved.naming():
+        with load_budget(self.limits), saved.errors_with_file_name():
             target = with_image_limit(target_of(self.info), saved.config)
             kept = self.states or saved.states
             found = saved.plan_for(self.info.key, target) if self.trusted and kept == saved.states else None

@@ -119,7 +119,7 @@ class Trial:
         outputs = [made[name] for name in copies.graph.outputs]
         _check_equal_outputs(outputs, choices, prepared.config)
         # One output for all: the place of memory changes a short launch's time by a fifth on an H200.
-        launches = session.to_one_output([n for n, launch in enumerate(plan.launches) if launch.specialisation])
+        launches = session.share_output_buffer([n for n, launch in enumerate(plan.launches) if launch.specialisation])
         return Trial(choices, launches, session, inputs, outputs)
 
     def seconds(self, numbers: Sequence[int], rounds: int) -> list[float]:

@@ -13,7 +13,7 @@ from imgconv.graph import view as views
 from imgconv.graph.expression import Argument, Expression, Literal, apply
 from imgconv.graph.index import Division, Index, Lookup, Variable
 from imgconv.graph.nodes import IDENTITY, Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Operation
-from imgconv.graph.nodes import Order, Product, Recurrence, Reduction, Suppression, indices_of
+from imgconv.graph.nodes import Order, Product, Recurrence, Reduction, Suppression, index_operands_of
 from imgconv.graph.view import Shape
 from imgconv.onnx_export.recurrences import recurrence
 from imgconv.onnx_export.views import (
@@ -205,7 +205,7 @@ class NodeExporter:
 
     def gather(self, operation: Gather, node: Node) -> OnnxTensor:
         """Exports a gather, and the reduction of what it chooses if there is one."""
-        indices, reduction, shape = indices_of(node), operation.reduction, node.output.shape
+        indices, reduction, shape = index_operands_of(node), operation.reduction, node.output.shape
         chosen = self.gathered_elements(node.operands[0], indices)
         if reduction is None:
             return chosen

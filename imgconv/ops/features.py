@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy
 
-from imgconv.ops.indexing import counted_from_front, gather_
+from imgconv.ops.indexing import gather_, resolve_negative_indices
 from imgconv.ops.registry import Call, Signature, operator
 from imgconv.tensor import Tensor
 
@@ -30,7 +30,7 @@ def array_feature_extractor(call: Call) -> Tensor:
         raise call.wrong(f"{list(index.shape)} positions of {list(x.shape)}")
     if index.is_constant and numpy.any(index.numpy() < 0):
         raise call.wrong("a position is negative")
-    counted_from_front(call, index, x.shape[-1])
+    resolve_negative_indices(call, index, x.shape[-1])
     whole = x.reshape(1, -1) if x.rank == 1 else x
     return gather_(call.with_attributes({"axis": -1}).with_inputs(whole, index.reshape(-1)))
 

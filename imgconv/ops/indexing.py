@@ -29,7 +29,7 @@ def take_along(x: Tensor, axis: int, index: Tensor, shape: Shape) -> Tensor:
     return gather(x, view_along(x.shape, shape, axis), [index])
 
 
-def counted_from_front(call: Call, index: Tensor, size: int) -> Tensor:
+def resolve_negative_indices(call: Call, index: Tensor, size: int) -> Tensor:
     """The indices with negative ones replaced by index + size. Raises ModelError if a constant one is out of range."""
     if size > EXACT:
         raise call.unsupported(f"an axis of {size} elements, more than 2**24: indices are fp32 values on the device")
@@ -70,7 +70,7 @@ def gather_(call: Call) -> Tensor:
     """x[..., indices, ...] along an axis, for indices of any rank."""
     x = call.input(0)
     axis = call.axis(int(call.attribute("axis", 0)), x.rank)
-    index = counted_from_front(call, call.input(1), x.shape[axis])
+    index = resolve_negative_indices(call, call.input(1), x.shape[axis])
     before, after = x.shape[:axis], x.shape[axis + 1 :]
     if index.is_constant:
         return x.take(axis, [int(i) for i in index.numpy().ravel()]).reshape(*before, *index.shape, *after)
@@ -86,7 +86,7 @@ def gather_elements(call: Call) -> Tensor:
     """Reads x at the index along one axis and at the index's own position along the others."""
     x, index = call.input(0), call.input(1)
     axis = _checked_axis(call, x, index)
-    place = counted_from_front(call, index, x.shape[axis])
+    place = resolve_negative_indices(call, index, x.shape[axis])
     return gather(x, view_along(x.shape, index.shape, axis), [place], _fill_for_out_of_range(x, index))
 
 
@@ -105,7 +105,7 @@ def gather_nd(call: Call) -> Tensor:
     axes = axis_variables((*shape, *chosen))
     view = View((*shape, *chosen), x.shape, (*axes[:batch], *axes[len(shape) :], *axes[len(lead) : len(shape)]))
     parts = [
-        counted_from_front(call, _index_component(indices, number), size).reshape(*lead, *[1] * len(rest))
+        resolve_negative_indices(call, _index_component(indices, number), size).reshape(*lead, *[1] * len(rest))
         for number, size in enumerate(chosen)
     ]
     return gather(x, view, parts, _fill_for_out_of_range(x, indices))
@@ -121,13 +121,14 @@ def scatter_elements(call: Call) -> Tensor:
     order = [axis, *(a for a in range(x.rank) if a != axis)]
     after = [0 if a == axis else n - m for a, (n, m) in enumerate(zip(x.shape, index.shape, strict=True))]
 
-    def to_rows(tensor: Tensor, fill: float = 0) -> Tensor:
+    def axis_to_front(tensor: Tensor, fill: float = 0) -> Tensor:
         """The tensor as (axis, all others), padded with the fill value up to x's size along the other axes."""
         padded = tensor.pad([0] * x.rank, after, fill) if any(after) and tensor is not x else tensor
         moved = padded.transpose(*order)
         return moved.reshape(moved.shape[0], prod(moved.shape[1:]))
 
-    made = _scattered(call, to_rows(x), to_rows(counted_from_front(call, index, x.shape[axis]), -1), to_rows(updates))
+    rows = axis_to_front(resolve_negative_indices(call, index, x.shape[axis]), -1)
+    made = _scattered(call, axis_to_front(x), rows, axis_to_front(updates))
     back = made.reshape(*(x.shape[a] for a in order)).transpose(*numpy.argsort(order).tolist())
     return nan_if_out_of_range(back, (index, x.shape[axis]))
 
@@ -142,7 +143,7 @@ def scatter_nd(call: Call) -> Tensor:
     chosen, rows = x.shape[:count], prod(indices.shape[:-1])
     if prod(chosen) > EXACT:
         raise call.unsupported(f"{prod(chosen)} positions, more than 2**24: indices are fp32 values on the device")
-    parts = [counted_from_front(call, _index_component(indices, n), size) for n, size in enumerate(chosen)]
+    parts = [resolve_negative_indices(call, _index_component(indices, n), size) for n, size in enumerate(chosen)]
     flat = parts[0]
     for part, size in zip(parts[1:], chosen[1:]):
         flat = flat * size + part

@@ -105,7 +105,7 @@ _SKIP_TYPES = {"T": FLOATS}
     {"input": "T", "skip": "T", "gamma": "T", "beta": "T?", "bias": "T?"}, _SKIP_TYPES, ("epsilon",)))
 def skip_layer_normalization(call: Call) -> list[Tensor]:
     """LayerNormalization over the last axis of s = input + skip + bias; also its mean, its factor, and s."""
-    total = _with_skip(call, 4)
+    total = _add_skip(call, 4)
     centred, inverse, mean = _standardise(total, [total.rank - 1], call.number("epsilon", 1e-12))
     made = _scale_and_shift(total, centred, inverse, call.input(2), call.optional(3))
     return [_with_shape_of(call, total, made), mean, inverse, total]
@@ -117,13 +117,13 @@ def skip_simplified_layer_normalization(call: Call) -> list[Tensor]:
     """RMSNormalization over the last axis of s = input + skip + bias; also no mean, its factor, and s."""
     if call.is_output_used(1):
         raise call.unsupported("its second output, a mean that it does not compute")
-    total = _with_skip(call, 3)
+    total = _add_skip(call, 3)
     inverse = _inverse_root_mean_square(total, [total.rank - 1], call.number("epsilon", 1e-12))
     made = _scale_and_shift(total, total.cast("float32"), inverse, call.input(2), None)
     return [_with_shape_of(call, total, made), inverse, inverse, total]
 
 
-def _with_skip(call: Call, position: int) -> Tensor:
+def _add_skip(call: Call, position: int) -> Tensor:
     """input + skip + bias, in float rounded once; the bias is the input at `position`."""
     x, skip, bias = call.input(0), call.input(1), call.optional(position)
     total = x.cast("float32") + skip.cast("float32")

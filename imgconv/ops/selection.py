@@ -41,7 +41,7 @@ def hardmax(call: Call) -> Tensor:
         split = call.axis(int(call.attribute("axis", 1)), x.rank)
         axis, flat = 1, x.reshape(int(numpy.prod(x.shape[:split])), -1)
     kept = [1 if a == axis else n for a, n in enumerate(flat.shape)]
-    hits = _is_at(flat.argmax(axis).reshape(*kept), axis, flat.shape[axis])
+    hits = _one_hot(flat.argmax(axis).reshape(*kept), axis, flat.shape[axis])
     return where(hits, Tensor.constant(numpy.ones((), x.dtype)), 0).reshape(*x.shape)
 
 
@@ -62,12 +62,12 @@ def top_k(call: Call) -> list[Tensor]:
     axes = [*(a for a in range(x.rank) if a != axis), axis]
     last, back = x.transpose(*axes), numpy.argsort(axes).tolist()
     largest = call.flag("largest", True)
-    chosen = _order_by_counting(last, count, largest) if size <= COUNTED else order(last, count, largest)
+    chosen = _argsort_by_counting(last, count, largest) if size <= COUNTED else order(last, count, largest)
     values = take_along(last, last.rank - 1, chosen, chosen.shape)
     return [values.transpose(*back), chosen.transpose(*back)]
 
 
-def _order_by_counting(x: Tensor, count: int, largest: bool) -> Tensor:
+def _argsort_by_counting(x: Tensor, count: int, largest: bool) -> Tensor:
     """The same as `order`: an element's place is the number of elements that come before it."""
     lead, size = x.shape[:-1], x.shape[-1]
     this, other = x.reshape(*lead, size, 1), x.reshape(*lead, 1, size)
@@ -97,10 +97,10 @@ def one_hot(call: Call) -> Tensor:
     found = where(less(whole, 0), whole + depth, whole)
     spread = found.reshape(*indices.shape[:axis], 1, *indices.shape[axis:])
     off, on = (values.slice(0, n, n + 1).reshape() for n in (0, 1))
-    return where(_is_at(spread, axis, depth), on, off)
+    return where(_one_hot(spread, axis, depth), on, off)
 
 
-def _is_at(found: Tensor, axis: int, size: int) -> Tensor:
+def _one_hot(found: Tensor, axis: int, size: int) -> Tensor:
     """Returns whether each position along an axis equals `found`, which has length 1 there."""
     shape = [-1 if a == axis else 1 for a in range(found.rank)]
     return elementwise("equal", found, Tensor.constant(numpy.arange(size).reshape(shape)), dtype="bool")
@@ -115,7 +115,7 @@ def cumulative(call: Call) -> Tensor:
     kind: ReductionKind = "sum" if call.op_type == "CumSum" else "product"
     order = [*(a for a in range(x.rank) if a != axis), axis]
     last = x.transpose(*order)
-    made = _running(_reversed_if_asked(call, last), kind, call.flag("exclusive"))
+    made = _cumulative(_reversed_if_asked(call, last), kind, call.flag("exclusive"))
     return _reversed_if_asked(call, made).transpose(*numpy.argsort(order).tolist())
 
 
@@ -123,7 +123,7 @@ def _reversed_if_asked(call: Call, x: Tensor) -> Tensor:
     return x.slice(x.rank - 1, x.shape[-1] - 1, -1, -1) if call.flag("reverse") else x
 
 
-def _running(x: Tensor, kind: ReductionKind, exclusive: bool) -> Tensor:
+def _cumulative(x: Tensor, kind: ReductionKind, exclusive: bool) -> Tensor:
     """The running reduction along the last axis; exclusive leaves out the element itself."""
     size = x.shape[-1]
     if size <= RUN:
@@ -131,8 +131,8 @@ def _running(x: Tensor, kind: ReductionKind, exclusive: bool) -> Tensor:
     runs = -(-size // RUN)
     padded = x.pad([0] * x.rank, [*[0] * (x.rank - 1), runs * RUN - size], neutral(kind, x.dtype))
     split = padded.reshape(*x.shape[:-1], runs, RUN)
-    before = _running(split.reduce(kind, [split.rank - 1]), kind, exclusive=True)
-    made = _running(split, kind, exclusive).apply("add" if kind == "sum" else "multiply", before.reshape(
+    before = _cumulative(split.reduce(kind, [split.rank - 1]), kind, exclusive=True)
+    made = _cumulative(split, kind, exclusive).apply("add" if kind == "sum" else "multiply", before.reshape(
         *before.shape, 1
     ))
     return made.reshape(*padded.shape).slice(x.rank - 1, 0, size)

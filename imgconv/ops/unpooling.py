@@ -58,7 +58,7 @@ def max_unpool(call: Call) -> Tensor:
     if prod(shape) > EXACT:
         raise call.unsupported(f"{prod(shape)} elements, more than 2**24: integers are fp32 values on the device")
     if places.is_constant:
-        result = _place_at_known(call, x, places.numpy(), shape)
+        result = _scatter_at_known_indices(call, x, places.numpy(), shape)
     else:
         result = _search_for_index(x, places, shape, kernel, strides, pads)
     if wanted is None:
@@ -68,7 +68,7 @@ def max_unpool(call: Call) -> Tensor:
     return result.pad([0] * x.rank, [n - m for n, m in zip(wanted, shape, strict=True)])
 
 
-def _place_at_known(call: Call, x: Tensor, places: Array, shape: Shape) -> Tensor:
+def _scatter_at_known_indices(call: Call, x: Tensor, places: Array, shape: Shape) -> Tensor:
     """Places each element at its index, which is known."""
     size = prod(shape)
     flat = places.ravel()

@@ -9,7 +9,7 @@ from imgconv.graph.graph_error import GraphError, require
 from imgconv.graph.nodes import Graph
 from imgconv.limits import current_budget
 from imgconv.passes.channel_orders import order_channels
-from imgconv.passes.concatenations import place_concatenations
+from imgconv.passes.concatenations import align_concatenations
 from imgconv.passes.constants import fold_constants
 from imgconv.passes.dead_code import remove_dead_code
 from imgconv.passes.sums_to_reductions import reduce_dynamic_weights
@@ -17,15 +17,15 @@ from imgconv.passes.elementwise import merge_elementwise
 from imgconv.passes.epilogues import fuse_epilogues
 from imgconv.passes.exact_integers import mark_inexact_integers
 from imgconv.passes.channel_factors import fuse_channel_factors
-from imgconv.passes.gathers import join_gathers
-from imgconv.passes.ghost_convolutions import join_ghost_convolutions
+from imgconv.passes.gathers import fuse_gathers
+from imgconv.passes.ghost_convolutions import fuse_ghost_convolutions
 from imgconv.passes.requantization import fold_requantization
-from imgconv.passes.literals import literal_constants
+from imgconv.passes.literals import constants_to_literals
 from imgconv.passes.materialise import materialise_operands
 from imgconv.passes.movement import sink_movement
 from imgconv.passes.nesting import nest_concatenations
 from imgconv.passes.padding import fold_padding
-from imgconv.passes.parallel_convolutions import join_parallel_convolutions
+from imgconv.passes.parallel_convolutions import merge_parallel_convolutions
 from imgconv.passes.concatenation_parts import push_into_concatenation
 from imgconv.passes.products import sink_product_scales
 from imgconv.passes.reductions import split_reductions
@@ -42,7 +42,7 @@ PHASES: Mapping[str, tuple[Pass, ...]] = {
         remove_dead_code,
         mark_inexact_integers,  # it looks at single operations, before any are merged
         fold_constants,
-        literal_constants,  # of constants that were just folded, too
+        constants_to_literals,  # of constants that were just folded, too
         share_repeated,
     ),
     "turn movement into views": (
@@ -53,9 +53,9 @@ PHASES: Mapping[str, tuple[Pass, ...]] = {
     ),
     "place concatenations": (
         order_channels,  # before the parts are grouped in the order that they have
-        join_ghost_convolutions,  # before the tensor is copied into the result
+        fuse_ghost_convolutions,  # before the tensor is copied into the result
         nest_concatenations,
-        place_concatenations,  # last: it sees which parts others write in place
+        align_concatenations,  # last: it sees which parts others write in place
         push_views,  # through the loads of grouped parts
     ),
     "give kernels operands that they can read": (
@@ -65,10 +65,10 @@ PHASES: Mapping[str, tuple[Pass, ...]] = {
     ),
     "fuse": (
         sink_product_scales,  # makes an epilogue of what would be a load before the product
-        join_parallel_convolutions,  # before the addition becomes an epilogue
+        merge_parallel_convolutions,  # before the addition becomes an epilogue
         merge_elementwise,
         push_into_concatenation,  # of merged work, so that each part has one load
-        join_gathers,
+        fuse_gathers,
         fuse_epilogues,
         fold_scales,  # of epilogues
         fold_requantization,  # of whole epilogues

@@ -8,7 +8,7 @@ from imgconv.graph.nodes import Concatenation, Convolution, Graph, Load, Node, O
 from imgconv.graph.view import slice_
 from imgconv.kernels.layout import LANES
 from imgconv.passes.elementwise import merge_elementwise
-from imgconv.passes.views import read_through
+from imgconv.passes.views import compose_if_short
 
 
 def push_into_concatenation(graph: Graph) -> Graph:
@@ -67,7 +67,7 @@ def _push_into_parts(graph: Graph, node: Node, whole: Node) -> list[Node] | None
         starts = [first if axis == 1 else 0 for axis in range(len(shape))]
         taken = slice_(shape, starts, part.view.shape, [1] * len(shape))
         operands = [
-            part if o.value == whole.output.name else read_through(Operand("", taken), o) for o in node.all_operands
+            part if o.value == whole.output.name else compose_if_short(Operand("", taken), o) for o in node.all_operands
         ]
         known = [operand for operand in operands if operand is not None]
         if len(known) < len(operands):

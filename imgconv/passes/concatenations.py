@@ -13,7 +13,7 @@ from imgconv.passes.views import compose
 MOST_OPERANDS = 12
 
 
-def place_concatenations(graph: Graph) -> Graph:
+def align_concatenations(graph: Graph) -> Graph:
     """Group the parts of a channel concatenation so that each group starts at a texel boundary.
 
     Kernels write the parts of such a concatenation in place. The parts within one group become one load: their sum,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy
 
-from imgconv.graph.evaluate import elements_held, evaluate_node
+from imgconv.graph.evaluate import evaluate_node, peak_elements
 from imgconv.graph.nodes import Graph, Node
 from imgconv.limits import current_budget
 
@@ -40,5 +40,5 @@ def _is_worth_it(node: Node, known: int) -> bool:
     if node.output.size > max(SMALL, 4 * known):
         return False
     views, output = [o.view for o in node.operands], node.output
-    read, held = node.operation.elements_read(views, output.shape), elements_held(views, output.shape)
+    read, held = node.operation.elements_read(views, output.shape), peak_elements(views, output.shape)
     return current_budget().can_fold(read, output.size * numpy.dtype(output.dtype).itemsize, known, held)

@@ -10,7 +10,7 @@ from imgconv.graph.nodes import GraphEditor, Graph, Load, Node, Operand, Reducti
 from imgconv.kernels.layout import LANES
 from imgconv.passes.concatenations import MOST_OPERANDS
 from imgconv.passes.requantization import with_folded_requantization
-from imgconv.passes.views import read_through
+from imgconv.passes.views import compose_if_short
 
 
 # Costs in texel reads: a launch costs LAUNCH, an operation in CHEAP or a division by a number a quarter, any other one.
@@ -67,7 +67,7 @@ def recomputing_is_profitable(graph: GraphEditor, node: Node) -> tuple[bool, str
     reads_of_it = {(r.output.name, o) for r in readers for o in r.all_operands if o.value == name}
     positions = sum(prod(o.view.shape) for _, o in reads_of_it) / LANES
     elsewhere = any(not o.view.is_identity for _, o in reads_of_it)
-    if _joins_a_kernel(graph, node) and (len(readers) > 1 or elsewhere):
+    if _can_become_epilogue(graph, node) and (len(readers) > 1 or elsewhere):
         return False, "left to the epilogue of the kernel before it, where it costs no reads"
     reads = sum(o.value not in graph.constants for o in node.all_operands)
     made = with_folded_requantization(node.epilogue, node, graph.constants)
@@ -83,7 +83,7 @@ def _is_cheap(part: Apply) -> bool:
     return part.function in CHEAP or (part.function == "divide" and isinstance(part.arguments[1], Literal))
 
 
-def _joins_a_kernel(graph: GraphEditor, node: Node) -> bool:
+def _can_become_epilogue(graph: GraphEditor, node: Node) -> bool:
     """Returns whether the node can be the epilogue of a kernel other than a load, as its only reader, in place."""
     waiting = [node]
     while waiting:
@@ -117,7 +117,7 @@ def _merge(node: Node, reader: Node) -> Node | None:
             return collect_operand(operand)
         arguments: dict[int, Expression] = {}
         for number, inner in enumerate(node.all_operands):
-            made = read_through(operand, inner)
+            made = compose_if_short(operand, inner)
             if made is None:
                 raise _CannotCompose
             arguments[number] = collect_operand(made)

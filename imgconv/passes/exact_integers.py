@@ -69,7 +69,9 @@ class _InexactIntegerMarker:
                 "computes with a constant integer above 2**24 that fp32 cannot represent",
                 node=", ".join(node.origin) or node.output.name,
             )
-        elif node.output.dtype in WIDE and not (-EXACT <= found[0] and found[1] <= EXACT) and not self._preserves(node):
+        elif node.output.dtype in WIDE and not (
+            -EXACT <= found[0] and found[1] <= EXACT or self._keeps_exact(node)
+        ):
             made, found = self._with_nan_where_inexact(made), (-EXACT, EXACT)
             self.poisoned.add(node.output.name)
         elif not node.output.dtype.startswith("float") and node.reads & self.poisoned:
@@ -96,7 +98,7 @@ class _InexactIntegerMarker:
         least, most = numpy.minimum(ends.min(0), 0).sum(axes), numpy.maximum(ends.max(0), 0).sum(axes)
         return float(least.min(initial=0)), float(most.max(initial=0))
 
-    def _preserves(self, node: Node) -> bool:
+    def _keeps_exact(self, node: Node) -> bool:
         """Returns whether the results are exact if the operands are: elements of them, positions, or small integers."""
         kept = _picks_elements(node) and set(expression.function_names(node.epilogue)) <= _PRESERVING
         read = {self.graph.values[name].dtype for name in node.reads} - {node.output.dtype}

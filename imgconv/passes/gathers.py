@@ -9,10 +9,10 @@ from imgconv.graph.expression import Argument, substitute
 from imgconv.graph.nodes import IDENTITY, GraphEditor, Gather, Graph, Node, Operand, Reduction
 from imgconv.graph.view import View, axis_variables
 from imgconv.passes.concatenations import MOST_OPERANDS
-from imgconv.passes.views import read_through
+from imgconv.passes.views import compose_if_short
 
 
-def join_gathers(graph: Graph) -> Graph:
+def fuse_gathers(graph: Graph) -> Graph:
     """Let a reduction gather its elements itself, instead of reading elements that a gather has written.
 
     The reduction must read each element once, as the weighted sum of an interpolation does (GridSample, RoiAlign).
@@ -65,6 +65,6 @@ def _composed_operand(seen: Operand, operand: Operand) -> Operand | None:
     chosen = operand.view.shape[rank:]
     shape = (*outer.shape, *chosen)
     index = (*outer.index, *axis_variables(shape)[len(outer.shape) :])
-    made = read_through(Operand(seen.value, View(shape, (*outer.source, *chosen), index)), operand)
+    made = compose_if_short(Operand(seen.value, View(shape, (*outer.source, *chosen), index)), operand)
     # A gather reads the fill value of its table where an index is outside, whether the table's view has bounds or not.
     return None if made is None else replace(made, fill=operand.fill)

@@ -18,7 +18,7 @@ from imgconv.passes.channel_orders import elementwise_of
 MOST_TAPS = 9  # of the window: each adds a zero weight for the tensor's own channels
 
 
-def join_ghost_convolutions(graph: Graph) -> Graph:
+def fuse_ghost_convolutions(graph: Graph) -> Graph:
     """Let the depthwise convolution of a tensor also write the tensor itself, if the two are concatenated.
 
     This is GhostNet's module. A kernel cannot read and write the same image, so otherwise the tensor would be copied

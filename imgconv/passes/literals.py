@@ -11,7 +11,7 @@ from imgconv.graph.expression import Argument, Expression, Literal, argument_num
 from imgconv.graph.nodes import Graph, Node, Operand
 
 
-def literal_constants(graph: Graph) -> Graph:
+def constants_to_literals(graph: Graph) -> Graph:
     """Replace an epilogue operand whose elements are all equal by a literal.
 
     Given:   constant c: [1] = 0.5;  y = load(x) then multiply($0, $1), $1=c[0]

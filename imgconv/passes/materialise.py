@@ -39,7 +39,7 @@ def reorders_texels(operand: Operand) -> bool:
     view = operand.view
     if view.bounds:
         return True
-    if _takes_texels(view):
+    if _reads_whole_texels(view):
         return False
     kept = [n for n in view.shape if n > 1] == [n for n in view.source if n > 1]
     used = [str(e) for e, n in zip(view.index, view.source, strict=True) if n > 1]
@@ -47,7 +47,7 @@ def reorders_texels(operand: Operand) -> bool:
     return not (kept and used == long)
 
 
-def _takes_texels(view: View) -> bool:
+def _reads_whole_texels(view: View) -> bool:
     """Returns whether the view (N, C, H, W) reads texels of four channels whole: a slice of them, or a table's."""
     if len(view.source) != 4 or view.shape[1] % LANES:
         return False

@@ -33,7 +33,7 @@ class ConvolutionBranch:
         return prod(self.weights.shape[2:])
 
 
-def join_parallel_convolutions(graph: Graph) -> Graph:
+def merge_parallel_convolutions(graph: Graph) -> Graph:
     """Replace convolutions whose results are added by one with the sum of their weights. If the tensor itself is added
     too, this is a convolution by ones.
 
@@ -44,7 +44,7 @@ def join_parallel_convolutions(graph: Graph) -> Graph:
     Given:   a = convolution(x, v);  b = convolution pads 1x1(x, w);  y = load(a) then add(add($0, $1), $2), $1=b, $2=x
     Result:  y.sum = convolution pads 1x1(x, y.weights);  y = load(y.sum)
     """
-    sums, constants, made, joined = _sums(graph), dict(graph.constants), dict[str, tuple[Node, ...]](), set[str]()
+    sums, constants, made, joined = _find_sums(graph), dict(graph.constants), dict[str, tuple[Node, ...]](), set[str]()
     for node in reversed(graph.nodes):
         name, readers = node.output.name, graph.consumers[node.output.name]
         if name not in sums:
@@ -52,7 +52,7 @@ def join_parallel_convolutions(graph: Graph) -> Graph:
         if len(readers) == 1 and readers[0].output.name in joined and name not in graph.outputs:
             joined.add(name)  # a part of the sum that its reader is
             continue
-        found = _join(graph, node, sums[name], constants)
+        found = _merge_branches(graph, node, sums[name], constants)
         if found:
             made[name] = found
             joined.add(name)
@@ -60,7 +60,7 @@ def join_parallel_convolutions(graph: Graph) -> Graph:
     return remove_dead_code(replace(graph, nodes=nodes, constants=constants)) if made else graph
 
 
-def _join(graph: Graph, node: Node, terms: TermWeights, constants: dict[str, Array]) -> tuple[Node, ...]:
+def _merge_branches(graph: Graph, node: Node, terms: TermWeights, constants: dict[str, Array]) -> tuple[Node, ...]:
     """The convolution of the branches among a node's terms, and the node that reads it. Empty if there are not two."""
     first = next((each for operand in terms if operand and (each := _convolution(graph, operand))), None)
     if first is None:
@@ -143,7 +143,7 @@ def _weights_in_window(branch: ConvolutionBranch, largest: ConvolutionBranch) ->
     return made
 
 
-def _sums(graph: Graph) -> dict[str, TermWeights]:
+def _find_sums(graph: Graph) -> dict[str, TermWeights]:
     """The loads of images that are Sums, by name. A sum that only another one reads is a part of that one."""
     found: dict[str, TermWeights] = {}
     for node in graph.nodes:

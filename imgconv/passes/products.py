@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from imgconv.graph.expression import Apply, Argument, Expression, Literal, apply, substitute
 from imgconv.graph.nodes import Graph, Load, Node, Operand, Product
-from imgconv.passes.views import read_through
+from imgconv.passes.views import compose_if_short
 
 # A factor in this range, or the inverse of one, makes no sum overflow or vanish that did not before.
 LARGEST_FACTOR = 1024.0
@@ -61,7 +61,7 @@ def _operand_without_factor(graph: Graph, made: Node | None, operand: Operand) -
         return None
     if operand.view.bounds and operand.fill:  # a fill of zero is zero times the factor too
         return None
-    through = read_through(operand, source)
+    through = compose_if_short(operand, source)
     return None if through is None else (through, expression.function, number)
 
 

@@ -40,13 +40,15 @@ def fold_requantization(graph: Graph) -> Graph:
     if any(isinstance(part, Literal) and math.isnan(part.value) for part in every):
         return graph  # NaN marks integers that are not exact: no saturation may lose it
     constants = dict(graph.constants)
-    nodes = [_Folding(node, constants, graph.unused_name).node() for node in graph.nodes]
+    nodes = [_EpilogueFolder(node, constants, graph.unused_name).node() for node in graph.nodes]
     return replace(graph, nodes=tuple(nodes), constants=constants)
 
 
 def with_folded_requantization(epilogue: Expression, node: Node, constants: Arrays) -> Expression:
     """The epilogue of a node after `fold_requantization`, to count its operations."""
-    return _Folding(node, dict(constants), str).rewritten(epilogue) if "round" in function_names(epilogue) else epilogue
+    if "round" not in function_names(epilogue):
+        return epilogue
+    return _EpilogueFolder(node, dict(constants), str).rewritten(epilogue)
 
 
 @dataclass
@@ -65,7 +67,7 @@ class _Sum:
 
 
 @dataclass
-class _Folding:
+class _EpilogueFolder:
     """Rewrites the epilogue of one node."""
 
     original: Node

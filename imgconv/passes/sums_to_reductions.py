@@ -28,7 +28,7 @@ def reduce_dynamic_weights(graph: Graph) -> Graph:
             continue
         operands = []
         for number, operand in enumerate(node.operands):
-            if _is_filled(operand):
+            if _has_nonzero_fill(operand):
                 # The reduction pads with zero, so an operand with another fill value becomes a tensor first.
                 name = graph.unused_name(f"{node.output.name}.operand{number}")
                 padded = Value(name, operand.view.shape, graph.values[operand.value].dtype)
@@ -54,7 +54,7 @@ def sum_to_reduction(node: Node) -> Node:
         views = [([*lead, row, inner], []), ([*lead, inner, column], [])]
     else:
         return node
-    if any(map(_is_filled, node.operands)):
+    if any(map(_has_nonzero_fill, node.operands)):
         return node
     shape = (*node.output.shape, *_reduced_axes(node))
     operands = tuple(
@@ -69,7 +69,7 @@ def sum_to_reduction(node: Node) -> Node:
     return replace(node, operation=Reduction("sum", body), operands=operands)
 
 
-def _is_filled(operand: Operand) -> bool:
+def _has_nonzero_fill(operand: Operand) -> bool:
     """Returns whether an operand reads another number than zero outside of its view's bounds."""
     return bool(operand.view.bounds) and operand.fill != 0
 

@@ -48,7 +48,7 @@ def _would_lose_fill(node: Node, table: Operand, movements: dict[str, Operand]) 
 
 def _composed_operand(operand: Operand, movements: dict[str, Operand]) -> Operand:
     inner = movements.get(operand.value)
-    return operand if inner is None else (read_through(operand, inner) or operand)
+    return operand if inner is None else (compose_if_short(operand, inner) or operand)
 
 
 def compose(outer: Operand, inner: Operand) -> Operand | None:
@@ -59,7 +59,7 @@ def compose(outer: Operand, inner: Operand) -> Operand | None:
     return Operand(inner.value, outer.view.composed_with(inner.view), fill)
 
 
-def read_through(outer: Operand, inner: Operand) -> Operand | None:
+def compose_if_short(outer: Operand, inner: Operand) -> Operand | None:
     """The same as `compose`, but None also if the composed indices have more than MOST_TERMS terms."""
     made = compose(outer, inner)
     return made if made is None or _term_count(made) <= MOST_TERMS else None

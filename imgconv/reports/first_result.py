@@ -24,7 +24,9 @@ from imgconv.errors import Error
 CACHES = ("XDG_CACHE_HOME", "POCL_CACHE_DIR", "CUDA_CACHE_PATH")
 
 
-def first_results(path: str | os.PathLike[str], inputs: Arrays, settings: Mapping[str, Any]) -> tuple[float, float]:
+def times_to_first_result(
+    path: str | os.PathLike[str], inputs: Arrays, settings: Mapping[str, Any]
+) -> tuple[float, float]:
     """Seconds to the first result, cold and warm. settings: keyword arguments of imgconv.load that JSON can hold.
 
     Raises Error if the other process fails.

@@ -35,7 +35,7 @@ def say(text: str, style: str = "") -> None:
         print(text)  # a twentieth of the time, which counts if there are many pictures
 
 
-def say_all(lines: Sequence[tuple[str, str]]) -> None:
+def print_styled_lines(lines: Sequence[tuple[str, str]]) -> None:
     """Prints lines of text on stdout, each with its style."""
     if sys.stdout.isatty():
         for text, style in lines:

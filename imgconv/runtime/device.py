@@ -69,7 +69,7 @@ class Device(Protocol):
     def owns(self, memory: Memory) -> bool:
         """Returns whether a caller's memory can be used on this device."""
 
-    def acquired(self, *memory: Memory | None) -> AbstractContextManager[None]:
+    def acquire_imported(self, *memory: Memory | None) -> AbstractContextManager[None]:
         """Makes memory of others the device's for the commands that are enqueued inside."""
 
     def pinned_array(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:

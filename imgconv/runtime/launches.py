@@ -53,7 +53,7 @@ class PlanLaunches:
         ]
         return self.context.sequence(launches)
 
-    def to_one_output(self, numbers: Sequence[int]) -> list[KernelLaunch]:
+    def share_output_buffer(self, numbers: Sequence[int]) -> list[KernelLaunch]:
         """Rebinds these launches, given by number, so that all with the same form of output write to one buffer."""
         places = [self.plan.launches[number].writes for number in numbers]
         alike = {p: self._memory[places[0]] for p in places if replace(p, name=places[0].name) == places[0]}

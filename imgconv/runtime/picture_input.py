@@ -96,7 +96,7 @@ class FrameUpload:
             self._bound = self._launches.bound(self._memory, self._result, frame.size)
         events = [self._context.upload_part(self._memory, start, part) for start, part in frame.parts]
         memory = self._memory if frame.memory is None else frame.memory
-        with self._context.acquired(frame.memory):
+        with self._context.acquire_imported(frame.memory):
             for launch in self._bound:
                 self._context.set_argument(launch, FRAME_ARGUMENT, memory)
                 self._context.enqueue(*launch)

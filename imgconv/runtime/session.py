@@ -171,9 +171,9 @@ class Session:
         """
         return self._measuring.timeline(inputs)
 
-    def to_one_output(self, numbers: Sequence[int]) -> list[KernelLaunch]:
+    def share_output_buffer(self, numbers: Sequence[int]) -> list[KernelLaunch]:
         """Rebinds these launches, given by number, so that all with the same output form write to one buffer."""
-        return self._launching.to_one_output(numbers)
+        return self._launching.share_output_buffer(numbers)
 
     # The driver's programs
 

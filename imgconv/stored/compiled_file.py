@@ -319,11 +319,11 @@ class SavedModel:
         return self.container.blob(Blob(place.offset, place.bytes, place.checksum))
 
     def _read(self, read: Callable[[], T]) -> T:
-        with self.naming():
+        with self.errors_with_file_name():
             return read()
 
     @contextmanager
-    def naming(self) -> Iterator[None]:
+    def errors_with_file_name(self) -> Iterator[None]:
         """A context that makes what a made-up file causes a ModelError with the file's name."""
         try:
             yield

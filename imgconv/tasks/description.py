@@ -81,7 +81,7 @@ def read_description(text: str, where: str = "") -> Description:
             raise InputError(f"there is no field {unknown[0]!r}; the fields are {listed}")
         labels = content.get("labels", ())
         tuples = {name: tuple(content[name]) for name in ("anchors", "variances") if name in content}
-        preparation = {name: _as_setting(value) for name, value in content.get("preparation", {}).items()}
+        preparation = {name: _setting_from_json(value) for name, value in content.get("preparation", {}).items()}
         sizes = {name: (int(width), int(height)) for name, (width, height) in content.get("picture", {}).items()}
         about = {"labels": tuple(map(str, labels)), "preparation": preparation, "picture": sizes}
         return Description(**{**content, **tuples, **about})
@@ -91,7 +91,7 @@ def read_description(text: str, where: str = "") -> Description:
         raise InputError(f"{where or 'the description'} is not a description of a task: {error}") from error
 
 
-def _as_setting(value: Any) -> Any:
+def _setting_from_json(value: Any) -> Any:
     """A field of a Preparation as JSON has it: a list is a tuple, "1/255" a number."""
     if isinstance(value, list):
         return tuple(map(float, value))

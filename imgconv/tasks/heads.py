@@ -164,7 +164,7 @@ def _are_planes(shapes: OutputShapes) -> bool:
     return len(shapes[0]) == 3 or len(shapes[0]) == 4 and shapes[0][0] == 1
 
 
-def _is_plane(shapes: OutputShapes) -> bool:
+def _is_single_plane(shapes: OutputShapes) -> bool:
     shape = shapes[0]
     return _are_planes(shapes) and 1 in ((shape[0],) if len(shape) == 3 else (shape[1], shape[3]))
 
@@ -300,14 +300,14 @@ HEADS: Mapping[str, Head] = {
     "heatmaps": Head("pose", "(1, keypoints, height, width)", KeypointDecoder(maps.heatmaps), accepts=_are_planes),
     "indices": Head(
         "segment", "(1, height, width) or (1, 1, height, width) of integers", SegmentationDecoder(maps.segment_indices),
-        _is_segment_indices, {}, _is_plane,
+        _is_segment_indices, {}, _is_single_plane,
     ),
     "logits": Head(
         "segment", "(1, classes, height, width)", SegmentationDecoder(maps.segment_logits, maps.are_segment_logits),
         _is_segment_logits, {}, _are_planes,
     ),
-    "mask": Head("segment", "(1, 1, height, width)", SegmentationDecoder(maps.segment_mask), accepts=_is_plane),
-    "map": Head("depth", "(1, height, width) or (1, 1, height, width)", maps.depth, accepts=_is_plane),
+    "mask": Head("segment", "(1, 1, height, width)", SegmentationDecoder(maps.segment_mask), accepts=_is_single_plane),
+    "map": Head("depth", "(1, height, width) or (1, 1, height, width)", maps.depth, accepts=_is_single_plane),
     "scores": Head(
         "classify", "a score for each class", classification.scores, classification.may_be_classes, {},
         lambda shapes: any(classification.is_scores(shape, "float32") for shape in shapes),
@@ -351,11 +351,11 @@ class Task:
         """
         if self.description.answers:
             return read_answers(self.name, outputs, self.description, placement)
-        with self.naming(outputs):
+        with self.errors_with_head_name(outputs):
             return HEADS[self.head].decode(outputs, self.description, placement)
 
     @contextmanager
-    def naming(self, outputs: Arrays) -> Iterator[None]:
+    def errors_with_head_name(self, outputs: Arrays) -> Iterator[None]:
         """A context in which errors about the outputs' shapes become an InputError that names the head."""
         try:
             yield

@@ -21,7 +21,7 @@ from support import make_input
 from host_fallback_models import CASES
 
 from imgconv.cl.device import DeviceInfo, list_devices
-from imgconv.cli import notes_on_stderr
+from imgconv.cli import log_to_stderr
 from imgconv.commands import devices as devices_command
 from imgconv.loading.device_descriptions import read_device_description
 from imgconv.loading.progress import CLEAR
@@ -406,7 +406,7 @@ def test_what_is_half_is_said_once(imgconv: Command, device: DeviceInfo) -> None
 
 
 def test_warnings_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    with notes_on_stderr():
+    with log_to_stderr():
         logging.getLogger("imgconv").info("one")
         warnings.warn("one; and what to do", RuntimeWarning, stacklevel=1)
         warnings.warn("two", RuntimeWarning, stacklevel=1)

@@ -19,7 +19,7 @@ from imgconv.cl.device import DeviceInfo
 from imgconv.cli import parse
 from imgconv.commands.dispatch import dispatch
 from imgconv.commands.picture_result import DeviceSummary, PrintableResult
-from imgconv.commands.picture_worker import sendable, without_interrupts
+from imgconv.commands.picture_worker import ignore_interrupts, sendable
 from imgconv.commands.run import read_command_line
 from imgconv.commands.runner import PictureItem, items_of
 from imgconv.errors import DeviceError, InputError
@@ -71,7 +71,7 @@ def test_processes_ignore_interrupts_from_their_first_moment() -> None:
     # A shell's job in the background ignores interrupts, and its processes with it.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with without_interrupts():
+        with ignore_interrupts():
             assert subprocess.run(ask, capture_output=True, text=True).stdout == "True\n"
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
         assert subprocess.run(ask, capture_output=True, text=True).stdout == "False\n"

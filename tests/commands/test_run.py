@@ -25,7 +25,7 @@ import imgconv.loading.compiled as compiled_module
 from imgconv.cl.device import DeviceInfo
 from imgconv import cli
 from imgconv.commands.command_line_inputs import ASKED, read_cases, read_preparation
-from imgconv.commands.picture_loader import in_order
+from imgconv.commands.picture_loader import map_in_order
 from imgconv.reports import counting
 from imgconv.reports.counting import PictureProgress, summary
 from imgconv.tasks import HEADS
@@ -159,7 +159,7 @@ def test_results_come_in_order_and_at_once() -> None:
         return number * number
 
     with ThreadPoolExecutor(3) as pool:
-        assert list(in_order(pool, work, range(6), 4)) == [0, 1, 4, 9, 16, 25]
+        assert list(map_in_order(pool, work, range(6), 4)) == [0, 1, 4, 9, 16, 25]
 
 
 def test_few_are_begun_before_the_first_is_taken() -> None:
@@ -178,7 +178,7 @@ def test_few_are_begun_before_the_first_is_taken() -> None:
             yield number
 
     with ThreadPoolExecutor(2) as pool:
-        results = in_order(pool, work, items(), 4)
+        results = map_in_order(pool, work, items(), 4)
         assert next(results) == 0 and len(begun) == 5
         assert list(results) == list(range(1, 50))
 

@@ -246,7 +246,7 @@ def test_loader_variable_is_set_for_the_call_only(monkeypatch: pytest.MonkeyPatc
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(drivers_module, "registered_drivers", lambda folders: ["libold.so"])
     monkeypatch.setattr(drivers_module, "unregistered_drivers", lambda: ["/here/libold.so", "/here/libnew.so"])
-    with drivers_module.drivers_visible():
+    with drivers_module.make_drivers_visible():
         folder = Path(os.environ["OCL_ICD_VENDORS"])
         assert sorted(file.read_text() for file in folder.glob("*.icd")) == ["/here/libnew.so\n", "libold.so\n"]
     assert "OCL_ICD_VENDORS" not in os.environ

@@ -14,7 +14,7 @@ import imgconv
 from imgconv.cl.device import DeviceInfo
 from imgconv.cli import main
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
-from imgconv.host.subgraphs import is_subgraph, row_inputs
+from imgconv.host.subgraphs import is_device_subgraph, row_inputs
 from imgconv.onnx_import import import_onnx
 from imgconv.loading.device_subgraphs import SESSIONS, DeviceSubgraph, padded_count
 from tests.support import assert_close, make_model, run_oracle
@@ -41,7 +41,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[DeviceSubgraph]:
 def bodies(graph: HostGraph) -> list[HostGraph]:
     """The bodies of all subgraphs."""
     inner = [body for n in graph.nodes for body in n.bodies.values()]
-    return [b for n in graph.nodes if is_subgraph(n) for b in n.bodies.values()] + [s for b in inner for s in bodies(b)]
+    own = [body for node in graph.nodes if is_device_subgraph(node) for body in node.bodies.values()]
+    return own + [each for body in inner for each in bodies(body)]
 
 
 def behind_rows(nodes: list[onnx.NodeProto], constants: dict[str, Any], outputs: str) -> onnx.ModelProto:

@@ -1,4 +1,4 @@
-"""place_concatenations: its Given and Result, where it must act and where it must not."""
+"""align_concatenations: its Given and Result, where it must act and where it must not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphs import apply_pass, const, graph_of, image, node_of, shown, unchanged
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Concatenation, Graph, Load, Node, Value, whole_operand
 from imgconv.passes import concatenations, run_passes
-from imgconv.passes.concatenations import place_concatenations
+from imgconv.passes.concatenations import align_concatenations
 from imgconv.passes.dead_code import remove_dead_code
 from imgconv.passes.views import push_views
 from imgconv.tensor import concatenate
@@ -21,7 +21,7 @@ def test_concatenations_given_and_result() -> None:
     a, b, c = (image(1, n, 4, 4, name=name) for n, name in ((8, "a"), (3, "b"), (5, "c")))
     graph = graph_of(a, b, c, y=concatenate([a, b, c], 1))
     after = apply_pass(
-        place_concatenations, graph, lambda a, b, c: {"y": numpy.concatenate([a, b, c], 1)}
+        align_concatenations, graph, lambda a, b, c: {"y": numpy.concatenate([a, b, c], 1)}
     )
     assert shown(after) == {
         "y.part1": "load(b[0, i1, i2, i3 where 0 <= i1 < 3 else 0]) then add($0, $1), "
@@ -47,7 +47,7 @@ def test_concatenations_are_cut_at_whole_texels(channels: list[int], parts: int)
     node = Node(Value("y", shape, "float32"), Concatenation(1), tuple(map(whole_operand, values)))
     graph = Graph(values, ("y",), (node,))
     after = apply_pass(
-        place_concatenations, graph, lambda **x: {"y": numpy.concatenate([x[f"x{i}"] for i in range(len(x))], 1)}
+        align_concatenations, graph, lambda **x: {"y": numpy.concatenate([x[f"x{i}"] for i in range(len(x))], 1)}
     )
     found = node_of(after, "y")
     if parts:
@@ -62,7 +62,7 @@ def test_concatenations_are_cut_at_whole_texels(channels: list[int], parts: int)
 def test_concatenations_of_other_axes_become_sums(axis: int) -> None:
     a, b = image(2, 4, 3, 3, name="a"), image(2, 4, 3, 3, name="b")
     graph = graph_of(a, b, y=concatenate([a, b, a], axis))
-    after = apply_pass(place_concatenations, graph, lambda a, b: {"y": numpy.concatenate([a, b, a], axis)})
+    after = apply_pass(align_concatenations, graph, lambda a, b: {"y": numpy.concatenate([a, b, a], axis)})
     assert [type(n.operation) for n in after.nodes] == [Load]
 
 
@@ -71,7 +71,7 @@ def test_concatenations_of_many_parts_read_at_most_so_many_at_once(count: int, n
     inputs = [image(1, 4, 2, 3, name=f"x{i:02}") for i in range(count)]
     graph = graph_of(*inputs, y=concatenate(inputs, 2))
     after = apply_pass(
-        place_concatenations, graph, lambda **x: {"y": numpy.concatenate([x[k] for k in sorted(x)], 2)}
+        align_concatenations, graph, lambda **x: {"y": numpy.concatenate([x[k] for k in sorted(x)], 2)}
     )
     assert len(after.nodes) == nodes
     assert max(len(n.all_operands) for n in after.nodes) <= concatenations.MOST_OPERANDS
@@ -86,14 +86,14 @@ def test_concatenations_of_parts_with_other_fill_values() -> None:
         def formula(x: Any, z: Any, pads: Any = pads, axis: int = axis) -> dict[str, Any]:
             wide = numpy.pad(x, [(p, 0) for p in pads], constant_values=1)
             return {"y": numpy.concatenate([wide, z], axis)}
-        after = apply_pass(place_concatenations, graph, formula)
+        after = apply_pass(align_concatenations, graph, formula)
         run_passes(graph)
         assert any(o.fill == 1 for n in after.nodes for o in n.all_operands)
 
 
 def test_concatenations_keep_infinities_and_nan_in_their_places() -> None:
     a, b = image(1, 3, 2, 2, name="a"), image(1, 2, 2, 2, name="b")
-    graph = place_concatenations(graph_of(a, b, y=concatenate([a, b], 1)))
+    graph = align_concatenations(graph_of(a, b, y=concatenate([a, b], 1)))
     arrays = {"a": numpy.full((1, 3, 2, 2), numpy.inf), "b": numpy.full((1, 2, 2, 2), numpy.nan)}
     found = evaluate_graph(graph, arrays)["y"]
     assert numpy.isinf(found[:, :3]).all() and numpy.isnan(found[:, 3:]).all()
@@ -101,5 +101,5 @@ def test_concatenations_keep_infinities_and_nan_in_their_places() -> None:
 
 def test_concatenations_leave_everything_else() -> None:
     x = image()
-    unchanged(place_concatenations, graph_of(y=x.relu(), z=x.sum([1]), s=x.conv2d(const(4, 8, 1, 1))))
-    unchanged(place_concatenations, graph_of(y=concatenate([x.relu(), x.exp()], 1)))
+    unchanged(align_concatenations, graph_of(y=x.relu(), z=x.sum([1]), s=x.conv2d(const(4, 8, 1, 1))))
+    unchanged(align_concatenations, graph_of(y=concatenate([x.relu(), x.exp()], 1)))

@@ -1,4 +1,4 @@
-"""join_gathers: its Given and Result, interpolation, and gathers that stay."""
+"""fuse_gathers: its Given and Result, interpolation, and gathers that stay."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from imgconv.graph.nodes import Gather, Graph
 from imgconv.graph.view import View, axis_variables
 from imgconv.passes import run_passes
 from imgconv.passes.elementwise import merge_elementwise
-from imgconv.passes.gathers import join_gathers
+from imgconv.passes.gathers import fuse_gathers
 from imgconv.tensor import Tensor, gather
 
 
@@ -43,7 +43,7 @@ PLACES = {"x": numbers(1, 8, 6, 6), "at": numpy.float32([[[[0, 5, 2], [6, 3, 3],
 def test_gathers_given_and_result() -> None:
     w = const(1, 1, 5, 3, name="w")
     graph = given(y=(columns(X, AT) * w).sum([3]))
-    after = apply_pass(join_gathers, graph, lambda x, at: {"y": (numpy_columns(x, at) * w.array).sum(3)})
+    after = apply_pass(fuse_gathers, graph, lambda x, at: {"y": (numpy_columns(x, at) * w.array).sum(3)})
     assert len(after.nodes) == len(graph.nodes) - 1
     assert shown(after)["y"].startswith("gather, sum of multiply($0, $1)(x[0, i1, i2, i4], at[0, 0, i2, i3], w[")
 
@@ -52,7 +52,7 @@ def test_gathers_given_and_result() -> None:
 def test_reductions_of_what_is_chosen(kind: str) -> None:
     """Also along an axis that is not the last."""
     y = columns(X, AT).transpose(3, 0, 1, 2).exp().reduce(kind, [0])
-    after = apply_pass(join_gathers, given(y=y))
+    after = apply_pass(fuse_gathers, given(y=y))
     assert isinstance(after.producers["y"].operation, Gather)
     expected = getattr(numpy.exp(numpy_columns(**PLACES)), kind)(3)
     numpy.testing.assert_allclose(evaluate_graph(after, PLACES)["y"], expected, 1e-6)
@@ -76,4 +76,4 @@ CHOSEN = columns(X, AT)
     {"y": CHOSEN.pad([0, 0, 0, 0], [0, 0, 0, 1]).sum([3])},  # read with zeros around it
 ], ids=range(6))
 def test_gathers_stay(outputs: dict[str, Tensor]) -> None:
-    unchanged(join_gathers, given(**outputs))
+    unchanged(fuse_gathers, given(**outputs))

@@ -1,5 +1,4 @@
-"""join_parallel_convolutions: its Given and Result, RepVGG's and MobileOne's blocks, and where convolutions stay apart.
-"""
+"""merge_parallel_convolutions: its Given and Result, RepVGG's and MobileOne's blocks, and what stays apart."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from graphs import apply_pass, assert_near, const, graph_of, image, numbers, num
 from imgconv.graph.expression import function_names
 from imgconv.graph.nodes import Convolution, Graph
 from imgconv.passes import run_passes
-from imgconv.passes.parallel_convolutions import join_parallel_convolutions
+from imgconv.passes.parallel_convolutions import merge_parallel_convolutions
 from imgconv.tensor import Tensor
 
 
@@ -33,7 +32,7 @@ def test_parallel_given_and_result() -> None:
     def formula(x: Any) -> dict[str, Any]:
         return {"y": numpy_convolution(x, v) + numpy_convolution(x, w, pads=(1,) * 4) + x}
 
-    after = apply_pass(join_parallel_convolutions, given(y=y), formula)
+    after = apply_pass(merge_parallel_convolutions, given(y=y), formula)
     assert shown(after) == {"y.sum": "convolution pads 1x1(x, y.weights)", "y": "load(y.sum)"}
     expected = w.astype(numpy.float64)
     expected[:, :, 1, 1] += v[:, :, 0, 0] + numpy.eye(8)
@@ -60,7 +59,7 @@ def block(x: Tensor, groups: int, order: int = 0) -> Tensor:
 @pytest.mark.parametrize("groups", [1, 2, 8])
 @pytest.mark.parametrize("order", range(4))
 def test_parallel_branches_with_batch_normalization(groups: int, order: int) -> None:
-    after = apply_pass(join_parallel_convolutions, given(y=block(image(2, 8, 5, 6), groups, order)))
+    after = apply_pass(merge_parallel_convolutions, given(y=block(image(2, 8, 5, 6), groups, order)))
     assert convolutions(after) == 1
     (node,) = run_passes(after).nodes
     assert function_names(node.epilogue).count("add") == 1
@@ -70,7 +69,7 @@ def test_parallel_branches_beside_a_residual() -> None:
     x = image()
     inner = x.conv2d(const(8, 8, 1, 1)).relu()
     y = x + (inner.conv2d(const(8, 8, 3, 3), padding=1) - inner.conv2d(const(8, 8, 1, 1, seed=1)) / 2.0)
-    after = apply_pass(join_parallel_convolutions, given(y=y))
+    after = apply_pass(merge_parallel_convolutions, given(y=y))
     assert convolutions(after) == 2
 
 
@@ -79,7 +78,7 @@ def test_parallel_windows_of_other_strides_and_dilations() -> None:
     x = image(1, 8, 12, 12)
     dilated = x.conv2d(const(4, 8, 5, 5), padding=2) + x.conv2d(const(4, 8, 3, 3), padding=2, dilation=2)
     strided = x.conv2d(const(4, 8, 3, 3, seed=1), padding=1, stride=2) + x.conv2d(const(4, 8, 1, 1), stride=2)
-    after = apply_pass(join_parallel_convolutions, given(y=dilated.relu(), z=strided.relu()))
+    after = apply_pass(merge_parallel_convolutions, given(y=dilated.relu(), z=strided.relu()))
     assert convolutions(after) == 2
     made = [n for n in after.nodes if isinstance(n.operation, Convolution)]
     assert {n.operands[1].view.shape[2:] for n in made} == {(5, 5), (3, 3)}
@@ -111,7 +110,7 @@ APART: dict[str, Callable[[], dict[str, Tensor]]] = {
 @pytest.mark.parametrize("name", APART)
 def test_parallel_convolutions_that_stay(name: str) -> None:
     before = given(**APART[name]())
-    after = join_parallel_convolutions(before)
+    after = merge_parallel_convolutions(before)
     assert after is before
 
 
@@ -120,4 +119,4 @@ def test_parallel_half_of_a_window_is_no_branch() -> None:
     x = image()
     shifted = x.pad([0, 0, 2, 0], [0, 0, 0, 0]).slice(2, 0, 6).conv2d(const(8, 8, 1, 1))
     before = given(y=x.conv2d(const(8, 8, 3, 3), padding=1) + shifted)
-    assert convolutions(join_parallel_convolutions(before)) == 2
+    assert convolutions(merge_parallel_convolutions(before)) == 2

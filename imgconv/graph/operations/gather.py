@@ -41,7 +41,7 @@ class Gather(Operation):
         )
 
     def evaluate(self, operands: Sequence[Operand], arrays: Sequence[Array], output: Value) -> Array:
-        table, indices = operands[0], indices_among(operands)
+        table, indices = operands[0], index_operands(operands)
         shape, first = indices[0].view.shape, 1 + len(indices)
         position = list(numpy.meshgrid(*(numpy.arange(n) for n in shape), indexing="ij", sparse=True))
         inside = numpy.ones((1,) * len(shape), bool)
@@ -69,7 +69,7 @@ class Gather(Operation):
         return "gather" if self.reduction is None else f"gather, {self.reduction}"
 
 
-def indices_among(operands: Sequence[Operand]) -> Sequence[Operand]:
+def index_operands(operands: Sequence[Operand]) -> Sequence[Operand]:
     """The operands of a Gather that hold indices."""
     table, first = operands[:2]
     return operands[1 : 1 + len(table.view.shape) - len(first.view.shape)]

@@ -23,7 +23,7 @@ from math import ceil, isqrt, prod
 
 from imgconv.graph.expression import MathMode, literal_text
 from imgconv.graph.index import Index, Variable, constant, flatten, unflatten, variable, variable_index
-from imgconv.graph.nodes import IDENTITY, Gather, Load, Node, Reduction, ReductionKind, indices_of
+from imgconv.graph.nodes import IDENTITY, Gather, Load, Node, Reduction, ReductionKind, index_operands_of
 from imgconv.graph.view import Shape
 from imgconv.kernels.codegen.access import LANE, Emitter, KernelArgument
 from imgconv.kernels.kernel_source import KernelSource, group_attribute, round_up
@@ -80,7 +80,7 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[FixedP
     kind: LaunchKind = "copy" if moves else "compute"
     if moves and isinstance(output.storage, HostBuffer):
         kind = "unpack"
-    elif isinstance(node.operation, Load) and any(map(placing.is_input, node.all_operands)):
+    elif isinstance(node.operation, Load) and any(map(placing.reads_input_buffer, node.all_operands)):
         kind = "pack"
     reason = f"{node.output.name} is read in another order than it is made" if kind == "copy" else ""
     places = placing.operand_places(node, output)
@@ -170,7 +170,7 @@ def _emit_gather(
     emitter: Emitter, node: Node, placements: Mapping[str, Placement], axes: Mapping[Variable, Index]
 ) -> str:
     """Emits the loads of a gather. Returns the name of the float4."""
-    table, operands = node.operands[0], indices_of(node)
+    table, operands = node.operands[0], index_operands_of(node)
     rank = len(operands[0].view.shape)
     indices = {
         Variable(f"i{rank + number}", table.view.shape[rank + number]): emitter.load(o, placements[o.value], axes)
@@ -187,7 +187,8 @@ def _emit_loads(
     """Emits the loads of a reduction's arguments. Returns the name of each, by its number in the body."""
     operands, arguments = node.operands, dict[int, str]()
     if isinstance(node.operation, Gather):
-        operands, arguments = operands[1 + len(indices_of(node)) :], {0: _emit_gather(emitter, node, placements, axes)}
+        operands = operands[1 + len(index_operands_of(node)) :]
+        arguments = {0: _emit_gather(emitter, node, placements, axes)}
     for operand in operands:
         arguments[len(arguments)] = emitter.load(operand, placements[operand.value], axes)
     return arguments

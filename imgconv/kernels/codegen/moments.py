@@ -189,7 +189,7 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[FixedP
     parts = find_row_parts(moments, placed, placing.target, name)
     if parts is None:
         return None
-    value = placing.intermediate_value(name, parts.parts_shape, PARTS_LAYOUT)
+    value = placing.add_intermediate_value(name, parts.parts_shape, PARTS_LAYOUT)
     output, mean = placing.placements[value.name], moments.mean
     first = LaunchStep(
         (replace(mean, output=value, epilogue=IDENTITY),), output,

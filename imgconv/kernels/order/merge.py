@@ -86,7 +86,7 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Proble
 
     def node_of_sorted_runs(run: int) -> Node:
         """The node whose result is all positions, in sorted runs."""
-        output = placing.intermediate_value(f"{name}.runs{run}", shape, layout)
+        output = placing.add_intermediate_value(f"{name}.runs{run}", shape, layout)
         return replace(node, output=output, epilogue=IDENTITY, epilogue_operands=())
 
     problem = replace(whole.problem, count=size, runs=True)

@@ -166,7 +166,7 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Proble
     before = replace(after, to_outputs=False)
     places = placing.placements
     taps, sums = (
-        placing.intermediate_value(f"{node.output.name}.{name}", each.tensor, image_layout(4), like)
+        placing.add_intermediate_value(f"{node.output.name}.{name}", each.tensor, image_layout(4), like)
         for name, each, like in (("taps", before, node.operands[0].value), ("sums", after, node.output.name))
     )
     storages = places[taps.name].storage, places[sums.name].storage

@@ -149,12 +149,12 @@ def read_compiled(draw: Draw, path: Path) -> None:
     """Reads everything, and plans for a device from the graph."""
     with load_budget(BOUND):
         model = SavedModel.open(path)
-        with model.naming():
+        with model.errors_with_file_name():
             if model.inputs is None:
                 raise Wrong("it has no inputs")
             for name, target in DEVICES.items():
                 model.plan_for(name, target)
-        with model.naming():
+        with model.errors_with_file_name():
             plan = PreparedGraph(model.read_graph(), model.config, draw.random.choice(list(DEVICES.values()))).plan()
         texts = [launch.source.text for launch in plan.launches]
         names = [a.name for launch in plan.launches for a in launch.source.arguments]
