@@ -35,6 +35,10 @@ class OpenCLDevice(Context):
         """Builds programs in the background of the block, see program.building."""
         return building(self, parts, build_workers_for(self, sum(len(part.kernels) for part in parts)))
 
+    def start_build_workers(self, kernels: int) -> None:
+        """Starts the processes that will build about this many kernels. To be called inside of `with builders`."""
+        self.builders.start(build_workers_for(self, kernels))
+
     def binary(self, program: Program) -> bytes:
         """The driver's own form of a program; empty if it has none."""
         return program_binary(program)

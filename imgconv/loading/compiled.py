@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("imgconv")
 DEPTH = 3  # frames in flight, unless the caller says otherwise
+# Nodes of an imported graph for each kernel of its plan: 2 to 12 in seven networks.
+NODES_OF_A_KERNEL = 3
 TO_THE_END = "imgconv tune --precision MODEL PICTURES, or imgconv compile --pictures PICTURES, measures every value"
 
 
@@ -226,7 +228,8 @@ class ModelSource:
         if key is not None and found is not None:
             self.packings.update(found.packings)
             return self._restored(key, found, shapes, share_with, started)
-        made = self._compiled(shapes, contents, share_with)
+        with self.context.builders:
+            made = self._compiled(shapes, contents, share_with, is_first=key is not None)
         # The file may have changed meanwhile.
         if key is not None and made.fallback is None and key == self._key(shapes, known):
             write_plan(key, self.model, CachedPlan(made.plan, made.config, self.packings), made.graph)
@@ -264,7 +267,10 @@ class ModelSource:
         made.reset()
         return made
 
-    def _compiled(self, shapes: Shapes, contents: Arrays, share_with: Sequence[Session]) -> CompiledModel:
+    def _compiled(
+        self, shapes: Shapes, contents: Arrays, share_with: Sequence[Session], is_first: bool
+    ) -> CompiledModel:
+        """The model by a new plan. is_first: no earlier load cached the plan, so its kernels are probably new too."""
         stage, graph, started = self.picture, self.model, perf_counter()
         inner = stage.shapes_after(shapes) if stage else shapes
         if not isinstance(graph, Graph):
@@ -274,8 +280,9 @@ class ModelSource:
         if self.strict and graph.host_partition:
             file = os.fspath(self.model) if isinstance(self.model, (str, os.PathLike)) else ""
             raise strict_error(graph.host_partition, file)
-        with self.context.builders:
-            prepared, config, session = self._built(graph, shapes, share_with, started)
+        if is_first:
+            self.context.start_build_workers(len(graph.nodes) // NODES_OF_A_KERNEL)
+        prepared, config, session = self._built(graph, shapes, share_with, started)
         log_half_share(session.plan, prepared.graph, config)
         optimised = prepared.graph
         on_device = subgraph_maker(self.info, self.context, self.config, self.tuning, self.limits, self.check)

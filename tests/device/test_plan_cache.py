@@ -19,6 +19,7 @@ from support import make_input
 
 import imgconv
 from imgconv.cl.device import DeviceInfo
+from imgconv.cl.opencl_device import OpenCLDevice
 from imgconv.config import Config, Precision
 from imgconv.files.disk_cache import DiskCache
 from imgconv.kernels.conv.problem import Problem
@@ -95,6 +96,22 @@ def test_a_later_load_gives_the_same_model(
     assert str(later.graph) == str(first.graph) and later.config == first.config
     assert later.plan.launches == first.plan.launches and str(later.plan) == str(first.plan)
     assert repr(later) == repr(first)
+
+
+def test_builders_start_before_a_first_load_plans(
+    device: DeviceInfo, cache: Path, file: Path, planned: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in a later load, nor for a graph, whose plan is in no cache though its programs may be."""
+    started: list[tuple[bool, bool]] = []
+
+    def start(opened: OpenCLDevice, kernels: int) -> None:
+        started.append((bool(planned), opened.builders._inside > 0))
+
+    monkeypatch.setattr(OpenCLDevice, "start_build_workers", start)
+    for _ in range(2):
+        graph = imgconv.load(file, device=device, shapes={"h": 12, "w": 10}).graph
+        imgconv.load(graph, device=device)
+    assert started == [(False, True)]
 
 
 def test_entries_have_no_hashes_of_this_process(device: DeviceInfo, cache: Path, file: Path) -> None:
