@@ -28,7 +28,8 @@ from imgconv.config import Config, Precision, read_config
 from imgconv.errors import ConfigError, DeviceError, Error
 from imgconv.graph.nodes import Graph
 from imgconv.files.disk import check_folder, atomic_write
-from imgconv.loading.plans import plans_for, prepare_for, with_generic
+from imgconv.loading.file_plans import plans_for, with_generic
+from imgconv.loading.plans import prepare_for
 from imgconv.loading.device_descriptions import read_device_description
 from imgconv.loading.native_functions import native_functions_fit
 from imgconv.model import checked, checked_frames, load

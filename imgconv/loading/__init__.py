@@ -1,7 +1,7 @@
 """From a model's source to a session: the decisions of `load` for an opened device, and the writing of compiled files.
 
 compiled.py        a model's plans for given input shapes, from an ONNX file, a Graph or a compiled file
-plans.py           plans a graph for a device, and for those of a compiled file, which save.py writes
+plans.py           plans a graph for a device; file_plans.py: for those of a compiled file, which save.py writes
 plan_cache.py      keeps plans of ONNX files on disk
 progress.py        the progress of a load, on a terminal or in a notebook
 states.py          checks the states that stay on the device from run to run

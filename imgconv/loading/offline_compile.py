@@ -16,7 +16,7 @@ from imgconv.limits import Limits, load_budget
 from imgconv.passes import run_passes
 from imgconv.preprocessing.stage import PictureStage
 from imgconv.loading.compiled import OutputStage, log_half_share
-from imgconv.loading.plans import plans_for, with_generic
+from imgconv.loading.file_plans import plans_for, with_generic
 from imgconv.loading.states import check_host, check_states
 from imgconv.runtime.host_fallback import HostFallback, strict_error
 from imgconv.stored.compiled_file import SizedModel, save_sizes

@@ -17,7 +17,7 @@ from imgconv.loading.compiled import CompiledFileSource, CompiledModel, ModelSou
 from imgconv.loading.device_descriptions import read_device_description
 from imgconv.loading.device_target import target_of
 from imgconv.loading.native_functions import native_functions_fit
-from imgconv.loading.plans import plans_for, with_generic
+from imgconv.loading.file_plans import plans_for, with_generic
 from imgconv.stored.compiled_file import DevicePlan, SizedModel, save_sizes
 from imgconv.stored.precision_file import fingerprint
 from imgconv.stored.tuning import TuningDatabase

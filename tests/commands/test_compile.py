@@ -23,7 +23,7 @@ import imgconv as engine
 from imgconv.cl.device import DeviceInfo
 from imgconv.kernels.target import Target
 from imgconv.config import Config
-from imgconv.loading.plans import with_generic
+from imgconv.loading.file_plans import with_generic
 from imgconv.loading.device_descriptions import read_device_description
 from imgconv.loading.device_target import target_of
 from imgconv.preprocess import FORMATS

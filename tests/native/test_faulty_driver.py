@@ -240,7 +240,7 @@ def test_a_wrong_kernel_of_camera_frames_is_found(
     for format, _, _ in CHANGES:
         model.preprocess((8, 12), format).save(tmp_path / format, targets=[ADRENO])
     with monkeypatch.context() as patch:
-        patch.setattr("imgconv.loading.plans.with_checks", lambda plan, *_: plan)
+        patch.setattr("imgconv.loading.file_plans.with_checks", lambda plan, *_: plan)
         model.preprocess((8, 12), CHANGES[0][0]).save(tmp_path / "unchecked", targets=[ADRENO])
     last, files = CHANGES[-1][0], {**{each[0]: each for each in CHANGES}, "unchecked": CHANGES[0]}
     lines = SET_FAULTS + f"""
