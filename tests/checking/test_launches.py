@@ -37,7 +37,7 @@ def test_sums_that_start_with_a_large_bias(device: DeviceInfo) -> None:
 
 @pytest.mark.parametrize("dtype", ["uint8", "int32"])
 def test_integers_that_are_divided_as_floats(dtype: str, device: DeviceInfo) -> None:
-    """As pictures of bytes are scaled: the cast is part of the launch that divides."""
+    """A picture of bytes is scaled so: the launch that divides also casts."""
     scaled = Tensor.input("x", (1, 3, 8, 8), dtype).cast("float32") / 255
     model = imgconv.load(build_graph({"y": scaled}), device=device)
     findings = [finding for _, finding in check_launches(running(model))]
