@@ -151,7 +151,7 @@ def damaged(content: bytes) -> Iterator[bytes]:
 def assert_refused(
     model: onnx.ModelProto, feeds: Mapping[str, Any], message: str, error: type[ModelError], node: str = "node"
 ) -> None:
-    """That importing and running a model raises this very error, which names the node."""
+    """Asserts that importing and running a model raises this very error, which names the node."""
     with pytest.raises(ModelError, match=message) as caught:
         run_model(model, feeds)
     assert type(caught.value) is error

@@ -173,7 +173,7 @@ def test_an_image_of_bytes_is_written_in_parts_of_255() -> None:
 
 
 def test_integers_are_written_to_an_image_of_bytes_as_they_are() -> None:
-    """Those past 255 are 255, as in an image of CL_UNSIGNED_INT8."""
+    """Numbers past 255 are stored as 255, as in an image of CL_UNSIGNED_INT8."""
     none, target = numpy.zeros(0, numpy.uint32), numpy.zeros((1, 1, 1, 4), numpy.uint8)
     memory = Memory(none, none, [], [target], {}, numpy.zeros((1, 0), numpy.uint8))
     zero = numpy.zeros(1, int)

@@ -134,7 +134,7 @@ def test_constants_that_floats_do_not_hold(device: DeviceInfo) -> None:
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 def test_integers_made_of_floats(device: DeviceInfo, dtype: str) -> None:
-    """Those past 2**24 are exact as they are, and so are comparisons of them; sums of them are found out."""
+    """Integers past 2**24 stay exact, and so do comparisons of them; sums of them are reported."""
     x = numpy.float32([1e8, -3.7, 2.0**30])
     cast = node("Cast", ["x"], ["i"], to=onnx.helper.np_dtype_to_tensor_dtype(numpy.dtype(dtype)))
     for last, exact in (

@@ -213,7 +213,7 @@ def to_nv12(picture: Image.Image) -> Any:
 @pytest.mark.skipif(MODELS is None, reason="IMGCONV_MODELS does not name a folder of models and cases")
 @pytest.mark.parametrize("name", ["000000000139.jpg", "000000000632.jpg", "000000000785.jpg"])
 def test_detections_in_a_camera_frame(device: DeviceInfo, name: str) -> None:
-    """Those of Pillow's preparation: the same objects, boxes within 4 of 1920 pixels and scores within 0.03.
+    """The answers of Pillow's preparation: the same objects, boxes within 4 of 1920 pixels and scores within 0.03.
 
     The frame has half the colors' resolution, and the reference's is rounded to 8 bits.
     """

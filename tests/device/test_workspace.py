@@ -102,7 +102,7 @@ def test_lenders_that_share_already(device: DeviceInfo) -> None:
 
 
 def test_images_in_buffers_that_the_driver_refuses(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those are images of their own; the others stay in the workspace."""
+    """Refused textures become images of their own; the others stay in the workspace."""
     plan = lower(run_passes(network(0)), Config(), replace(target_of(device), linear=None))
     if not plan.regions:
         pytest.skip(f"{device.name} has no images in buffers")
