@@ -51,7 +51,7 @@ from imgconv.config import Config, read_config
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.kernels.device_model.adreno import A630
 from imgconv.loading.device_target import target_of
-from imgconv.loading.tuner import Trial, build_trials, side_by_side
+from imgconv.loading.tuner import Trial, build_trials, duplicate_nodes
 
 # For sums of up to some thousand products, rounded to 24 bits each; relative to the largest result.
 FLOAT_TOLERANCE = 1e-5
@@ -82,7 +82,7 @@ MEASURED = ("error", "tuned", "same again", f"tuned <= {TUNED_WITHIN:.2f}", "sam
 
 def measure(asked: Asked, trial: Trial, repeat: int, tolerance: float) -> Row:
     """Checks and times the candidates; the last choice of the trial is the first one again."""
-    alone = side_by_side(asked.prepared.graph, asked.nodes, 1)
+    alone = duplicate_nodes(asked.prepared.graph, asked.nodes, 1)
     (expected,) = evaluate_graph(alone, trial.inputs).values()
     error = relative_error({"y": trial.outputs[0]}, {"y": expected})
     count = len(trial.choices) - 1

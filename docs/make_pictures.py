@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import imgconv  # noqa: E402
 from examples import demo  # noqa: E402
 from imgconv.preprocess import Preparation, read_picture, to_array, to_picture  # noqa: E402
-from imgconv.reports.profile import measure, page  # noqa: E402
+from imgconv.reports.profile import html_page, measure  # noqa: E402
 from models import superres  # noqa: E402
 from models.train_superres import downscale  # noqa: E402
 
@@ -44,7 +44,7 @@ def main() -> None:
     profile = measure("superres.onnx", model, {"input": array}, 20)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "profile.html")
-        file.write_text(page(profile), encoding="utf-8")
+        file.write_text(html_page(profile), encoding="utf-8")
         photograph(file, PICTURES / "profile.png", 1200, 900)
 
 

@@ -79,7 +79,7 @@ class StorageContents:
         known = numpy.isfinite(found)  # NaN stands for an integer that is not known
         return BoundedValues(numpy.where(known, found, 0).astype(numpy.int64), numpy.where(known, 0.0, numpy.inf))
 
-    def reader(self, places: Mapping[str, Placement]) -> Callable[[str, Positions], BoundedValues]:
+    def element_reader(self, places: Mapping[str, Placement]) -> Callable[[str, Positions], BoundedValues]:
         """Returns the `read` of a SampledEvaluator."""
 
         def read(name: str, position: Positions) -> BoundedValues:
@@ -127,7 +127,8 @@ def expected_samples(
     """
     shape, arithmetic = subject.value.shape, arithmetic_errors_of(launch, subject, contents.config)
     sampled = SampledEvaluator(
-        contents.reader(subject.places), {node.output.name: node for node in subject.nodes[:-1]}, output, arithmetic
+        contents.element_reader(subject.places), {node.output.name: node for node in subject.nodes[:-1]}, output,
+        arithmetic,
     )
     tried = _value_positions(sampled_positions(subject.output, 1, seed), subject, shape)
     sampled.node(subject.nodes[-1], tried, len(tried[0]) if tried else 1)

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pyopencl as cl
 
 from imgconv.cl.building.program import (
-    KernelFactory, Program, building, max_work_group_size, program_binary, programs_at_once, build_workers_for
+    KernelFactory, Program, build_in_background, build_workers_for, max_work_group_size, program_binary,
+    programs_at_once,
 )
 from imgconv.cl.building.program_source import ProgramSource
 from imgconv.cl.context import Context, KernelLaunch, Memory, launch_name
@@ -31,9 +32,9 @@ class OpenCLDevice(Context):
         """Returns the number of programs that minimises the time to build this many kernels; at least 1."""
         return programs_at_once(self, kernels)
 
-    def building(self, parts: Sequence[ProgramSource]) -> AbstractContextManager[Iterator[Program]]:
-        """Builds programs in the background of the block, see program.building."""
-        return building(self, parts, build_workers_for(self, sum(len(part.kernels) for part in parts)))
+    def build_in_background(self, parts: Sequence[ProgramSource]) -> AbstractContextManager[Iterator[Program]]:
+        """Builds programs in the background of the block, see program.build_in_background."""
+        return build_in_background(self, parts, build_workers_for(self, sum(len(part.kernels) for part in parts)))
 
     def start_build_workers(self, kernels: int) -> None:
         """Starts the processes that will build about this many kernels. To be called inside of `with builders`."""

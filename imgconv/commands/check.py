@@ -16,7 +16,7 @@ from imgconv.checking.kernel_variants import all_variants_graph, frame_graph, va
 from imgconv.checking.frame_checks import check_frames, frame_launch
 from imgconv.checking.session_checks import SessionUnderTest, check_session
 from imgconv.checking.shrinking import shrink_failing_node
-from imgconv.cl.building.crashes import wrong_kernels_tried_again
+from imgconv.cl.building.crashes import retry_wrong_kernels
 from imgconv.cl.device import DeviceInfo, open_device, select_device
 from imgconv.commands.shared_arguments import (
     FLOAT16_HELP, SHAPE_HELP, add_device_argument, add_target_argument, parse_name_and_value, read_shapes,
@@ -102,7 +102,7 @@ def execute(options: argparse.Namespace) -> None:
         save_variants(options)
         return
     about = f"reading {options.model}" if options.model else "building kernels"
-    with terminal.ProgressSpinner(about) as progress, wrong_kernels_tried_again():
+    with terminal.ProgressSpinner(about) as progress, retry_wrong_kernels():
         if options.model:
             info, plans, left = *_check_model(options, progress), 0
         else:

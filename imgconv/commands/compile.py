@@ -238,7 +238,7 @@ def read_answer_stage(
     target, said = described_target(options, declared, shapes)
     if stage:
         said = merged_description(options, read_description(text))
-    graph = import_onnx(options.model, stage.shapes_after(shapes) if stage else shapes, outputs=options.outputs)
+    graph = import_onnx(options.model, stage.model_input_shapes(shapes) if stage else shapes, outputs=options.outputs)
     made: TensorSpecs = {name: (graph.values[name].dtype, graph.values[name].shape) for name in graph.outputs}
     inputs: TensorSpecs = {value.name: (value.dtype, value.shape) for value in graph.inputs}
     found, kept = answer_stage(inputs, shapes, made, said, stage, options.most or MOST), json.loads(text or "{}")

@@ -15,7 +15,7 @@ from imgconv.files.disk import check_folder, atomic_write
 from imgconv.preprocess import read_picture
 from imgconv.reports import terminal
 from imgconv.reports.host_profile import HostProfile
-from imgconv.reports.profile import LaunchProfile, Profile, headline, measure, page, percent
+from imgconv.reports.profile import LaunchProfile, Profile, headline, html_page, measure, percent
 from imgconv.reports.table import Column, print_table
 from imgconv.reports.trace import trace
 from imgconv.precision.calibration_inputs import synthetic_inputs
@@ -69,7 +69,7 @@ def execute(options: argparse.Namespace) -> None:
     if options.trace:
         files[options.trace] = json.dumps(trace(profile), ensure_ascii=False, allow_nan=False)
     if options.html:
-        files[options.html] = page(profile)
+        files[options.html] = html_page(profile)
     for path, text in files.items():
         with atomic_write(path) as file:
             file.write(text.encode())

@@ -73,7 +73,7 @@ def execute(options: argparse.Namespace) -> None:
         half = f"FLOAT16={config.float16}, " if config.float16 else ""
         about = f"{device.name}, {device.platform}, {half}{given}"
         with atomic_write(options.html) as file:
-            file.write(verify_page.page(f"imgconv verify {options.model}", about, layers, options.bound).encode())
+            file.write(verify_page.html_page(f"imgconv verify {options.model}", about, layers, options.bound).encode())
     if options.json:
         terminal.print_json({"model": options.model, "device": device.key, "bound": options.bound, **as_json(layers)})
     else:

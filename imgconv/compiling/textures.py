@@ -268,7 +268,7 @@ class Textures:
             and self._dtype(self.graph.values[self.alike[name]], Precision()) == FLOAT16
         )
 
-    def sums_of(self, name: str) -> Accumulation:
+    def narrowest_accumulation(self, name: str) -> Accumulation:
         """Returns the narrowest width in which a value's node may sum: half only if the value is stored in half too."""
         half = self.config.products == FLOAT16 and self.placements[name].storage.dtype == FLOAT16
         return self.config.precision.sums_of(name) if half else "float"

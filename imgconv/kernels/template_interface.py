@@ -197,7 +197,7 @@ class PlacingContext(Protocol):
         """The element type in which weights are stored."""
         ...
 
-    def sums_of(self, name: str) -> Accumulation:
+    def narrowest_accumulation(self, name: str) -> Accumulation:
         """Returns the narrowest width in which the node that computes a value may sum."""
         ...
 

@@ -16,7 +16,7 @@ from imgconv.cl.quirks import quirks_of
 from imgconv.compiling.compiler import PreparedGraph
 from imgconv.compiling.plan import Plan
 from imgconv.errors import Error
-from imgconv.loading.tuner import QUANTILE, most_difference
+from imgconv.loading.tuner import QUANTILE, allowed_difference
 from imgconv.precision.loss import relative_error
 from imgconv.runtime.device import Device
 from imgconv.runtime.programs import ProgressCallback
@@ -59,7 +59,7 @@ def tune_build_options(
     drawn = numpy.random.default_rng(0)
     inputs = {v.name: drawn.random(v.shape).astype(v.dtype) for v in plan.inputs}
     best = Session(plan, context)
-    expected, bound = best.run(inputs), most_difference(prepared.config)
+    expected, bound = best.run(inputs), allowed_difference(prepared.config)
     trials = []
     for number, option in enumerate(options):
         progress(number, len(options), f"trying {option}")

@@ -272,7 +272,7 @@ class ModelSource:
     ) -> CompiledModel:
         """The model by a new plan. is_first: no earlier load cached the plan, so its kernels are probably new too."""
         stage, graph, started = self.picture, self.model, perf_counter()
-        inner = stage.shapes_after(shapes) if stage else shapes
+        inner = stage.model_input_shapes(shapes) if stage else shapes
         if not isinstance(graph, Graph):
             from imgconv.onnx_import import import_onnx
 

@@ -50,7 +50,7 @@ class DeviceSubgraph:
     def __call__(self, call: HostCall, *inputs: Array) -> Any:
         """Returns the outputs; the host computes them if that is little work, or if an input is empty or no float."""
         of_floats = all(x.size and x.dtype.kind == "f" and x.dtype.itemsize <= 4 for x in inputs)
-        if of_floats and not self.on_host and not self._is_little(inputs):
+        if of_floats and not self.on_host and not self._is_small(inputs):
             try:
                 return self._on_device(inputs)
             except (UnsupportedError, ResourceError) as error:
@@ -58,7 +58,7 @@ class DeviceSubgraph:
                 warnings.warn(f"node {call.node!r} and what follows it run on the host: {error}", RuntimeWarning)
         return tuple(call.attribute("body")(*inputs))
 
-    def _is_little(self, inputs: Sequence[Array]) -> bool:
+    def _is_small(self, inputs: Sequence[Array]) -> bool:
         """Returns whether the subgraph is products by matrices, and elementwise work, with few multiply-adds."""
         if not self._matrices:
             return False
@@ -72,7 +72,8 @@ class DeviceSubgraph:
         rows = self._row_inputs(inputs)
         count = next((len(x) for name, x in zip(self.body.inputs, inputs) if name in rows), 0)
         given = {
-            name: _with_rows(x, padded_count(count)) if name in rows else x for name, x in zip(self.body.inputs, inputs)
+            name: _with_rows(x, padded_row_count(count)) if name in rows else x
+            for name, x in zip(self.body.inputs, inputs)
         }
         made = self._session(given).run(given)
         return tuple(made[name][:count] if rows else made[name] for name in self.body.outputs)
@@ -103,7 +104,7 @@ class DeviceSubgraph:
         return {n: x.shape for n, x in given.items()}, {n: x.dtype.name for n, x in given.items()}
 
 
-def padded_count(count: int) -> int:
+def padded_row_count(count: int) -> int:
     """The number of rows that a subgraph is compiled for: 1, 2, 3, 4, 6, 8, 12, 16, 24, 32 ..., at least `count`."""
     power = 1 << max(count - 1, 0).bit_length()
     return power * 3 // 4 if count <= power * 3 // 4 else power

@@ -70,7 +70,7 @@ def device_results(device: Device, x: Array) -> dict[str, Array]:
     lines = "\n".join(f"  {name}[n] = {form};" for name, form in forms.items())
     outputs = "".join(f", __global float4 *{name}" for name in MEASURED_FUNCTIONS)
     source = f"__kernel void k(__global const float4 *x{outputs}) {{\n  const int n = get_global_id(0);\n{lines}\n}}\n"
-    with device.building([ProgramSource(source, "imgconv/loading/native_functions.py")]) as built:
+    with device.build_in_background([ProgramSource(source, "imgconv/loading/native_functions.py")]) as built:
         (program,) = built
     given, results = device.buffer(x), {name: device.buffer(numpy.zeros_like(x)) for name in MEASURED_FUNCTIONS}
     device.enqueue(*device.launch(program, "k", [given, *results.values()], (x.size // LANES,), None))

@@ -77,7 +77,7 @@ def _optimised_graph(
     """The graph after the passes."""
     from imgconv.onnx_import import import_onnx
 
-    imported = import_onnx(model, picture.shapes_after(shapes) if picture else shapes, None, outputs)
+    imported = import_onnx(model, picture.model_input_shapes(shapes) if picture else shapes, None, outputs)
     if strict and imported.host_partition:
         raise strict_error(imported.host_partition, os.fspath(model))
     imported = answers.append_to(imported, shapes) if answers else imported

@@ -36,7 +36,7 @@ def progress_callback(progress: Union[ProgressCallback, bool, None]) -> Iterator
             line.clear()
 
 
-def counted(done: int, total: int, what: str) -> str:
+def step_with_count(done: int, total: int, what: str) -> str:
     """Returns a step with its count: "compiling kernels, 3 of 40"; if the total is unknown (0), "measuring, run 3".
 
     done: 0 with an unknown total for a step that is not counted.
@@ -67,7 +67,7 @@ class ProgressLine:
             return
         now = time.monotonic()
         with self._lock:
-            self._text = counted(done, total, what)
+            self._text = step_with_count(done, total, what)
             if self._begun is None:
                 self._begun = now
                 self._timer = threading.Timer(PATIENCE, self._write_late)

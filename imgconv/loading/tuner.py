@@ -152,12 +152,12 @@ def prepare_copies(
     prepared: PreparedGraph, nodes: tuple[Node, ...], choices: Sequence[Specialisation]
 ) -> PreparedGraph:
     """Copies of nodes side by side, each with its own choice."""
-    copies = side_by_side(prepared.graph, nodes, len(choices))
+    copies = duplicate_nodes(prepared.graph, nodes, len(choices))
     chooser = FixedChooser(dict(zip(copies.outputs, choices, strict=True)))
     return replace(prepared, graph=copies, chooser=chooser, refused=frozenset())
 
 
-def side_by_side(graph: Graph, nodes: tuple[Node, ...], count: int) -> Graph:
+def duplicate_nodes(graph: Graph, nodes: tuple[Node, ...], count: int) -> Graph:
     """A graph of `count` copies of nodes, whose last nodes make its outputs. Values of other nodes are inputs."""
     made = [node.output.name for node in nodes]
     values = {o.value: graph.values[o.value] for node in nodes for o in node.all_operands if o.value not in made}
@@ -173,11 +173,11 @@ def side_by_side(graph: Graph, nodes: tuple[Node, ...], count: int) -> Graph:
 
 def _check_equal_outputs(outputs: Sequence[Array], choices: Sequence[Specialisation], config: Config) -> None:
     for choice, other in zip(choices[1:], outputs[1:], strict=True):
-        if relative_error({"y": other}, {"y": outputs[0]}) > most_difference(config):
+        if relative_error({"y": other}, {"y": outputs[0]}) > allowed_difference(config):
             raise Error(f"two specialisations give different results: {choices[0]} and {choice}")
 
 
-def most_difference(config: Config) -> float:
+def allowed_difference(config: Config) -> float:
     """Returns the largest relative difference between right results of the same computation.
 
     Kernels add in different orders: errors of 2**-24, in half 2**-11, in some thousand terms that mostly cancel.

@@ -17,7 +17,7 @@ from imgconv.graph.nodes import Order, Product, Recurrence, Reduction, Suppressi
 from imgconv.graph.view import Shape
 from imgconv.onnx_export.recurrences import recurrence
 from imgconv.onnx_export.views import (
-    axes_of, export_view, grid_arrays, has_window_in_padding, keep_only_axes, reduced_axes, windows,
+    axes_of, axis_index_arrays, export_view, has_window_in_padding, keep_only_axes, reduced_axes, windows,
 )
 from imgconv.onnx_export.writer import OnnxTensor, OnnxWriter, common_dtype, compute_dtype
 
@@ -219,7 +219,7 @@ class NodeExporter:
     def gathered_elements(self, table: Operand, indices: Sequence[Operand]) -> OnnxTensor:
         """A Gather from the flattened table at row-major positions, and a Where for each test that selects the fill."""
         view, rank = table.view, len(indices[0].view.shape)
-        counted = grid_arrays(view.shape[:rank], range(rank))
+        counted = axis_index_arrays(view.shape[:rank], range(rank))
         grids = {name: self.writer.constant(grid) for name, grid in counted.items()}
         tests = []
         for number, operand in enumerate(indices):

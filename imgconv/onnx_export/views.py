@@ -28,7 +28,7 @@ def export_view(writer: OnnxWriter, tensor: OnnxTensor, view: View, fill: float)
     small = keep_only_axes(view.shape, axes_of(view.index))
     made = _gather_by_axes(writer, tensor, replace(view, shape=small, bounds=()))
     for bound in view.bounds:
-        position = numpy.asarray(bound.index.evaluate(grid_arrays(view.shape, range(len(view.shape)))))
+        position = numpy.asarray(bound.index.evaluate(axis_index_arrays(view.shape, range(len(view.shape)))))
         valid = writer.constant((position >= bound.low) & (position < bound.high))
         made = writer.cast(made, "int64") if made.dtype == "bool" else made
         inputs = [valid, made, writer.constant(scalar_array(fill, made.dtype))]
@@ -61,7 +61,7 @@ def keep_only_axes(shape: Shape, axes: frozenset[int]) -> Shape:
     return tuple(n if a in axes else 1 for a, n in enumerate(shape))
 
 
-def grid_arrays(shape: Shape, axes: Sequence[int]) -> dict[str, Array]:
+def axis_index_arrays(shape: Shape, axes: Sequence[int]) -> dict[str, Array]:
     """The variables i<axis> of some axes as arrays; together they broadcast to the lengths of these axes."""
     arrays = numpy.meshgrid(*(numpy.arange(shape[a]) for a in axes), indexing="ij", sparse=True)
     return {f"i{a}": array for a, array in zip(axes, arrays, strict=True)}
@@ -140,7 +140,7 @@ def _dependent_axis_groups(view: View) -> list[tuple[list[int], list[int]]]:
 
 def _positions(view: View, source: Sequence[int], axes: Sequence[int]) -> Array:
     """For each position of the view axes the row-major position in the source axes, as a vector."""
-    grids = grid_arrays(view.shape, axes)
+    grids = axis_index_arrays(view.shape, axes)
     flat: int | Array = 0
     for axis in source:
         flat = flat * view.source[axis] + numpy.clip(view.index[axis].evaluate(grids), 0, view.source[axis] - 1)

@@ -8,7 +8,7 @@ from itertools import chain
 from imgconv.graph.graph_error import GraphError, require
 from imgconv.graph.nodes import Graph
 from imgconv.limits import current_budget
-from imgconv.passes.channel_orders import order_channels
+from imgconv.passes.channel_orders import sort_channels_by_readers
 from imgconv.passes.concatenations import align_concatenations
 from imgconv.passes.constants import fold_constants
 from imgconv.passes.dead_code import remove_dead_code
@@ -52,7 +52,7 @@ PHASES: Mapping[str, tuple[Pass, ...]] = {
         remove_dead_code,  # movements that nothing reads any more
     ),
     "place concatenations": (
-        order_channels,  # before the parts are grouped in the order that they have
+        sort_channels_by_readers,  # before the parts are grouped in the order that they have
         fuse_ghost_convolutions,  # before the tensor is copied into the result
         nest_concatenations,
         align_concatenations,  # last: it sees which parts others write in place

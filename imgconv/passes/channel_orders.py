@@ -49,7 +49,7 @@ class ConcatenationChain:
         return [part for parts in self.parts for part in parts]
 
 
-def order_channels(graph: Graph) -> Graph:
+def sort_channels_by_readers(graph: Graph) -> Graph:
     """Store the parts of concatenations in the order of channels in which convolutions read them, four to a texel.
 
     ShuffleNet's units concatenate, shuffle and split channels. If each unit only appends to one texture, the next

@@ -16,7 +16,7 @@ def integer_sums(plan: Plan, graph: Graph, target: Target) -> dict[str, str]:
     target: of the plan. Empty if the network is not quantised.
     """
     launches = [launch for launch in plan.launches if launch.multiply_adds]
-    if not is_quantised(graph) and all(_why_floats(launch) for launch in launches):
+    if not is_quantised(graph) and all(_why_fp32_sums(launch) for launch in launches):
         return {}
     return {launch.name: _text(launch, target) for launch in launches}
 
@@ -28,7 +28,7 @@ def _text(launch: Launch, target: Target) -> str:
     problem = launch.choice and launch.choice.problem
     if isinstance(problem, separable.Problem) and problem.integers:
         return "integers"
-    reason = _why_floats(launch)
+    reason = _why_fp32_sums(launch)
     if not reason and not target.is_mobile:
         reason = "only phone GPUs sum integers"
     if not reason and not target.dot_product:
@@ -36,7 +36,7 @@ def _text(launch: Launch, target: Target) -> str:
     return f"fp32: {reason or 'expected to be faster'}"
 
 
-def _why_floats(launch: Launch) -> str:
+def _why_fp32_sums(launch: Launch) -> str:
     """Returns why no kernel may sum integers in place of a launch; "" if one may."""
     problem = launch.choice and launch.choice.problem
     if isinstance(problem, separable.Problem):

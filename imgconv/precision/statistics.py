@@ -34,7 +34,7 @@ class TensorStatistics:
     def __init__(self, session: Session) -> None:
         """Raises BuildError, ResourceError."""
         self._session, self._context = session, session.context
-        with building_statistics(session.context) as built:
+        with build_statistics_in_background(session.context) as built:
             (program,) = built
         self._kernels: dict[str, Kernel] = {name: new_kernel(program, name) for name in ("largest", "round_to_half")}
         storages = dict.fromkeys(place.storage for place in session.plan.placements.values())
@@ -98,9 +98,9 @@ def is_float(storage: Texture | HostBuffer) -> TypeGuard[Texture]:
     return isinstance(storage, Texture) and storage.dtype == FLOAT32
 
 
-def building_statistics(context: Device) -> AbstractContextManager[Iterator[Program]]:
-    """Builds precision/tensor_statistics.cl in the background of the block; see Device.building. Raises BuildError."""
-    return context.building([ProgramSource(FILE.read_text(encoding="utf-8"), FILE.name)])
+def build_statistics_in_background(context: Device) -> AbstractContextManager[Iterator[Program]]:
+    """Builds precision/tensor_statistics.cl in the background of the block. Raises BuildError."""
+    return context.build_in_background([ProgramSource(FILE.read_text(encoding="utf-8"), FILE.name)])
 
 
 def magnitude(array: Array) -> float:

@@ -32,7 +32,7 @@ from imgconv.precision.calibration_inputs import MARGIN, overflow_probes, synthe
 from imgconv.precision.loss import HalfSimulation, is_lost, least_scales, relative_error, scales_of, storage_groups
 from imgconv.precision.search import TrialBudget, search
 from imgconv.precision.share import UNDECIDED
-from imgconv.precision.statistics import building_statistics, measure_outputs
+from imgconv.precision.statistics import build_statistics_in_background, measure_outputs
 from imgconv.runtime.device import Device
 from imgconv.runtime.programs import ProgressCallback
 from imgconv.runtime.session import Session
@@ -79,7 +79,7 @@ class StorageSearch:
         self.accepted = (bound, bound) if given else (PART_OF_ALL * bound, PART_OF_FOUND * bound)
         graph, every, begin = prepared.graph, Precision(frozenset(prepared.graph.values)), perf_counter()
         # Inputs are made while the driver compiles.
-        with building_statistics(context), ThreadPoolExecutor(1) as beside:
+        with build_statistics_in_background(context), ThreadPoolExecutor(1) as beside:
             drawn = beside.submit(
                 copy_context().run, lambda: (given, ()) if given else (synthetic_inputs(graph), overflow_probes(graph))
             )

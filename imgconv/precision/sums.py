@@ -101,7 +101,7 @@ class AccumulationTrials:
         return {name: each.multiply_adds for each in launches if each.sums_in_half for name in each.values}
 
     @cached_property
-    def judged(self) -> list[ReferenceRun]:
+    def judged_runs(self) -> list[ReferenceRun]:
         """The inputs on which sums are judged."""
         return reference_runs(self.storage, self.wide, self.errors)
 
@@ -124,7 +124,7 @@ class AccumulationTrials:
         if precision not in self._known:
             self.budget.spend()
             session, begin = self._session(precision), perf_counter()
-            made = [each.error_of(session) for each in self.judged]
+            made = [each.error_of(session) for each in self.judged_runs]
             self.seconds += perf_counter() - begin
             self._known[precision] = session, made
         return self._known[precision]
@@ -132,14 +132,14 @@ class AccumulationTrials:
     def allowed(self, chunks: frozenset[str], in_float: frozenset[str], part: float = 1.0) -> bool:
         """Returns whether this part of each room is enough for these sums."""
         _, errors = self.trial(chunks, in_float)
-        return all(each.allows(error, part) for error, each in zip(errors, self.judged, strict=True))
+        return all(each.allows(error, part) for error, each in zip(errors, self.judged_runs, strict=True))
 
     @cached_property
     def worst(self) -> tuple[Arrays, dict[str, Array]]:
         """Returns the judged input for which sums in half cost most, and its outputs with sums in float."""
         _, errors = self.trial(NONE, NONE)
-        costs = [error - each.error - each.room for error, each in zip(errors, self.judged, strict=True)]
-        inputs = self.judged[costs.index(max(costs))].inputs
+        costs = [error - each.error - each.room for error, each in zip(errors, self.judged_runs, strict=True)]
+        inputs = self.judged_runs[costs.index(max(costs))].inputs
         return inputs, self.wide.run(inputs)
 
     def cost(self, narrow: frozenset[str], in_chunks: bool) -> float:
@@ -162,7 +162,7 @@ def choose_sums(
     if only_chunks or not sums.allowed(NONE, NONE):
         sums.trial(every, NONE)
         runs = runs if seconds is None else int(seconds / sums.seconds / 2)
-        most = [part * min(each.room for each in sums.judged) for part in MOST]
+        most = [part * min(each.room for each in sums.judged_runs) for part in MOST]
         sums.budget = TrialBudget(runs)
         found = search(
             sums.multiply_adds_by_value, lambda block: sums.cost(block, True),

@@ -49,7 +49,7 @@ class TileTrials:
         return sizes
 
     @cached_property
-    def judged(self) -> list[ReferenceRun]:
+    def judged_runs(self) -> list[ReferenceRun]:
         """The inputs on which layers are judged, with the errors of the plan without F(4x4, 3x3)."""
         storage = self.storage
         errors = [
@@ -67,7 +67,7 @@ class TileTrials:
         """The plan in which these layers use F(4x4, 3x3), and its errors on what is judged."""
         if large not in self._known:
             self.budget.spend()
-            judged, session = self.judged, self._session(large) if large else self.small
+            judged, session = self.judged_runs, self._session(large) if large else self.small
             begin = perf_counter()
             errors = [each.error_of(session) for each in judged]
             self.seconds = perf_counter() - begin
@@ -77,12 +77,12 @@ class TileTrials:
     def allowed(self, large: frozenset[str]) -> bool:
         """Returns whether these layers may use F(4x4, 3x3) together."""
         _, errors = self.trial(large)
-        return all(each.allows(error) for error, each in zip(errors, self.judged, strict=True))
+        return all(each.allows(error) for error, each in zip(errors, self.judged_runs, strict=True))
 
     def cost(self, large: frozenset[str]) -> float:
         """The change of the outputs of the first input if only these layers use F(4x4, 3x3)."""
         self.budget.spend()
-        inputs = self.judged[0].inputs
+        inputs = self.judged_runs[0].inputs
         return relative_error(self._session(large).run(inputs), self.small.run(inputs))
 
     def _plan(self, large: frozenset[str]) -> Plan:
@@ -112,11 +112,11 @@ def choose_tiles(
     one.
     """
     every = frozenset(tiles.sizes)
-    if not every or not tiles.judged:
+    if not every or not tiles.judged_runs:
         return None
     tiles.trial(every)
     tiles.budget = TrialBudget(runs if seconds is None else int(seconds / max(tiles.seconds, 1e-9)))
-    most = [part * min(each.room for each in tiles.judged) for part in MOST]
+    most = [part * min(each.room for each in tiles.judged_runs) for part in MOST]
     found = search(tiles.sizes, tiles.cost, tiles.allowed, most, tiles.budget)
     session, errors = tiles.trial(found.narrow)
     error = max(errors[: len(tiles.storage.inputs)])

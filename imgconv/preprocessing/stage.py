@@ -83,7 +83,7 @@ class PictureStage:
         format = self.how.format
         return Value(PICTURE, (-1, -1, *array_shape(format, (2, 2))[2:]), array_dtype(format))
 
-    def shapes_after(self, shapes: Shapes) -> Shapes:
+    def model_input_shapes(self, shapes: Shapes) -> Shapes:
         """The shapes of the model's own inputs. Raises ShapeError if the picture's shape is not given."""
         own = size_of_array(self.how.format, _picture_shape(shapes))
         others = {name: shape for name, shape in shapes.items() if name != PICTURE}

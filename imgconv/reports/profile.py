@@ -270,7 +270,7 @@ def measure(
     return Profile(name, model.device, model.config, model.plan, peaks, runs, wall, host)
 
 
-def page(profile: Profile) -> str:
+def html_page(profile: Profile) -> str:
     """A profile as one HTML page without other files. Names in the profile may have any characters."""
     content = json.dumps(profile.to_json(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     # Inside <script> only "<" can end the element, and JSON has "<" only in strings.

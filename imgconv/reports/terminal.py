@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from imgconv.errors import one_line
-from imgconv.loading.progress import PATIENCE, ProgressLine, counted
+from imgconv.loading.progress import PATIENCE, ProgressLine, step_with_count
 
 UNLIMITED = 10_000
 
@@ -108,7 +108,7 @@ class ProgressSpinner:
             return
         if total and done >= total:  # the next line or the result says so
             return
-        self._text = counted(done, total, what)
+        self._text = step_with_count(done, total, what)
         now = time.monotonic()
         if now - self._start > PATIENCE and (what != self._step or now - self._said > PATIENCE):
             self._step, self._said = what, now

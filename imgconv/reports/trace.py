@@ -19,8 +19,9 @@ LAUNCHES, TRANSFERS, HOST = 1, 2, 3
 def trace(profile: Profile) -> dict[str, Any]:
     """The run that the profile shows: launches, uploads, downloads, and the bytes of live textures, over time."""
     events = [
-        _named("process_name", 0, f"{profile.device.name}, driver {profile.device.driver_version}"),
-        _named("thread_name", LAUNCHES, "launches"), _named("thread_name", TRANSFERS, "uploads and downloads"),
+        _name_event("process_name", 0, f"{profile.device.name}, driver {profile.device.driver_version}"),
+        _name_event("thread_name", LAUNCHES, "launches"),
+        _name_event("thread_name", TRANSFERS, "uploads and downloads"),
         *(_event(each.launch.name, each.launch.operation, LAUNCHES, each.span, _event_arguments(each))
           for each in profile.launches),
     ]
@@ -32,7 +33,7 @@ def trace(profile: Profile) -> dict[str, Any]:
         ]
     if profile.host:
         # The host begins once the downloads are over.
-        events.append(_named("thread_name", HOST, "host"))
+        events.append(_name_event("thread_name", HOST, "host"))
         start = profile.median_run.end
         events += [
             _event(each.node, each.op_type, HOST, (start + each.start, start + each.end), {"bytes": each.bytes})
@@ -73,5 +74,5 @@ def _event(name: str, category: str, thread: int, span: Span, facts: dict[str, A
     }
 
 
-def _named(what: str, thread: int, name: str) -> dict[str, Any]:
+def _name_event(what: str, thread: int, name: str) -> dict[str, Any]:
     return {"name": what, "ph": "M", "pid": DEVICE, "tid": thread, "args": {"name": name}}

@@ -60,7 +60,7 @@ td.operation, .note { color: var(--quiet); }
 TITLES = ("fp32 error, against onnxruntime", "fp16 error, against fp32", "largest value", "stored", "sums", "problem")
 
 
-def page(title: str, about: str, layers: Sequence[LayerErrors], bound: float) -> str:
+def html_page(title: str, about: str, layers: Sequence[LayerErrors], bound: float) -> str:
     """The page's text. It needs no other file and no network. about: a line below the title."""
     outputs = [layer for layer in layers if layer.is_output]
     over = sum(bool(layer.problem) for layer in layers)

@@ -109,7 +109,7 @@ class Device(Protocol):
     def programs_at_once(self, kernels: int) -> int:
         """Returns the number of programs that minimises the time to build this many kernels."""
 
-    def building(self, parts: Sequence[ProgramSource]) -> AbstractContextManager[Iterator[Program]]:
+    def build_in_background(self, parts: Sequence[ProgramSource]) -> AbstractContextManager[Iterator[Program]]:
         """Builds programs in the background of the block. Yields each as soon as it is built. Raises BuildError."""
 
     def binary(self, program: Program) -> bytes:

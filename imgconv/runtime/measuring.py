@@ -56,7 +56,7 @@ class QueueFiller:
     def __init__(self, device: Device) -> None:
         """Raises BuildError, ResourceError or DeviceError."""
         self._device = device
-        with device.building([ProgramSource(SOURCE, "keep_busy")]) as built:
+        with device.build_in_background([ProgramSource(SOURCE, "keep_busy")]) as built:
             (self._program,) = built
         self._number = device.buffer(numpy.zeros(1, numpy.float32))
         self._steps_of_launch = STEPS_OF_LAUNCH

@@ -51,7 +51,7 @@ class PictureLaunches:
     def __init__(self, context: Device) -> None:
         """Raises BuildError, ResourceError."""
         self._context = context
-        with context.building([ProgramSource(FILE.read_text(encoding="utf-8"), FILE.name)]) as built:
+        with context.build_in_background([ProgramSource(FILE.read_text(encoding="utf-8"), FILE.name)]) as built:
             (self._program,) = built
         self._middle = context.buffer(MIDDLE, "a picture")
 
@@ -72,7 +72,7 @@ class FrameLaunches:
         self._context = context
         self._kernel = frame_kernel(frame.format, frame.shape, place)
         source = "#define NAME frame\n" + self._kernel.text
-        with context.building([ProgramSource(source, FRAME_FILE.name)]) as built:
+        with context.build_in_background([ProgramSource(source, FRAME_FILE.name)]) as built:
             (self._program,) = built
 
     def bound(self, packed: Memory, result: Memory, size: tuple[int, int]) -> list[KernelLaunch]:

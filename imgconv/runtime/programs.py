@@ -53,7 +53,9 @@ class PlanPrograms:
         self._known: DistrustedKernels = {}
 
     @contextmanager
-    def building(self, progress: ProgressCallback | None = None, binaries: Sequence[bytes] = ()) -> Iterator[None]:
+    def build_in_background(
+        self, progress: ProgressCallback | None = None, binaries: Sequence[bytes] = ()
+    ) -> Iterator[None]:
         """A context that compiles missing kernels while its body runs; all are there at the end. Raises BuildError.
 
         progress: called with (kernels built, kernels in all, the next kernel). binaries: the result of `binaries` for
@@ -64,7 +66,7 @@ class PlanPrograms:
         self._known = distrusted_kernels(self._context.info)
         batches = batched_into_programs(waiting, len(binaries) or self._programs_at_once(waiting))
         progress(0, len(waiting), "compiling kernels")
-        with self._context.building(self._program_sources(batches, binaries)) as built:
+        with self._context.build_in_background(self._program_sources(batches, binaries)) as built:
             yield
             failed = self._add_kernels(batches, built, progress)
         while failed is not None:
@@ -77,7 +79,7 @@ class PlanPrograms:
                 batches = batched_into_programs(waiting, len(waiting))
             else:
                 raise failed
-            with self._context.building(self._program_sources(batches)) as built:
+            with self._context.build_in_background(self._program_sources(batches)) as built:
                 failed = self._add_kernels(batches, built, progress)
         progress(len(waiting), len(waiting), "ready")
 

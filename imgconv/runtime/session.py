@@ -33,14 +33,14 @@ class Session:
         """Builds every kernel and uploads every constant. Raises BuildError, ResourceError, DeviceError.
 
         progress: called with (kernels built, kernels in all, the next kernel). share_with: sessions of the same
-        device, whose weights, memory and kernels are shared, see DeviceMemory. binaries: see PlanPrograms.building.
+        device, whose weights, memory and kernels are shared, see DeviceMemory. binaries: see PlanPrograms.
         """
         self.plan, self.context = plan, context
         context.check()
         with shutdown_guard:
             shared = [] if binaries else [each.programs for each in share_with]
             self.programs: PlanPrograms = PlanPrograms(plan, context, shared)
-            with self.programs.building(progress, binaries):
+            with self.programs.build_in_background(progress, binaries):
                 self.memory: DeviceMemory = DeviceMemory(plan, context, [each.memory for each in share_with])
             self._launching = PlanLaunches(self.memory, self.programs)
             self.sequence = self._launching.sequence

@@ -12,7 +12,7 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.errors import ModelError
 from imgconv.files.disk_cache import hash_of
-from imgconv.kernels.winograd.taps import WINDOW, taps_of
+from imgconv.kernels.winograd.taps import WINDOW, winograd_taps
 
 ZERO = -(1 << 62)
 TILES = (0, 2, 4)  # by the number of `taps` in model.fbs: outputs of a tile in a row
@@ -30,7 +30,7 @@ class StoredView:
 
     Element (i, j, ...) is number tables[0][i] + tables[1][j] + ... of the other. It is 0 if one of these is ZERO, or if
     counts[n][0][i] + counts[n][1][j] + ... is limits[n] or more, for any n.
-    tile: if it is not 0, the other array is not the stored one, but the taps of its 3x3 windows, see taps_of.
+    tile: if it is not 0, the other array is not the stored one, but the taps of its 3x3 windows, see winograd_taps.
     """
 
     tables: Sequence[Array]
@@ -156,7 +156,7 @@ def read_array(table: Any, blob: ReadBlob) -> Array:
     elements = numpy.frombuffer(content[: len(content) // stored.itemsize * stored.itemsize], stored.newbyteorder("<"))
     if table.taps:
         windows = elements[: elements.size // WINDOW * WINDOW].reshape(-1, 3, 3)
-        elements = taps_of(windows, TILES[table.taps]).reshape(-1)
+        elements = winograd_taps(windows, TILES[table.taps]).reshape(-1)
     length = sum(table.shape)
     # Pads are a few times the weights; a made-up shape may be any.
     fits = len(table.tables) == length and len(table.counts) == length * len(table.limits)

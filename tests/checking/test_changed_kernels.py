@@ -95,7 +95,7 @@ class Changes:
         context, source = running.context, launch.source
         part = ProgramSource(program_text(COMMON.read_text(encoding="utf-8"), {text: 0}), source.path)
         try:
-            with context.building([part]) as built:
+            with context.build_in_background([part]) as built:
                 program = next(built)
         except BuildError:
             return False

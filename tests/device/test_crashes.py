@@ -18,7 +18,7 @@ from support import NothingKept
 import imgconv
 from imgconv.cl.building import crashes, processes, program
 from imgconv.cl.building.crashes import (
-    RefusedError, distrusted_kernels, marked_as_being_built, note_crash_suspects, refuse, refused_kernels,
+    RefusedError, distrusted_kernels, mark_as_being_built, note_crash_suspects, refuse, refused_kernels,
 )
 from imgconv.cl.building.processes import BuildCrashError, BuildWorker, BuilderPool
 from imgconv.cl.building.program_source import BuiltKernel
@@ -62,7 +62,7 @@ def quiet() -> Iterator[None]:
 
 def end_of_a_process(info: DeviceInfo, kernels: Sequence[BuiltKernel]) -> None:
     """Leaves the mark that a process leaves which ends in a build."""
-    with marked_as_being_built(info, kernels):
+    with mark_as_being_built(info, kernels):
         (mark,) = crashes.CRASHES.folder().glob("*.mark")
         content = mark.read_bytes()
     mark.write_bytes(content)
@@ -117,7 +117,7 @@ def test_marks_of_somebody_else(device: DeviceInfo, content: bytes) -> None:
 
 
 def test_a_build_that_is_under_way_is_no_crash(device: DeviceInfo) -> None:
-    with marked_as_being_built(device, [ONE]):
+    with mark_as_being_built(device, [ONE]):
         assert distrusted_kernels(device) == {}
     with crash_mark(crashes.CRASHES, json.dumps({"driver": device.key, "kernels": {"aa": "it"}}).encode()):
         assert distrusted_kernels(device) == {}

@@ -16,7 +16,7 @@ from imgconv.cli import main
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
 from imgconv.host.subgraphs import is_device_subgraph, row_inputs
 from imgconv.onnx_import import import_onnx
-from imgconv.loading.device_subgraphs import SESSIONS, DeviceSubgraph, padded_count
+from imgconv.loading.device_subgraphs import SESSIONS, DeviceSubgraph, padded_row_count
 from tests.support import assert_close, make_model, run_oracle
 from tests.host_fallback_models import CASES, PICTURE, node
 
@@ -113,7 +113,7 @@ def test_sizes_are_kept_up_to_a_number(device: DeviceInfo, made: list[DeviceSubg
 
 
 def test_rounded_up() -> None:
-    assert [padded_count(count) for count in (1, 2, 3, 4, 5, 7, 9, 13, 150)] == [1, 2, 3, 4, 6, 8, 12, 16, 192]
+    assert [padded_row_count(count) for count in (1, 2, 3, 4, 5, 7, 9, 13, 150)] == [1, 2, 3, 4, 6, 8, 12, 16, 192]
 
 
 MIXES = {

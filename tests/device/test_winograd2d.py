@@ -24,7 +24,7 @@ from imgconv.kernels.device_model.time_range import NEVER
 from imgconv.kernels.layout import ImageLimits, Texture
 from imgconv.kernels.target import Target
 from imgconv.kernels.winograd import template as winograd2d
-from imgconv.kernels.winograd.taps import taps_of
+from imgconv.kernels.winograd.taps import winograd_taps
 from imgconv.kernels.winograd.template import TEMPLATE, Problem, baseline, candidates
 from imgconv.loading.tuner import problems_of
 from imgconv.passes import run_passes
@@ -188,7 +188,8 @@ def test_the_check_of_launches(
     for wrong in (1.0, factor):
         row = [1.0] * (tile + 1) + [wrong]
         changed = numpy.outer(row, row).reshape(-1)
-        monkeypatch.setattr(winograd2d, "taps_of", lambda windows, tile, by=changed: taps_of(windows, tile) * by)
+        scaled = lambda windows, tile, by=changed: winograd_taps(windows, tile) * by  # noqa: E731
+        monkeypatch.setattr(winograd2d, "winograd_taps", scaled)
         session = session_of(PreparedGraph(graph, config, wanted.target, wanted.chooser).plan(), context)
         verdicts.append({finding.verdict for _, finding in check_launches(SessionUnderTest(session, graph, config))})
     assert verdicts == [{"right"}, {"right", "wrong"}]

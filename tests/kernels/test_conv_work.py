@@ -8,7 +8,7 @@ import pytest
 
 from imgconv.config import Accumulation
 from imgconv.kernels.conv.candidates import candidates, default_specialisation
-from imgconv.kernels.conv.mobile import in_order_pays
+from imgconv.kernels.conv.mobile import ordered_weights_pay_off
 from imgconv.kernels.conv.problem import Problem, Specialisation
 from imgconv.kernels.conv.work import launch_work, predicted_time
 from imgconv.kernels.device_model.adreno import A630, gpu_with_compute_units
@@ -135,7 +135,7 @@ def test_reads_in_order_leave_room_for_a_second_wave(
     chosen = Specialisation(*block, "texel", float_coordinates=True, local_size=(8, 8, 2))
     for each, registers in ((chosen, plain), (replace(chosen, ordered=True), ordered)):
         assert (launch_work(problem, each, "gpu", 2).fewest_registers > 24) == (registers > 24)
-    assert in_order_pays(problem, chosen) == (ordered <= 24 < plain)
+    assert ordered_weights_pay_off(problem, chosen) == (ordered <= 24 < plain)
 
 
 @pytest.mark.parametrize("sums, kind, units", [("float", "gpu", 2), ("runs", "gpu", 2), ("half", "gpu", LARGE_GPU)])

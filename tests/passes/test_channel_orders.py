@@ -1,4 +1,4 @@
-"""order_channels: its Given and Result, where it must act and where it must not."""
+"""sort_channels_by_readers: its Given and Result, where it must act and where it must not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shuffled import shuffled, shuffled_in_numpy
 
 from imgconv.graph.nodes import Concatenation, Convolution, Graph, Load
 from imgconv.passes import run_passes
-from imgconv.passes.channel_orders import MOST_LINKS, order_channels
+from imgconv.passes.channel_orders import MOST_LINKS, sort_channels_by_readers
 from imgconv.tensor import Tensor, concatenate
 
 
@@ -26,7 +26,7 @@ def test_channel_orders_given_and_result() -> None:
     c = mixed(y).slice(1, 8, 16).conv2d(const(8, 8, 1, 1, seed=2, name="v")).named("c")
     d = c.relu().conv2d(const(8, 8, 1, 1, seed=3, name="dw")).named("d")
     z = concatenate([mixed(y).slice(1, 0, 8), d], 1)
-    after = apply_pass(order_channels, pushed(graph_of(z=z)))
+    after = apply_pass(sort_channels_by_readers, pushed(graph_of(z=z)))
     found = shown(after)
     assert found["y.ordered"] == "concatenation axis 1(a.ordered, b.ordered)"
     assert found["c"] == "convolution(y.ordered[0, i1%4 + (i1/4)*8, i2, i3], c.ordered)"
@@ -39,7 +39,7 @@ def test_channel_orders_given_and_result() -> None:
 ])
 def test_units_are_appended_to_one_concatenation(half: int, units: int, batch: int, window: int) -> None:
     graph = pushed(graph_of(y=shuffled(half, units, batch, window=window)))
-    after = apply_pass(order_channels, graph, lambda x: {"y": shuffled_in_numpy(x, half, units, window)})
+    after = apply_pass(sort_channels_by_readers, graph, lambda x: {"y": shuffled_in_numpy(x, half, units, window)})
     nested = [n for n in after.nodes if isinstance(n.operation, Concatenation) and n.output.name.endswith(".ordered")]
     assert len(nested) == units + 1
     whole = run_passes(after)
@@ -50,7 +50,7 @@ def test_units_are_appended_to_one_concatenation(half: int, units: int, batch: i
 
 def test_a_texel_holds_only_channels_of_the_same_readers() -> None:
     """No convolution multiplies a channel that is not its own by zero: an infinity there would be NaN."""
-    after = order_channels(pushed(graph_of(y=shuffled(10, 3))))
+    after = sort_channels_by_readers(pushed(graph_of(y=shuffled(10, 3))))
     for node in after.nodes:
         if isinstance(node.operation, Convolution) and node.operands[0].value.endswith(".ordered"):
             weights = after.constants[node.operands[1].value]
@@ -71,7 +71,7 @@ def test_other_readers_get_the_channels_in_their_order() -> None:
         c=right.conv2d(const(4, 8, 1, 1, seed=3)), pooled=y.max_pool(3, 2, 1), y=y,
         deep=mixed(y).conv2d(const(16, 1, 3, 3), groups=16), wide=mixed(y).conv2d(const(4, 16, 1, 1, seed=5)),
     )
-    after = apply_pass(order_channels, pushed(graph))
+    after = apply_pass(sort_channels_by_readers, pushed(graph))
     assert ".ordered" in reading(after, "c") and "load(y.ordered" in reading(after, "y")
     # This one shares the copy that the depthwise convolution needs.
     assert ".ordered" not in reading(after, "wide")
@@ -86,20 +86,20 @@ def test_channel_orders_leaves_everything_else() -> None:
     w = const(4, 16, 1, 1)
     a, b = parts()
     # Nothing is shuffled.
-    unchanged(order_channels, pushed(graph_of(y=concatenate([a, b], 1).conv2d(w))))
+    unchanged(sort_channels_by_readers, pushed(graph_of(y=concatenate([a, b], 1).conv2d(w))))
     # Parts that no convolution makes, that something else reads too, or that are outputs.
     for first, extra in (
         (x, {}), (const(1, 8, 6, 6), {}), (Tensor.constant(numbers(8, 1, 1)).expand(1, 8, 6, 6), {}),
         (x.max_pool(3, 1, 1), {}), (a, {"other": a.tanh()}), (a, {"other": a}),
         (x.conv2d(const(8, 1, 3, 3), padding=1, groups=8), {}), (a + x, {}), (a * x.mean([2, 3], keepdims=True), {}),
     ):
-        unchanged(order_channels, pushed(graph_of(y=mixed(concatenate([first, b], 1)).conv2d(w), **extra)))
+        unchanged(sort_channels_by_readers, pushed(graph_of(y=mixed(concatenate([first, b], 1)).conv2d(w), **extra)))
     # Readers that are no convolutions, or of several groups.
     y = mixed(concatenate([a, b], 1))
-    unchanged(order_channels, pushed(graph_of(y=y.max_pool(3, 1, 1))))
-    unchanged(order_channels, pushed(graph_of(y=y.conv2d(const(4, 4, 1, 1), groups=4))))
+    unchanged(sort_channels_by_readers, pushed(graph_of(y=y.max_pool(3, 1, 1))))
+    unchanged(sort_channels_by_readers, pushed(graph_of(y=y.conv2d(const(4, 4, 1, 1), groups=4))))
     # Few channels: whole texels would be mostly padding.
-    unchanged(order_channels, pushed(graph_of(y=shuffled(3, 2))))
+    unchanged(sort_channels_by_readers, pushed(graph_of(y=shuffled(3, 2))))
 
 
 @pytest.mark.parametrize("activation", [lambda x: x.leaky_relu(0.1), Tensor.hardswish, Tensor.silu, Tensor.elu])
@@ -109,16 +109,16 @@ def test_elementwise_work_in_several_nodes(activation: Callable[[Tensor], Tensor
     made = [x.conv2d(const(8, 8, 1, 1, seed=n), const(8, seed=n)) for n in (1, 2)]
     y = mixed(concatenate(list(map(activation, made)), 1))
     graph = pushed(graph_of(y=y.conv2d(const(4, 16, 1, 1))))
-    after = apply_pass(order_channels, graph)
+    after = apply_pass(sort_channels_by_readers, graph)
     assert after.nodes != graph.nodes
     assert not [n for n in run_passes(after).nodes if isinstance(n.operation, Load)]
     # A node in between is read from elsewhere too.
-    unchanged(order_channels, pushed(graph_of(y=y.conv2d(const(4, 16, 1, 1)), z=made[0].tanh())))
+    unchanged(sort_channels_by_readers, pushed(graph_of(y=y.conv2d(const(4, 16, 1, 1)), z=made[0].tanh())))
 
 
 def test_a_long_chain_is_cut() -> None:
     after = apply_pass(
-        order_channels, pushed(graph_of(y=shuffled(32, MOST_LINKS, size=(1, 2)))),
+        sort_channels_by_readers, pushed(graph_of(y=shuffled(32, MOST_LINKS, size=(1, 2)))),
         lambda x: {"y": shuffled_in_numpy(x, 32, MOST_LINKS)},
     )
     nested = [n for n in after.nodes if isinstance(n.operation, Concatenation) and n.output.name.endswith(".ordered")]

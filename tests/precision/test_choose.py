@@ -221,7 +221,7 @@ def test_few_kernels_of_others_are_not_taken(context: Context, offered: int) -> 
     texts = [{launch.source.text for launch in plan.launches} for plan in plans]
     assert len(texts[0] & texts[1]) == offered and len(texts[0]) == len(parts)
     lender = PlanPrograms(plans[1], context)
-    with lender.building():
+    with lender.build_in_background():
         pass
     assert len(PlanPrograms(plans[0], context, [lender]).kernels) == (0 if offered == 1 else offered)
 

@@ -31,7 +31,7 @@ from imgconv.kernels.layout import ImageAlignment
 from imgconv.kernels.target import Target
 from imgconv.passes import run_passes
 from imgconv.reports.peaks import Peaks
-from imgconv.reports.profile import Profile, page, percent
+from imgconv.reports.profile import Profile, html_page, percent
 from imgconv.reports.trace import trace
 from imgconv.runtime.measuring import Timeline
 from imgconv.runtime.session import Session
@@ -236,7 +236,7 @@ def check_page(text: str) -> dict[str, Any]:
 
 def test_page_holds_the_profile_and_nothing_from_outside() -> None:
     profile = replace(made_up(), model=HOSTILE)
-    assert check_page(page(profile)) == json.loads(json.dumps(profile.to_json()))
+    assert check_page(html_page(profile)) == json.loads(json.dumps(profile.to_json()))
 
 
 @cache
@@ -271,7 +271,7 @@ def test_the_page_in_a_browser(tmp_path: Path, width: int, images_in_buffers: Im
         pytest.skip("no chromium here: the page is not tested in a browser")
     profile = replace(made_up(images_in_buffers), model=HOSTILE)
     inner, outer = tmp_path / "inner.html", tmp_path / "outer.html"
-    inner.write_text(page(profile).replace("</body>", PROBE), encoding="utf-8")
+    inner.write_text(html_page(profile).replace("</body>", PROBE), encoding="utf-8")
     # A browser's own window cannot be as narrow as a phone's; a frame can.
     copied = "document.body.innerHTML = frame.contentDocument.documentElement.outerHTML"
     outer.write_text(
@@ -384,7 +384,7 @@ def test_files_that_cannot_be_written(
     Path("taken").mkdir()
     status, out, err = imgconv(*command, "--html", "taken")
     assert status == 1 and "cannot write 'taken'" in err and "launches take" in out, "what was measured is shown"
-    monkeypatch.setattr(profile_command, "page", lambda profile: 1 / 0)
+    monkeypatch.setattr(profile_command, "html_page", lambda profile: 1 / 0)
     status, _, err = imgconv(*command, "--html", "page.html")
     assert status == 1 and "ZeroDivisionError" in err
     assert {path.name for path in Path().iterdir()} == {"tiny.onnx", "taken"} and not list(Path("taken").iterdir())

@@ -25,7 +25,7 @@ from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from imgconv.reports import verify
 from imgconv.reports.verify import LayerErrors, difference, problem_of
-from imgconv.reports.verify_page import page
+from imgconv.reports.verify_page import html_page
 from imgconv.precision.calibration_inputs import synthetic_inputs
 from imgconv.stored.precision_file import PrecisionFile, fingerprint
 
@@ -277,13 +277,13 @@ def test_page_is_self_contained(command: Command) -> None:
 
 def test_bars_are_as_long_as_their_numbers() -> None:
     layer = LayerErrors("a", (1,), "convolution", (), 65504.0, 1e-4, 0.0, 1e-8, "float16", 0.1, 0.1, "")
-    widths = re.findall(r'class="(bar[ a-z]*)" style="width:([\d.]+)%"', page("t", "", [layer], 1e-2))
+    widths = re.findall(r'class="(bar[ a-z]*)" style="width:([\d.]+)%"', html_page("t", "", [layer], 1e-2))
     # From 1e-8 to 1e1 and from 1e-3 to 1e7.
     assert widths == [("bar", "0.0"), ("bar over", "77.8"), ("bar", "78.2")]
     endless = LayerErrors(
         "a", (1,), "", (), float("inf"), float("inf"), None, None, "float16", float("inf"), float("inf")
     )
-    text = page("t", "", [endless], 1e-2)
+    text = html_page("t", "", [endless], 1e-2)
     assert text.count('"bar over" style="width:100.0%"') == 2 and "not measured" in text
 
 

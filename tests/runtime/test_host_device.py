@@ -102,7 +102,7 @@ class HostDevice:
         return 1
 
     @contextmanager
-    def building(self, parts: Sequence[Any]) -> Iterator[Iterator[object]]:
+    def build_in_background(self, parts: Sequence[Any]) -> Iterator[Iterator[object]]:
         yield iter(parts)
 
     def max_work_group_size(self, launch: Any) -> int:

@@ -55,7 +55,7 @@ def distrusted_kernels(info: DeviceInfo) -> DistrustedKernels:
 
 
 @contextmanager
-def wrong_kernels_tried_again() -> Iterator[None]:
+def retry_wrong_kernels() -> Iterator[None]:
     """Kernels whose results were wrong are not refused inside, for a report about them."""
     global _wrong_ones_count
     _wrong_ones_count = False
@@ -70,7 +70,7 @@ def refused_kernels(info: DeviceInfo) -> frozenset[str]:
     return frozenset(key for key, (_, how) in distrusted_kernels(info).items() if how)
 
 
-def marked_as_being_built(info: DeviceInfo, kernels: Sequence[BuiltKernel]) -> AbstractContextManager[None]:
+def mark_as_being_built(info: DeviceInfo, kernels: Sequence[BuiltKernel]) -> AbstractContextManager[None]:
     """Marks the kernels as being built by this process, for the process that comes after it."""
     content = {"driver": info.key, "kernels": {kernel.key: str(kernel) for kernel in kernels}}
     return crash_mark(CRASHES, json.dumps(content).encode())

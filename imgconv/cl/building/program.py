@@ -19,9 +19,8 @@ import pyopencl as cl
 
 from imgconv.cl.building.processes import BuildCrashError, parallel_builds
 from imgconv.cl.building.crashes import (
-    WITHOUT_OPTIMISATION, DistrustedKernels, clear_suspicion, distrusted_kernels, key_with_options,
-    marked_as_being_built, refuse,
-    refused_kernels, note_crash_suspects,
+    WITHOUT_OPTIMISATION, DistrustedKernels, clear_suspicion, distrusted_kernels, key_with_options, mark_as_being_built,
+    note_crash_suspects, refuse, refused_kernels,
 )
 from imgconv.cl.building.program_source import ProgramSource
 from imgconv.cl.context import ADVICE, Context
@@ -72,10 +71,12 @@ def build(context: Context, source: str, name: str, options: Sequence[str] = ())
 
 
 @contextmanager
-def building(context: Context, parts: Sequence[ProgramSource], workers: int = 0) -> Iterator[Iterator[Program]]:
+def build_in_background(
+    context: Context, parts: Sequence[ProgramSource], workers: int = 0
+) -> Iterator[Iterator[Program]]:
     """Builds programs in the background of the block. Yields them in order, each as soon as it is built.
 
-        with building(context, parts) as built:
+        with build_in_background(context, parts) as built:
             ...                                 # meanwhile
             programs = list(built)
 
@@ -110,8 +111,8 @@ def _wait_for_build(
 
 
 def build_all(context: Context, parts: Sequence[ProgramSource], workers: int = 0) -> list[Program]:
-    """The programs in order; see `building`."""
-    with building(context, parts, workers) as built:
+    """The programs in order; see `build_in_background`."""
+    with build_in_background(context, parts, workers) as built:
         return list(built)
 
 
@@ -215,7 +216,7 @@ def _compile_on_idle_builder(context: Context, part: ProgramSource, workers: int
     with context.builders.idle_builder() as worker:
         if worker is None:
             return compile_text(context, part)
-        with marked_as_being_built(context.info, part.kernels_or_itself):
+        with mark_as_being_built(context.info, part.kernels_or_itself):
             content = worker.build(part.source, _compiler_flags(part))
         if worker.crashed:
             return None
@@ -264,7 +265,7 @@ def compile_text(context: Context, part: ProgramSource) -> Program:
     """The program, compiled by the driver in this process. Raises BuildError as ``build`` does."""
     made = cl.Program(context.handle, part.source)
     try:
-        with _compiler_lock(context), marked_as_being_built(context.info, part.kernels_or_itself):
+        with _compiler_lock(context), mark_as_being_built(context.info, part.kernels_or_itself):
             return Program(part.name, made.build(options=[NO_WARNINGS, *part.options]))
     except cl.Error as error:
         log = _build_log(context, made)

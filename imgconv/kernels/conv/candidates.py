@@ -9,7 +9,7 @@ from functools import lru_cache
 from math import ceil, prod
 
 from imgconv.dtype import FLOAT16
-from imgconv.kernels.conv.mobile import in_order_pays
+from imgconv.kernels.conv.mobile import ordered_weights_pay_off
 from imgconv.kernels.conv.problem import InputReuse, Problem, Specialisation, kept_size, work_items
 from imgconv.kernels.conv.tiled import groups_of, tiled_candidates, work_group_of_tile
 from imgconv.kernels.conv.work import predicted_time
@@ -185,7 +185,7 @@ def _mobile_candidates(problem: Problem, integers: bool) -> Iterator[Specialisat
                 sized = replace(shared, local_size=_work_group(problem, shared, size, tallest=WAVE))
                 if not sized.ordered:
                     yield sized
-                if in_order_pays(problem, sized):
+                if ordered_weights_pay_off(problem, sized):
                     yield replace(sized, ordered=True)
 
 

@@ -59,20 +59,20 @@ def launch_work(problem: Problem, chosen: Specialisation) -> LaunchWork:
     if chosen.parts == 1:
         return work
     # A sum's parts are written to local memory and read from it.
-    totals = _totals_of_item(problem, chosen)
+    totals = _sums_of_item(problem, chosen)
     return replace(
         work, writes=totals, local=sums + chosen.parts * totals, barriers=1,
         local_bytes=bytes_of_accumulator_texel(problem) * sums_reduced_at_once(problem, chosen) * items,
     )
 
 
-def _totals_of_item(problem: Problem, chosen: Specialisation) -> int:
+def _sums_of_item(problem: Problem, chosen: Specialisation) -> int:
     """Sums that a work item adds up of parts: of those that meet at once, each item of a block takes as many."""
     sums, together = accumulators_of(chosen), sums_reduced_at_once(problem, chosen)
     return sum(ceil(min(together, sums - first) / chosen.parts) for first in range(0, sums, together))
 
 
-def in_order_pays(problem: Problem, chosen: Specialisation) -> bool:
+def ordered_weights_pay_off(problem: Problem, chosen: Specialisation) -> bool:
     """Returns whether a processor holds a second wave if, and only if, weights are read in order."""
     ordered, plain = replace(chosen, ordered=True), replace(chosen, ordered=False)
     if not ordered.allowed(problem):
@@ -107,10 +107,10 @@ def _loop_rounds(problem: Problem, chosen: Specialisation) -> int:
 
 def merged_reads(problem: Problem, chosen: Specialisation) -> int:
     """Reads of input texels of a work item, of which compilers merge those of one texel in an unrolled loop."""
-    return texel_reads(problem, replace(chosen, keep=_kept_input(problem, chosen)))
+    return texel_reads(problem, replace(chosen, keep=_reused_input(problem, chosen)))
 
 
-def _kept_input(problem: Problem, chosen: Specialisation) -> InputReuse:
+def _reused_input(problem: Problem, chosen: Specialisation) -> InputReuse:
     """Returns the part of the input that a work item keeps after unrolling: see Specialisation.keep."""
     if not is_unrolled(problem, chosen):
         return chosen.keep
@@ -127,7 +127,8 @@ def _registers(problem: Problem, chosen: Specialisation) -> float:
     loop, in fp32 those of the next column (`_reads_ahead`). It also prefetches every read of a small window whose rows
     it unrolls. The number of registers of four halves is at most that of registers of four floats.
     """
-    sums, texels = accumulators_of(chosen), prod(tile_size(problem, replace(chosen, keep=_kept_input(problem, chosen))))
+    reusing = replace(chosen, keep=_reused_input(problem, chosen))
+    sums, texels = accumulators_of(chosen), prod(tile_size(problem, reusing))
     weights, taps = 0 if problem.depthwise else weights_of_step(problem, chosen), prod(problem.window)
     if chosen.ordered and taps == 1:
         return (sums + texels + ceil(weights / 2)) / 2  # weights of half of the lanes

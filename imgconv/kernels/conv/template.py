@@ -85,7 +85,7 @@ def step_of(
 
 def accumulation_of(placing: PlacingContext, name: str, weights: Array) -> Accumulation:
     """Returns the width in which a value's convolution sums: float if its weights exceed the largest half."""
-    return "float" if numpy.any(numpy.abs(weights) > HALF_MAX) else placing.sums_of(name)
+    return "float" if numpy.any(numpy.abs(weights) > HALF_MAX) else placing.narrowest_accumulation(name)
 
 
 def kernel(step: LaunchStep[Problem, ConvDetails], chosen: Specialisation, emitting: EmittingContext) -> KernelSource:

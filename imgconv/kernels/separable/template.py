@@ -51,10 +51,10 @@ def pointwise_after(graph: Graph, depthwise: Node) -> Node | None:
     """The 1x1 convolution that is the only reader of a depthwise convolution's result. None if there is none."""
     name = depthwise.output.name
     readers = graph.consumers[name]
-    if name in graph.outputs or len(readers) != 1 or not _is_plain(graph, depthwise):
+    if name in graph.outputs or len(readers) != 1 or not _is_ordinary_convolution(graph, depthwise):
         return None
     (pointwise,) = readers
-    if not _is_plain(graph, pointwise) or sum(o.value == name for o in pointwise.all_operands) != 1:
+    if not _is_ordinary_convolution(graph, pointwise) or sum(o.value == name for o in pointwise.all_operands) != 1:
         return None
     problem = problem_of(depthwise, pointwise)
     first, second = problem.depthwise, problem.pointwise
@@ -63,7 +63,7 @@ def pointwise_after(graph: Graph, depthwise: Node) -> Node | None:
     return pointwise if first.depthwise and one and same and pointwise.operands[0].value == name else None
 
 
-def _is_plain(graph: Graph, node: Node) -> bool:
+def _is_ordinary_convolution(graph: Graph, node: Node) -> bool:
     """Returns whether a node is an ordinary convolution with constant weights, without factors."""
     if not isinstance(node.operation, Convolution) or node.operation.transposed or len(node.operands) != 2:
         return False
@@ -125,7 +125,7 @@ def separable_kernel(
         "DEPTHWISE_START_LOADS(quad)": before.start_loads,
         "START": after.start, "START_LOADS(quad)": after.start_loads,
         "EPILOGUE_PARAMETERS": before.parameters + after.parameters,
-    } | _access(problem, x.texture, between.texture, windows, weights, before.levels, helpers)
+    } | _access_constants(problem, x.texture, between.texture, windows, weights, before.levels, helpers)
     arguments = (
         KernelArgument("output", output.storage, written=True), KernelArgument("input", x.storage),
         KernelArgument("windows", windows), KernelArgument("weights", weights), *before.arguments, *after.arguments,
@@ -135,7 +135,7 @@ def separable_kernel(
     return KernelSource(text, FILE, arguments, size, chosen.local_size)
 
 
-def _access(
+def _access_constants(
     problem: Problem, x: Texture, between: Texture, windows: Texture, weights: Texture, levels: bool,
     helpers: list[str],
 ) -> dict[str, str | int]:
@@ -211,9 +211,9 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Proble
         return None
     sums = _sums_of(placing, given)
     problem = Problem(replace(problem.depthwise, sums=sums), replace(problem.pointwise, sums=sums))
-    middle = _between(placing, between, sums)
+    middle = _depthwise_placement(placing, between, sums)
     if not _are_floats(placing.graph, given):
-        if not placing.target.is_mobile or not _sum_integers(placing, problem, given, middle):
+        if not placing.target.is_mobile or not _can_sum_integers(placing, problem, given, middle):
             return None
         problem = Problem(
             replace(problem.depthwise, integers=True), replace(problem.pointwise, integers=True, float_sums="")
@@ -240,7 +240,7 @@ def _sums_of(placing: PlacingContext, given: tuple[Node, ...]) -> Accumulation:
     return max(found, key=WIDER.index)
 
 
-def _sum_integers(
+def _can_sum_integers(
     placing: PlacingContext, problem: Problem, given: tuple[Node, ...], between: Placement
 ) -> bool:
     """Returns whether both convolutions may sum the quantised values of their inputs in an int."""
@@ -251,7 +251,7 @@ def _sum_integers(
     )
 
 
-def _between(placing: PlacingContext, value: Value, sums: Accumulation) -> Placement:
+def _depthwise_placement(placing: PlacingContext, value: Value, sums: Accumulation) -> Placement:
     """The placement of the depthwise result. It stays in local memory, but its epilogue is built as if it were stored
     in a texture."""
     if value.name in placing.placements and placing.placements[value.name].storage.dtype == UNSIGNED_INT8:

@@ -11,7 +11,7 @@ WINDOW = 9  # numbers of a window
 POINTS, DIVISOR = {2: (1.0,), 4: (0.75, 1.5)}, {2: 2.0, 4: 1.0}
 
 
-def taps_of(windows: Array, tile: int) -> Array:
+def winograd_taps(windows: Array, tile: int) -> Array:
     """Returns the taps G g G' of each 3x3 window g, (..., 3, 3), as float32: (..., (tile + 2)**2).
 
     A compiled file contains only the windows. Every reader computes the sums in float64 in this order.

@@ -36,7 +36,7 @@ from imgconv.kernels.layout import LANES, Texture, image_layout
 from imgconv.kernels.specialise import specialise
 from imgconv.kernels.target import HALF_MAX, Target
 from imgconv.kernels.template_interface import EmittingContext, LaunchStep, PlacingContext, Template, describe
-from imgconv.kernels.winograd.taps import taps_of
+from imgconv.kernels.winograd.taps import winograd_taps
 
 FILE = "kernels/winograd/winograd2d.cl"
 
@@ -125,7 +125,7 @@ class WinogradWeights(Weights):
 
     def transform(self, array: Array) -> Array:
         """The taps of all windows."""
-        return taps_of(array.astype(self.dtype), self.tile)
+        return winograd_taps(array.astype(self.dtype), self.tile)
 
     def dense(self, packed: Array) -> Array:
         """(taps * filters, channels, 1, 1), with both rounded up to whole quads."""
@@ -162,7 +162,7 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Proble
     if LARGEST_TAP[2] * largest > HALF_MAX:
         return None
     large = node.output.name in placing.config.precision.large_tiles and LARGEST_TAP[4] * largest <= HALF_MAX
-    after = last_launch(problem, placing.target, large)
+    after = output_transform_problem(problem, placing.target, large)
     before = replace(after, to_outputs=False)
     places = placing.placements
     taps, sums = (
@@ -190,16 +190,16 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Proble
     )
 
 
-def last_launch(problem: conv.Problem, target: Target, large: bool) -> Problem:
+def output_transform_problem(problem: conv.Problem, target: Target, large: bool) -> Problem:
     """The last launch with the faster tile, if `large`; else with tiles of 2x2 outputs."""
-    small = _folded(problem, 2, target.limits.width)
+    small = _output_transform(problem, 2, target.limits.width)
     if not large:
         return small
-    tiles = _folded(problem, 4, target.limits.width), small
+    tiles = _output_transform(problem, 4, target.limits.width), small
     return tiles[index_of_best([_time_of(each, target) for each in tiles])]
 
 
-def _folded(problem: conv.Problem, tile: int, width: int) -> Problem:
+def _output_transform(problem: conv.Problem, tile: int, width: int) -> Problem:
     """The last launch, with the fewest rows of a texture for a row of tiles so that none is wider than `width`."""
     made = Problem(problem, to_outputs=True, tile=tile)
     most = width // (made.taps * ceil(max(problem.channels, problem.filters) / LANES))
