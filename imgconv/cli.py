@@ -69,7 +69,8 @@ def build_parser() -> argparse.ArgumentParser:
         line = (module.__doc__ or "").splitlines()[0].partition(": ")[2]
         command = commands.add_parser(name, help=line, description=module.DESCRIPTION, formatter_class=HelpFormatter)
         module.add_arguments(command)
-        command.set_defaults(execute=module.execute, parser=parser, known=sorted(command._option_string_actions))
+        known = sorted(command._option_string_actions)
+        command.set_defaults(execute=module.execute, parser=parser, command=command, known=known)
     return parser
 
 
@@ -83,7 +84,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     # argparse takes the pictures next to MODEL, and leaves those after a further option.
     for text in rest:
         if text.startswith("-") or not _add_picture(options, text):
-            parser.error(f"unrecognized arguments: {text}{suggestion(text.partition('=')[0], options.known)}")
+            options.command.error(f"unrecognized arguments: {text}{suggestion(text.partition('=')[0], options.known)}")
     return options
 
 

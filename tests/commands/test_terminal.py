@@ -148,7 +148,8 @@ def test_wrong_words_suggest_the_right_one(imgconv: Command, line: str, meant: s
 
 
 def test_a_word_unlike_any_other_suggests_nothing(imgconv: Command) -> None:
-    assert imgconv("inspect", "a.onnx", "--xyzzy")[2].endswith("unrecognized arguments: --xyzzy\n")
+    error = "imgconv inspect: error: unrecognized arguments: --xyzzy"
+    assert imgconv("inspect", "a.onnx", "--xyzzy")[2] == f"usage: imgconv inspect --help\n{error}\n"
 
 
 def test_all_inputs_without_a_value_are_named(imgconv: Command, device: DeviceInfo) -> None:
