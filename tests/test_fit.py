@@ -25,7 +25,7 @@ from imgconv.kernels.device_model.adreno import A630
 from imgconv.kernels.device_model.cpu import CPU as CPU_MODEL
 from imgconv.kernels.device_model.desktop_gpu import DESKTOP_GPU
 from imgconv.kernels.device_model.mobile_gpu import MOBILE_GPU
-from imgconv.kernels.device_model.models import DeviceModel, model_of
+from imgconv.kernels.device_model.models import DeviceModel, device_model_for
 from imgconv.kernels.layout import ImageLimits
 from imgconv.kernels.matmul import template as matmul
 from imgconv.kernels.target import Target, TargetKind
@@ -183,7 +183,7 @@ TRUE_DESKTOP = replace(DESKTOP_GPU, read=0.5, transaction=3.0, wait_read=150.0, 
 def test_a_fit_finds_the_numbers_that_measurements_were_made_with(
     true: DeviceModel, kind: TargetKind, units: int
 ) -> None:
-    start = model_of(kind, units)
+    start = device_model_for(kind, units)
     names = [name for name in vars(true) if getattr(true, name) != getattr(start, name)]
     problems = problems_like(true, kind, units)
     found = fit.fit(problems, start, names)

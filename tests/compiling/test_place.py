@@ -15,7 +15,7 @@ from imgconv.graph.nodes import Graph, Load, Node
 from imgconv.kernels.codegen.access import KernelArgument
 from imgconv.kernels.kernel_source import KernelSource
 from imgconv.kernels.template_interface import (
-    EmittingContext, FixedProblem, LaunchStep, PlacingContext, fixed_template, nodes_of, step_of
+    EmittingContext, FixedProblem, LaunchStep, PlacingContext, fixed_template, nodes_with, step_of
 )
 from imgconv.tensor import build_graph
 
@@ -38,7 +38,7 @@ def kernel(step: LaunchStep[FixedProblem, str], emitting: EmittingContext) -> Ke
     return KernelSource(f"kernel void NAME() {{ {step.details} }}", FILE, arguments, (1,), None)
 
 
-TEMPLATE = fixed_template("toy", FILE, nodes_of(Load), place, kernel)
+TEMPLATE = fixed_template("toy", FILE, nodes_with(Load), place, kernel)
 
 
 def layers() -> Graph:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from imgconv.compiling.gather import cheapest_choice
+from imgconv.compiling.choose import cheapest_choice
 from imgconv.kernels.layout import ImageLimits
 from imgconv.kernels.matmul.template import TEMPLATE, Problem, Specialisation
 from imgconv.kernels.target import Target
