@@ -24,7 +24,7 @@ from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.dtype import DOT_PRODUCTS
 from imgconv.errors import InputError, ModelError
-from imgconv.files.container import Blob, ContainerFile, blob_places, write_container
+from imgconv.files.container import Blob, ContainerFile, packed_blobs, write_container
 from imgconv.files.flat import Table
 from imgconv.graph.pass_through import pass_through_sources
 from imgconv.graph.nodes import Graph, HostPartition
@@ -43,9 +43,11 @@ from imgconv.version import VERSION
 
 # What this imgconv reads, and what a reader of its files has to know: Model.needs in model.fbs. NEEDS_HOST is for files
 # with a host partition, which the host computes, NEEDS_STATES for plans that keep states, NEEDS_VIEWS for arrays that
-# are views of others. NEEDS_TAPS is for views of taps, by the outputs of a tile in a row.
-READS, NEEDS, NEEDS_HOST, NEEDS_STATES, NEEDS_VIEWS = 6, 1, 2, 3, 4
+# are views of others. NEEDS_TAPS is for views of taps, by the outputs of a tile in a row. NEEDS_DECODER is for
+# compressed blobs.
+READS, NEEDS, NEEDS_HOST, NEEDS_STATES, NEEDS_VIEWS = 7, 1, 2, 3, 4
 NEEDS_TAPS = {2: 5, 4: 6}
+NEEDS_DECODER = 7
 # What reading a made-up file may raise; a damaged one does not pass its checksums.
 REFUSED = (
     ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError, StopIteration, TypeError,
@@ -128,8 +130,12 @@ def model_values(
     share_weights(blobs, [(plan.plan, _constants(each.graph)) for each in sizes for plan in each.plans])
     first, *others = [_sized_values(each, blobs, format, player_only) for each in sizes]
     first |= {"description": description, "sizes": others}
-    first["blobs"] = list(map(vars, blob_places(blobs.parts)))
-    return first, blobs.parts
+    packed, places = packed_blobs(blobs.parts)
+    if any(place.content_bytes for place in places):
+        for each in (first, *others):
+            each["needs"] = max(each["needs"], NEEDS_DECODER)
+    first["blobs"] = list(map(vars, places))
+    return first, packed
 
 
 def _constants(graph: Graph) -> dict[str, Array]:
@@ -316,7 +322,7 @@ class SavedModel:
 
     def _blob(self, number: int) -> bytes:
         place = self.root.blobs[number]
-        return self.container.blob(Blob(place.offset, place.bytes, place.checksum))
+        return self.container.blob(Blob(place.offset, place.bytes, place.checksum, place.content_bytes))
 
     def _read(self, read: Callable[[], T]) -> T:
         with self.errors_with_file_name():

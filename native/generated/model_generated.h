@@ -435,7 +435,8 @@ struct Blob FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
     VT_OFFSET = 4,
     VT_BYTES = 6,
-    VT_CHECKSUM = 8
+    VT_CHECKSUM = 8,
+    VT_CONTENT_BYTES = 10
   };
   uint64_t offset() const {
     return GetField<uint64_t>(VT_OFFSET, 0);
@@ -446,11 +447,15 @@ struct Blob FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   uint32_t checksum() const {
     return GetField<uint32_t>(VT_CHECKSUM, 0);
   }
+  uint64_t content_bytes() const {
+    return GetField<uint64_t>(VT_CONTENT_BYTES, 0);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint64_t>(verifier, VT_OFFSET, 8) &&
            VerifyField<uint64_t>(verifier, VT_BYTES, 8) &&
            VerifyField<uint32_t>(verifier, VT_CHECKSUM, 4) &&
+           VerifyField<uint64_t>(verifier, VT_CONTENT_BYTES, 8) &&
            verifier.EndTable();
   }
 };
@@ -468,6 +473,9 @@ struct BlobBuilder {
   void add_checksum(uint32_t checksum) {
     fbb_.AddElement<uint32_t>(Blob::VT_CHECKSUM, checksum, 0);
   }
+  void add_content_bytes(uint64_t content_bytes) {
+    fbb_.AddElement<uint64_t>(Blob::VT_CONTENT_BYTES, content_bytes, 0);
+  }
   explicit BlobBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -483,8 +491,10 @@ inline flatbuffers::Offset<Blob> CreateBlob(
     flatbuffers::FlatBufferBuilder &_fbb,
     uint64_t offset = 0,
     uint64_t bytes = 0,
-    uint32_t checksum = 0) {
+    uint32_t checksum = 0,
+    uint64_t content_bytes = 0) {
   BlobBuilder builder_(_fbb);
+  builder_.add_content_bytes(content_bytes);
   builder_.add_bytes(bytes);
   builder_.add_offset(offset);
   builder_.add_checksum(checksum);

@@ -18,7 +18,8 @@ namespace {
 constexpr char MAGIC[8] = {'i', 'm', 'g', 'c', 'o', 'n', 'v', 0};
 constexpr uint32_t PLAIN = 2, CONTAINER = 3;  // VERSION in imgconv/files/container.py; PLAIN: of uncompressed heads
 constexpr uint64_t LARGEST_HEAD = 1 << 28;    // the same there
-constexpr uint32_t READS = 6;  // READS in imgconv/stored/compiled_file.py
+constexpr uint64_t MOST_COMPRESSED = 1 << 19;  // the same there, of all blobs
+constexpr uint32_t READS = 7;  // READS in imgconv/stored/compiled_file.py
 constexpr size_t ALIGNMENT = 64, START = 24, LENGTH = 8;
 
 constexpr uint64_t aligned(uint64_t length) { return (length + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
@@ -102,7 +103,7 @@ File::File(std::string name, Span content, std::shared_ptr<void> mapping)
   checksum_ = number_at<uint32_t>(data + 12);
   if (crc32(head) != checksum_) refuse("its head is damaged: the checksum differs. Compile it again");
   if (version == CONTAINER) {
-    head = decompressed(head);
+    head = decompressed_head(head);
   } else if (reinterpret_cast<uintptr_t>(head.data) % 8) {
     aligned_head_.resize(head.bytes / 8 + 1);
     std::memcpy(aligned_head_.data(), head.data, head.bytes);
@@ -118,9 +119,10 @@ File::File(std::string name, Span content, std::shared_ptr<void> mapping)
     refuse("imgconv ", writer, " compiled it for readers of version ", model_->needs(), ", this library reads ", READS,
            ": compile it again, or use a newer library");
   }
+  decompressed_ = decompressed_blobs();
 }
 
-Span File::decompressed(Span stored) {
+Span File::decompressed_head(Span stored) {
   const uint64_t bytes = stored.bytes < LENGTH ? LARGEST_HEAD + 1 : number_at<uint64_t>(stored.data);
   if (bytes > LARGEST_HEAD) refuse("its content is not a model: compile it again");
   aligned_head_.resize(static_cast<size_t>(bytes) / 8 + 1);
@@ -135,7 +137,28 @@ std::string File::description() const {
   return model_->description() ? model_->description()->str() : std::string();
 }
 
+std::vector<std::vector<uint8_t>> File::decompressed_blobs() const {
+  std::vector<std::vector<uint8_t>> made(model_->blobs() ? model_->blobs()->size() : 0);
+  uint64_t total = 0;
+  for (uint32_t number = 0; number < made.size(); ++number) {
+    const uint64_t bytes = model_->blobs()->Get(number)->content_bytes();
+    if (!bytes) continue;
+    if (bytes > MOST_COMPRESSED || (total += bytes) > MOST_COMPRESSED) refuse("its blobs are too long: compile it again");
+    const Span stored = stored_blob(number);
+    made[number].resize(static_cast<size_t>(bytes));
+    if (!decode_lzma(stored.data, stored.bytes, made[number].data(), made[number].size())) {
+      refuse("blob ", number, " cannot be decompressed. Compile it again");
+    }
+  }
+  return made;
+}
+
 Span File::blob(uint32_t number) const {
+  if (number >= decompressed_.size() || decompressed_[number].empty()) return stored_blob(number);
+  return {decompressed_[number].data(), decompressed_[number].size()};
+}
+
+Span File::stored_blob(uint32_t number) const {
   const auto *blobs = model_->blobs();
   if (!blobs || number >= blobs->size()) refuse("it has no blob ", number, ": compile it again");
   const stored::Blob &place = *blobs->Get(number);
@@ -147,11 +170,10 @@ Span File::blob(uint32_t number) const {
 }
 
 Span File::checked_blob(uint32_t number) const {
-  const Span found = blob(number);
-  if (crc32(found) != model_->blobs()->Get(number)->checksum()) {
+  if (crc32(stored_blob(number)) != model_->blobs()->Get(number)->checksum()) {
     refuse("blob ", number, " is damaged: the checksum differs. Compile it again");
   }
-  return found;
+  return blob(number);
 }
 
 }  // namespace imgconv

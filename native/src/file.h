@@ -49,7 +49,10 @@ class File {
 
  private:
   File(std::string name, Span content, std::shared_ptr<void> mapping);
-  Span decompressed(Span stored);
+  Span decompressed_head(Span stored);
+  // Of those that are stored compressed; of the others empty.
+  std::vector<std::vector<uint8_t>> decompressed_blobs() const;
+  Span stored_blob(uint32_t number) const;
 
   std::string name_;
   Span content_;
@@ -58,6 +61,7 @@ class File {
   std::vector<uint64_t> aligned_head_;
   size_t head_bytes_ = 0;
   size_t first_blob_ = 0;
+  std::vector<std::vector<uint8_t>> decompressed_;
   uint32_t checksum_ = 0;
   const stored::Model *model_ = nullptr;
 };

@@ -6,26 +6,30 @@ import random
 import struct
 import zlib
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from imgconv.errors import InputError, ModelError
-from imgconv.files.container import MAGIC, Blob, ContainerFile, is_container, blob_places, write_container
+from imgconv.files.container import (
+    MAGIC, MOST_COMPRESSED, Blob, ContainerFile, is_container, packed_blobs, write_container,
+)
 
 HEAD = bytes(range(70))
 BLOBS = [b"", b"x" * 100, memoryview(b"abcde"), bytes(range(64))]
+PACKED, PLACES = packed_blobs(BLOBS)
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    write_container(tmp_path / "a", HEAD, BLOBS)
+    write_container(tmp_path / "a", HEAD, PACKED)
     return tmp_path / "a"
 
 
 def contents(path: Path) -> tuple[bytes, list[bytes]]:
     container = ContainerFile(path)
-    return container.head, [container.blob(place) for place in blob_places(BLOBS)]
+    return container.head, [container.blob(place) for place in PLACES]
 
 
 def test_what_is_written_is_read(path: Path) -> None:
@@ -33,6 +37,7 @@ def test_what_is_written_is_read(path: Path) -> None:
 
 
 def test_everything_is_aligned(path: Path) -> None:
+    write_container(path, HEAD, BLOBS)
     content = path.read_bytes()
     assert content[64:72] == len(HEAD).to_bytes(8, "little")
     assert len(content) % 64 == content.index(b"x" * 100) % 64 == content.index(b"abc") % 64
@@ -51,7 +56,7 @@ def test_heads_of_all_kinds(tmp_path: Path) -> None:
 def test_a_head_as_version_2_has_it(path: Path) -> None:
     """It is not compressed."""
     start = MAGIC + struct.pack("<IIQ", 2, zlib.crc32(HEAD), len(HEAD))
-    blobs = ContainerFile(path).blob(blob_places(BLOBS)[1])
+    blobs = ContainerFile(path).blob(PLACES[1])
     path.write_bytes(start.ljust(64, b"\0") + HEAD.ljust(128, b"\0") + blobs)
     container = ContainerFile(path)
     assert container.head == HEAD and container.blob(Blob(0, 100, zlib.crc32(blobs))) == blobs
@@ -65,9 +70,30 @@ def test_a_head_that_is_not_as_long_as_it_says(path: Path, length: int) -> None:
     struct.pack_into("<Q", content, 64, length)
     struct.pack_into("<I", content, 12, zlib.crc32(content[64 : 64 + stored]))
     path.write_bytes(content)
-    refused = pytest.raises(ModelError, match="head is not as long as it says|cannot be decompressed")
+    refused = pytest.raises(ModelError, match="its head is not as long as it says|cannot be decompressed")
     with nullcontext() if length < len(HEAD) else refused:
         assert ContainerFile(path).head == HEAD[:length]
+
+
+def test_small_files_are_compressed(tmp_path: Path) -> None:
+    """Where that makes a blob shorter, and only if all blobs together are small."""
+    random_bytes, zeros = random.Random(0).randbytes(1000), bytes(1000)
+    assert [place.content_bytes for place in PLACES] == [0, 100, 0, 0]
+    packed, places = packed_blobs([zeros, random_bytes, zeros])
+    assert [place.content_bytes for place in places] == [1000, 0, 1000] and len(packed[0]) < 30
+    write_container(tmp_path / "a", HEAD, packed)
+    assert [ContainerFile(tmp_path / "a").blob(place) for place in places] == [zeros, random_bytes, zeros]
+    half = bytes(MOST_COMPRESSED // 2)
+    assert sum(map(len, packed_blobs([half, half])[0])) < 1000
+    packed, places = packed_blobs([half, half, b"a"])
+    assert packed == [half, half, b"a"] and not any(place.content_bytes for place in places)
+
+
+@pytest.mark.parametrize("length", [101, MOST_COMPRESSED, MOST_COMPRESSED + 1, 1 << 63])
+def test_a_blob_that_is_not_as_long_as_it_says(path: Path, length: int) -> None:
+    made_up = replace(PLACES[1], content_bytes=length)
+    with pytest.raises(ModelError, match="blob at .* is not as long as it says"):
+        ContainerFile(path).blob(made_up)
 
 
 def test_every_byte_counts(path: Path) -> None:

@@ -16,6 +16,7 @@ from imgconv.compiling.compiler import prepare
 from imgconv.compiling.plan import Launch
 from imgconv.config import Config, Precision
 from imgconv.errors import ModelError
+from imgconv.files import container
 from imgconv.kernels.winograd.template import Specialisation
 from imgconv.stored.blobs import ZERO, BlobWriter, read_array
 from imgconv.stored.compiled_file import DevicePlan, SavedModel, save_model
@@ -52,6 +53,7 @@ def test_weights_are_stored_once(
     of_taps, large = name.startswith("taps"), "large tiles" in name
     choosing = {"winograd2d": lambda *_: Specialisation((8, 4, 1))} if of_taps else {}
     prefer_large_tiles(monkeypatch)
+    monkeypatch.setattr(container, "MOST_COMPRESSED", 0)
     precision = Precision(
         frozenset("y" if name.endswith("in float") else ""), large_tiles=frozenset("y" if large else "")
     )
@@ -75,6 +77,24 @@ def test_weights_are_stored_once(
     is_view = name != "thin groups" and not any(is_winograd(launch) for launch in plan.launches)
     stored = sum(place.bytes for place in saved.table.blobs)
     assert not is_view or stored <= largest.nbytes // (2 if halves else 1) + 1024, (stored, largest.nbytes)
+
+
+def test_weights_of_small_files_are_compressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers that cannot decompress them refuse the file; of a larger file the weights are as they were."""
+    prepared = prepare(build_graph({"y": NETWORKS["whole quads"]()}, [X]), Config(), DEVICES["small gpu"])
+    graph, plan = prepared.graph, prepared.plan()
+    sizes = {}
+    for most, needs in ((0, 4), (container.MOST_COMPRESSED, 7)):
+        monkeypatch.setattr(container, "MOST_COMPRESSED", most)
+        save_model(tmp_path / "m", graph, Config(), [DevicePlan(plan, "d", DEVICES["small gpu"])])
+        saved = SavedModel.open(tmp_path / "m")
+        assert saved.table.needs == needs
+        sizes[needs] = sum(place.bytes for place in saved.table.blobs)
+        for name, array in saved.read_graph().constants.items():
+            numpy.testing.assert_array_equal(array, graph.constants[name])
+        for storage, content in saved.read_plans()[0].plan.content.items():
+            assert content.tobytes() == plan.content[storage].tobytes()
+    assert sizes[7] < 0.95 * sizes[4]
 
 
 def test_a_constant_that_a_plan_keeps_in_float_stays_exact(tmp_path: Path) -> None:
