@@ -23,10 +23,12 @@ def sink_movement(graph: Graph) -> Graph:
             nodes.append(replace(node, output=still, operands=(whole_operand(replace(still, name=moved.value)),)))
             node = replace(node, operands=(Operand(still.name, moved.view),), epilogue=IDENTITY)
         nodes.append(node)
-        view = node.operands[0].view
-        # A load through the identity view, such as a change of dtype, moves nothing.
-        if is_movement(node) and not view.is_identity and not view.bounds and node.output.name not in graph.outputs:
-            movements[node.output.name] = node.operands[0]
+        read = node.operands[0]
+        # A load through the identity view, such as a change of dtype, moves nothing. One that does both also computes.
+        keeps_dtype = graph.values.get(read.value, node.output).dtype == node.output.dtype  # a "still" has the same
+        moves = is_movement(node) and keeps_dtype and not read.view.is_identity and not read.view.bounds
+        if moves and node.output.name not in graph.outputs:
+            movements[node.output.name] = read
     return replace(graph, nodes=tuple(nodes))
 
 

@@ -7,6 +7,7 @@ from graphs import apply_pass, const, graph_of, image, node_of, shown, unchanged
 
 from imgconv.graph.expression import Argument
 from imgconv.passes.movement import sink_movement
+from imgconv.passes.views import push_views
 
 
 def test_sink_given_and_result() -> None:
@@ -53,3 +54,12 @@ def test_sink_goes_past_a_change_of_dtype() -> None:
     graph = graph_of(y=x.transpose(1, 0).relu().cast("int32").cast("float32").exp())
     after = apply_pass(sink_movement, graph)
     assert shown(after)["y"] == "load(y.still[i1, i0])" and after.values["y.still"].dtype == "float32"
+
+
+def test_sink_keeps_a_change_of_dtype_that_also_moves() -> None:
+    """Half rounds: the work on the result must not read what the change reads."""
+    x = image(2, 6)
+    graph = push_views(graph_of(y=x.transpose(1, 0).cast("float16").named("m").cast("float32")))
+    after = apply_pass(sink_movement, graph)
+    assert shown(after)["m"] == "load(x[i1, i0])" and after.values["m"].dtype == "float16"
+    assert shown(after)["y"] == "load(m)"
