@@ -33,7 +33,7 @@ from imgconv.kernels.layout import LANES, ImageLimits
 from imgconv.kernels.separable.problem import Problem as Separable
 from imgconv.kernels.target import Target
 from imgconv.kernels.templates import template_of
-from imgconv.kernels.winograd.template import Problem as Winograd2d
+from imgconv.kernels.winograd.problem import Problem as Winograd2d
 
 COLUMNS, ROWS, QUADS = range(1, 33), range(1, 9), range(1, 17)  # of a block
 REGISTERS = 3  # of a work item besides those of a block: a weight, and two for coordinates and loops

@@ -17,7 +17,7 @@ from benchmarks.measure import Column, digits, milliseconds
 from benchmarks.published import ENGINES, Kind, Layer
 from imgconv.compiling.plan import Launch
 from imgconv.kernels.conv.problem import Problem
-from imgconv.kernels.winograd.template import Problem as Winograd2d
+from imgconv.kernels.winograd.problem import Problem as Winograd2d
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from imgconv.graph.view import Shape
 from imgconv.kernels.conv.problem import Specialisation as ConvSpecialisation
 from imgconv.kernels.layout import Placement
 from imgconv.kernels.target import HALF_MAX
-from imgconv.kernels.winograd.template import Problem as Winograd2d
+from imgconv.kernels.winograd.problem import Problem as Winograd2d
 
 Verdict = Literal["right", "wrong", "not covered"]
 MOST, FEWEST = 512, 12  # positions of an output

@@ -18,6 +18,7 @@ from imgconv.kernels.kernel_source import KernelSource
 from imgconv.kernels.layout import HostBuffer, ImageDescriptor, Placement, Texture
 from imgconv.kernels.separable import problem as separable
 from imgconv.kernels.template_interface import Choice, LaunchKind
+from imgconv.kernels.winograd import problem as winograd2d
 
 Storage = Texture | HostBuffer
 
@@ -50,8 +51,6 @@ class Launch:
     @property
     def sums(self) -> Accumulation | Literal[""]:
         """The width in which the launch's convolutions sum: half, runs or float. Empty for other launches."""
-        from imgconv.kernels.winograd import template as winograd2d
-
         problem = self.choice and self.choice.problem
         if isinstance(problem, (conv.Problem, separable.Problem, winograd2d.Problem)) and self.values:
             return problem.sums

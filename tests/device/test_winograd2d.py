@@ -24,8 +24,9 @@ from imgconv.kernels.device_model.time_range import NEVER
 from imgconv.kernels.layout import ImageLimits, Texture
 from imgconv.kernels.target import Target
 from imgconv.kernels.winograd import template as winograd2d
+from imgconv.kernels.winograd.problem import Problem
 from imgconv.kernels.winograd.taps import winograd_taps
-from imgconv.kernels.winograd.template import TEMPLATE, Problem, baseline, candidates
+from imgconv.kernels.winograd.template import TEMPLATE, baseline, candidates
 from imgconv.loading.tuner import problems_of
 from imgconv.passes import run_passes
 from imgconv.tensor import Tensor, build_graph, concatenate, convolution

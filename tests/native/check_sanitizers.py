@@ -22,7 +22,7 @@ from imgconv.cl.device import DeviceInfo
 from imgconv.compiling.compiler import prepare
 from imgconv.config import Config
 from imgconv.files.container import ALIGNMENT, MAGIC, PLAIN, START, ContainerFile
-from imgconv.kernels.winograd.template import Specialisation
+from imgconv.kernels.winograd.problem import Specialisation
 from imgconv.stored.compiled_file import DevicePlan, SavedModel, save_model
 from imgconv.tensor import Tensor, build_graph
 

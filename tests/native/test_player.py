@@ -22,7 +22,7 @@ import imgconv
 from imgconv.cl.device import DeviceInfo, list_devices
 from imgconv.config import Precision
 from imgconv.graph.nodes import Graph
-from imgconv.kernels.winograd.template import Specialisation
+from imgconv.kernels.winograd.problem import Specialisation
 from imgconv.loading import compiled, plans
 from imgconv.loading.device_target import target_of
 from imgconv.preprocessing.preparation import FORMATS, Format

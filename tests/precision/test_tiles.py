@@ -17,7 +17,7 @@ from imgconv.cl.device import DeviceInfo
 from imgconv.compiling.compiler import PreparedGraph
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Precision
-from imgconv.kernels.winograd import template
+from imgconv.kernels.winograd.problem import Specialisation
 from imgconv.loading.device_target import target_of
 from imgconv.passes import run_passes
 from imgconv.precision import tiles
@@ -28,7 +28,7 @@ from imgconv.runtime.session import Session
 from imgconv.tensor import Tensor, build_graph
 
 RANDOM = numpy.random.default_rng(8)
-CHOOSER = Taking(winograd2d=lambda problem, *_: template.Specialisation((4, 4, 4), problem.tile))
+CHOOSER = Taking(winograd2d=lambda problem, *_: Specialisation((4, 4, 4), problem.tile))
 
 
 @pytest.fixture(autouse=True)

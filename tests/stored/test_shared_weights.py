@@ -17,7 +17,7 @@ from imgconv.compiling.plan import Launch
 from imgconv.config import Config, Precision
 from imgconv.errors import ModelError
 from imgconv.files import container
-from imgconv.kernels.winograd.template import Specialisation
+from imgconv.kernels.winograd.problem import Specialisation
 from imgconv.stored.blobs import ZERO, BlobWriter, read_array
 from imgconv.stored.compiled_file import DevicePlan, SavedModel, save_model
 from imgconv.stored.shared_weights import view_of
