@@ -37,6 +37,11 @@ class TrialBudget:
         return self.left is None or self.left > runs
 
 
+def trials_within(seconds: float | None, trial_seconds: float, runs: int | None, searches: int = 1) -> int | None:
+    """Returns the trials that each of some searches may make: as many as take these seconds in all; else `runs`."""
+    return runs if seconds is None else int(seconds / max(trial_seconds, 1e-9) / searches)
+
+
 @dataclass(frozen=True)
 class ItemBlock:
     """Neighbouring items, and the relative error of the outputs if only these are narrow. size: in numbers."""

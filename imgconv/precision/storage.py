@@ -177,9 +177,15 @@ class StorageSearch:
                 self.precision = self.near
                 return
             self.simulation.restore()
+            before = self.half
             self._set_near(replace(self.near, small_weights=False))
+            # Without small weights the plan of all values is the one that was just tried.
+            refused = self.items.keys() if list(before.content) == list(self.half.content) else None
             sizes = {name: item.size for name, item in self.items.items()}
-            found = search(sizes, self._cost, self._is_allowed, [part * self.accepted[1] for part in MOST], self.budget)
+            found = search(
+                sizes, self._cost, lambda half: half != refused and self._is_allowed(half),
+                [part * self.accepted[1] for part in MOST], self.budget,
+            )
         finally:
             self.simulation.restore()
         undecided = frozenset().union(*(self.items[name].values for name in found.undecided))

@@ -27,7 +27,7 @@ from imgconv.arrays import Array, Arrays
 from imgconv.config import Precision
 from imgconv.precision.calibration_inputs import MARGIN, held_out_inputs
 from imgconv.precision.loss import least_scales, relative_error, scales_of
-from imgconv.precision.search import TrialBudget, search
+from imgconv.precision.search import TrialBudget, search, trials_within
 from imgconv.precision.share import UNDECIDED
 from imgconv.precision.storage import StorageSearch
 from imgconv.runtime.session import Session
@@ -161,7 +161,7 @@ def choose_sums(
     every, in_float, in_chunks, undecided = frozenset(sums.multiply_adds_by_value), NONE, NONE, NONE
     if only_chunks or not sums.allowed(NONE, NONE):
         sums.trial(every, NONE)
-        runs = runs if seconds is None else int(seconds / sums.seconds / 2)
+        runs = trials_within(seconds, sums.seconds, runs, searches=2)
         most = [part * min(each.room for each in sums.judged_runs) for part in MOST]
         sums.budget = TrialBudget(runs)
         found = search(

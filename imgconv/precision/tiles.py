@@ -17,9 +17,9 @@ from imgconv.compiling.compiler import PreparedGraph
 from imgconv.compiling.plan import Plan
 from imgconv.config import Precision
 from imgconv.kernels.device_model.adreno import A630
-from imgconv.kernels.winograd.template import Problem
+from imgconv.kernels.winograd.problem import Problem
 from imgconv.precision.loss import relative_error
-from imgconv.precision.search import TrialBudget, search
+from imgconv.precision.search import TrialBudget, search, trials_within
 from imgconv.precision.storage import StorageSearch
 from imgconv.precision.sums import MOST, NONE, ReferenceRun, reference_runs
 from imgconv.runtime.session import Session
@@ -115,7 +115,7 @@ def choose_tiles(
     if not every or not tiles.judged_runs:
         return None
     tiles.trial(every)
-    tiles.budget = TrialBudget(runs if seconds is None else int(seconds / max(tiles.seconds, 1e-9)))
+    tiles.budget = TrialBudget(trials_within(seconds, tiles.seconds, runs))
     most = [part * min(each.room for each in tiles.judged_runs) for part in MOST]
     found = search(tiles.sizes, tiles.cost, tiles.allowed, most, tiles.budget)
     session, errors = tiles.trial(found.narrow)

@@ -98,6 +98,27 @@ def test_what_loses_digits_keeps_float(device: DeviceInfo, context: Context) -> 
     assert relative_error(made, run_oracle(offset_model(), {"x": x})) <= BOUND
 
 
+@pytest.mark.parametrize("has_small_weights", [True, False])
+def test_all_half_is_tried_once_for_each_plan(
+    device: DeviceInfo, context: Context, monkeypatch: pytest.MonkeyPatch, has_small_weights: bool
+) -> None:
+    """With small weights in half and in float; once if there are none."""
+    tried = []
+    original = storage.StorageSearch._is_allowed
+
+    def is_allowed(self: storage.StorageSearch, half: frozenset[str]) -> bool:
+        tried.append(half == self.items.keys())
+        return original(self, half)
+
+    monkeypatch.setattr(storage.StorageSearch, "_is_allowed", is_allowed)
+    weights = constant(17 if has_small_weights else 50, 12, 3, 3)
+    assert (weights.numpy().size < SMALL_WEIGHTS) == has_small_weights
+    y = Tensor.input("x", (1, 12, 6, 5)).conv2d(weights).relu()
+    prepared = PreparedGraph(run_passes(build_graph({"y": y})), Config(float16=1), target_of(device))
+    choose_precision(prepared, context, bound=1e-9)
+    assert sum(tried) == 1 + has_small_weights
+
+
 def test_synthetic_inputs_keep_the_bound_on_others(device: DeviceInfo, context: Context) -> None:
     choice = choose_precision(prepared_of(offset_model(), device), context)
     assert "high" in choice.precision.storage and choice.precision.storage < {*LAYERS, "x", "high"}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from imgconv.precision.search import (
-    ItemBlock, SearchResult, TrialBudget, by_cost_per_size, measured_blocks, search, blocks_over_budget
+    ItemBlock, SearchResult, TrialBudget, by_cost_per_size, measured_blocks, search, blocks_over_budget, trials_within
 )
 
 MOST = (1.0, 0.7, 0.5, 0.35, 0.25, 0.125)
@@ -121,3 +121,9 @@ def test_a_block_without_room_does_not_keep_others_wide() -> None:
     kept = blocks_over_budget([large, *small], 0.1)
     assert large in kept and len(kept) == 3
     assert blocks_over_budget(small, 0.05 * 6**0.5 + 1e-9) == [] and len(blocks_over_budget(small, 0.0)) == 6
+
+
+def test_trials_within_a_time() -> None:
+    assert trials_within(None, 0.5, 7) == 7 and trials_within(None, 0.5, None) is None
+    assert trials_within(3.0, 0.5, None) == 6 and trials_within(3.0, 0.5, 7, searches=2) == 3
+    assert trials_within(0.0, 0.0, None) == 0
