@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from faulty_driver import builds, run_python
-from imgconv.build_options import BuildOptions
+from imgconv.build_options import BuildOptions, Switch, WaveSize
+from imgconv.cl.quirks import QUIRKS
 
 HALF, FULL = 'qcom_reqd_sub_group_size("half")', 'qcom_reqd_sub_group_size("full")'
 # Kernels without half waves are slow, those with full waves compute twice what they should, and a flag is refused.
@@ -43,6 +46,17 @@ error = abs(model.run({"x": given})["y"] - evaluate_graph(model.graph, {"x": giv
 print(error < 1e-5, model._last.session.programs.build_options)
 """
 ALL = BuildOptions("half", "off", one_kernel_a_program=True)
+
+
+def test_the_player_tries_the_same_options() -> None:
+    text = (Path(__file__).parents[2] / "native" / "src" / "tuning.cpp").read_text()
+    (platform,) = re.findall(r'QUALCOMM = "([^"]+)"', text)
+    (rows,) = re.findall(r"BuildOptions OPTIONS\[\] = \{(.*?)\};", text, re.DOTALL)
+    options = [
+        BuildOptions(get_args(WaveSize)[int(waves)], get_args(Switch)[int(accelerate)], one_kernel == "true")
+        for waves, accelerate, one_kernel in re.findall(r"\{(\d), (\d), (true|false)\}", rows)
+    ]
+    assert options == list(QUIRKS[platform].build_options)
 
 
 @pytest.fixture(scope="module")
