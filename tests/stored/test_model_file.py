@@ -138,7 +138,7 @@ def test_what_a_reader_without_python_needs(tmp_path: Path) -> None:
     by_name = {each.name: each for each in table.storages}
     for texture in plan.textures:
         each = by_name[texture.name]
-        form = plan.images[plan.slots[texture]] if each.memory == "slot" else texture.form
+        form = plan.images[plan.slots[texture]] if each.memory == "slot" else texture.descriptor
         place = table.slots[each.slot] if each.memory == "slot" else each
         assert (place.width, place.height, place.layers, each.dtype) == (
             form.width, form.height, form.layers, texture.dtype
