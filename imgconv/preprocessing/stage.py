@@ -176,9 +176,11 @@ def _from_yuv(pixels: Tensor, own: Size, size: Size, box: Box, how: Preparation)
     R = Y + 2(1 - Kr)V, B = Y + 2(1 - Kb)U, and G follows from Y = Kr R + Kg G + Kb B; BT.601-7, 2.5.1.
     """
     low, middle, luma_gain, color_gain = _yuv_offsets_and_factors(how)
+    # In limited range, 255 is the code 1020 of 10 bits, of which the largest is 1023.
+    largest = 1023 / 4 if how.format == "p010" and not how.colors.endswith("-full") else 255
     luma, colors = _luma_and_colors(pixels, own, how.format)
     if how.order == "y":
-        return ((_resized(luma, [0], size, box, how.filter) - low) * luma_gain).clip(0, 255)
+        return ((_resized(luma, [0], size, box, how.filter, largest) - low) * luma_gain).clip(0, 255)
     red, green, blue = luma_weights(how.colors)
     rows = {"r": (0, 2 - 2 * red), "b": (2 - 2 * blue, 0)}
     rows["g"] = (-blue * rows["b"][0] / green, -red * rows["r"][1] / green)
@@ -186,11 +188,13 @@ def _from_yuv(pixels: Tensor, own: Size, size: Size, box: Box, how: Preparation)
     left, top, right, bottom = box
     across, down = chroma_block(how.format)
     u_and_v = [1, 0] if how.format == "nv21" else [0, 1]
-    planes = _resized(colors, u_and_v, size, (left / across, top / down, right / across, bottom / down), how.filter)
+    color_box = left / across, top / down, right / across, bottom / down
+    planes = _resized(colors, u_and_v, size, color_box, how.filter, largest)
     parts = [planes.slice(1, n, n + 1) * _per_channel(gains[:, n]) for n in range(2)]
     offset = _per_channel(-low * luma_gain - middle * gains.sum(axis=1))
     # Each channel resizes Y again, so that adding the colors becomes the epilogue of that sum.
-    return (_resized(luma, [0, 0, 0], size, box, how.filter) * luma_gain + parts[0] + parts[1] + offset).clip(0, 255)
+    resized = _resized(luma, [0, 0, 0], size, box, how.filter, largest)
+    return (resized * luma_gain + parts[0] + parts[1] + offset).clip(0, 255)
 
 
 def _luma_and_colors(pixels: Tensor, own: Size, format: Format) -> tuple[Tensor, Tensor]:
@@ -234,7 +238,9 @@ def _per_channel(numbers: Sequence[float] | Array) -> Tensor | float:
 # Resizing
 
 
-def _resized(pixels: Tensor, channels: Sequence[int], size: Size, box: Box, how: Filter) -> Tensor:
+def _resized(
+    pixels: Tensor, channels: Sequence[int], size: Size, box: Box, how: Filter, largest: float = 255
+) -> Tensor:
     """The given channels of (height, width, C), cropped to `box`, resized to `size`: (1, channels, height, width).
 
     Rows are resized first, because a row of interleaved channels fills whole texels.
@@ -246,4 +252,4 @@ def _resized(pixels: Tensor, channels: Sequence[int], size: Size, box: Box, how:
     across = planes.reshape(1, len(channels), size[1], width)
     made = across.resample({3: taps(width, size[0], box[0], box[2], how)})
     # Only a cubic filter overshoots.
-    return made.clip(0, 255) if how == "bicubic" and (made is not across or rows is not flat) else made
+    return made.clip(0, largest) if how == "bicubic" and (made is not across or rows is not flat) else made

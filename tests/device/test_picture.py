@@ -84,6 +84,12 @@ def test_every_format_and_way_to_resize(device: DeviceInfo, own: Size, size: Siz
     check(device, own, size, how)
 
 
+@pytest.mark.parametrize("size", [(16, 12), (17, 9)])
+def test_ten_bits_in_limited_range_pass_255(device: DeviceInfo, size: Size) -> None:
+    """Codes up to 1023 are up to 255.75; a cubic filter cuts off only what is beyond, at any size."""
+    check(device, (16, 12), size, Preparation(filter="bicubic", format="p010"))
+
+
 @pytest.mark.parametrize("own", [(512, 768), (500, 387), (387, 500)])
 def test_a_crop_of_a_part(device: DeviceInfo, own: Size) -> None:
     """Resized to 256 and cropped to 224, which is 0.875 of each side."""
