@@ -290,8 +290,8 @@ class Model:
         - generic: also write a plan for any phone.
         - player_only: leave out the graph, which Python needs to plan for other devices; `load` rejects the file.
 
-        Raises InputError for a wrong description, a file that cannot be written, or an ONNX file that has changed since
-        it was loaded and is read again, and what `run` raises.
+        Raises InputError for a wrong description, a file that cannot be written, or an ONNX file that was removed or
+        has changed since it was loaded and is read again, and what `run` raises.
         """
         from imgconv.loading.save import save_sized
 

@@ -18,6 +18,7 @@ from imgconv.cl.building.crashes import refused_kernels
 from imgconv.cl.device_info import DeviceInfo
 from imgconv.cl.shutdown import shutdown_guard
 from imgconv.dtype import FLOAT32
+from imgconv.errors import InputError
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Precision
 from imgconv.graph.nodes import Graph, Value
@@ -227,7 +228,7 @@ class ModelSource:
         found = None if key is None else read_plan(key)
         if key is not None and found is not None:
             self.packings.update(found.packings)
-            return self._restored(key, found, shapes, share_with, started)
+            return self._restored(key, found, shapes, share_with, started, known)
         with self.context.builders:
             made = self._compiled(shapes, contents, share_with, is_first=key is not None)
         # The file may have changed meanwhile.
@@ -248,13 +249,17 @@ class ModelSource:
         ])
 
     def _restored(
-        self, key: str, found: CachedPlan, shapes: Shapes, share_with: Sequence[Session], started: float
+        self, key: str, found: CachedPlan, shapes: Shapes, share_with: Sequence[Session], started: float,
+        known: Packings,
     ) -> CompiledModel:
-        """The model by a plan of an earlier load."""
+        """The model by a plan of an earlier load. known: the packings of its key."""
         from imgconv.runtime.session import Session
 
         def graph() -> Graph:
-            return read_graph(key) or replace(self, cached=False).compile(shapes, {}, [session]).graph
+            kept = read_graph(key)
+            if kept is None and key != self._key(shapes, known):
+                raise InputError(f"{self.name!r} was removed or has changed since it was loaded: load it again")
+            return kept or replace(self, cached=False).compile(shapes, {}, [session]).graph
 
         session = Session(found.plan, self.context, self.progress, share_with)
         made = CompiledModel(graph, found.plan, found.config, session, None, self.states)

@@ -12,7 +12,7 @@ from imgconv.cl.device_info import DeviceInfo
 from imgconv.compiling.compiler import with_image_limit
 from imgconv.compiling.emit import ConstantContent
 from imgconv.compiling.shared_packings import Packings
-from imgconv.errors import InputError
+from imgconv.errors import InputError, ModelError
 from imgconv.loading.compiled import CompiledFileSource, CompiledModel, ModelSource
 from imgconv.loading.device_descriptions import read_device_description
 from imgconv.loading.device_target import target_of
@@ -29,14 +29,21 @@ def save_sized(
 ) -> None:
     """Writes the file of a model that `source` compiled, and of the same for other sizes; see Model.save.
 
-    Raises InputError if the model's file has changed since it was loaded and is read again, and what `_plans_to_save`
-    and `save_sizes` raise.
+    Raises InputError if the model's file was removed or has changed since it was loaded and is read again, and what
+    `_plans_to_save` and `save_sizes` raise.
     """
     if isinstance(source, ModelSource):
         source = replace(source, cached=False)
         if not isinstance(compiled.plan.content, ConstantContent):  # files store weights by the way they are packed
             shapes = {value.name: value.shape for value in compiled.plan.inputs}
-            loaded, compiled = compiled.graph, source.compile({**source.shapes, **shapes}, {})
+            loaded = compiled.graph
+            try:
+                compiled = source.compile({**source.shapes, **shapes}, {})
+            except (InputError, ModelError) as error:
+                raise InputError(
+                    f"saving this model reads {source.name!r} again, which was removed or has changed since it was "
+                    f"loaded: put it back and load it again ({error})"
+                ) from error
             if fingerprint(compiled.graph) != fingerprint(loaded):
                 raise InputError(f"{source.name!r} has changed since it was loaded: load it again")
     states, packings = compiled.states, Packings()

@@ -156,6 +156,37 @@ def test_a_cached_model_whose_file_has_changed_is_not_saved(
     assert not (tmp_path / "saved.imgconv").exists()
 
 
+@pytest.mark.parametrize("change", ["removed", "other input", "no model"])
+def test_a_cached_model_whose_file_cannot_be_read_again_is_not_saved(
+    device: DeviceInfo, cache: Path, file: Path, tmp_path: Path, change: str
+) -> None:
+    for _ in range(2):
+        model = imgconv.load(file, device=device, shapes={"h": 12, "w": 10})
+    if change == "removed":
+        file.unlink()
+    elif change == "no model":
+        file.write_bytes(b"?")
+    else:
+        onnx.save(non_zero()[0], file)
+    with pytest.raises(imgconv.InputError, match="reads 'model.onnx' again, which was removed .* put it back"):
+        model.save(tmp_path / "saved.imgconv")
+    assert not (tmp_path / "saved.imgconv").exists()
+    assert model.run({"x": PICTURE})["y"].shape == (1, 8, 12, 10)
+
+
+def test_a_cached_graph_is_not_made_from_another_file(device: DeviceInfo, cache: Path, file: Path) -> None:
+    models = [imgconv.load(file, device=device, shapes={"h": 12, "w": 10}) for _ in range(3)]
+    for entry in entries(cache):
+        entry.unlink()
+    said = "'model.onnx' was removed or has changed since it was loaded: load it"
+    onnx.save(convolution(-WEIGHTS), file)
+    with pytest.raises(imgconv.InputError, match=said):
+        str(models[1].graph)
+    file.unlink()
+    with pytest.raises(imgconv.InputError, match=said):
+        str(models[2].graph)
+
+
 def test_a_cached_model_of_pictures(device: DeviceInfo, cache: Path, file: Path, planned: list[str]) -> None:
     picture, results = numbers(14, 10, 3, low=0, high=255).astype(numpy.uint8), []
     for _ in range(2):
