@@ -209,8 +209,10 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(
   const INDEX image = 0, first_row = get_group_id(2) * TILE_ROWS;
 #endif
 
+  // The quad and the block of the next task are sums, because a division takes tens of instructions.
+  uint task_quad = (uint)item % QUADS, task_block = (uint)item / QUADS;
   for (int task = item; task < BLOCKS * QUADS; task += ITEMS) {
-    const int quad = task % QUADS, block = task / QUADS;
+    const uint quad = task_quad, block = task_block;
     const int column = first_column + block % TILE_BLOCKS * BLOCK_COLUMNS, row = first_row + block / TILE_BLOCKS;
     const int x = (column * STRIDE_X - PAD_X) * INPUT_PITCH + INPUT_OFFSET + INPUT_QUAD(quad);
     DEPTHWISE_START_LOADS(quad)
@@ -248,10 +250,17 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(
           DEPTHWISE_EPILOGUE(FOR_DEPTHWISE_EPILOGUE(total[c]), column_between, row_between, quad);
       between[(block * BLOCK_COLUMNS + c) * QUADS + quad] = TO_LOCAL(texel, quad);
     }
+    task_quad += ITEMS % QUADS;
+    task_block += ITEMS / QUADS;
+    if (task_quad >= QUADS) {
+      task_quad -= QUADS;
+      task_block++;
+    }
   }
   barrier(CLK_LOCAL_MEM_FENCE);
 
-  const INDEX part = get_local_id(2), block = get_local_id(1), quad_block = get_global_id(0);
+  const uint block = get_local_id(1);
+  const INDEX part = get_local_id(2), quad_block = get_global_id(0);
   const INDEX first_quad = quad_block * BLOCK_QUADS;
   const int first_weight = quad_block * ((INTEGERS ? 1 : 4) * BLOCK_QUADS);
   const INDEX block_column = first_column + block % TILE_BLOCKS * BLOCK_COLUMNS;
@@ -317,7 +326,7 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(
     for (int o = 0; o < BLOCK_QUADS; o++)
       parts[(part * SUMS + c * BLOCK_QUADS + o) * (BLOCKS * WORK_GROUP_QUADS) + item_of_part] = sum[c][o];
   barrier(CLK_LOCAL_MEM_FENCE);
-  for (int number = part; number < SUMS; number += PARTS) {
+  for (uint number = part; number < SUMS; number += PARTS) {
     QUAD_TOTAL total = TO_TOTAL(parts[number * (BLOCKS * WORK_GROUP_QUADS) + item_of_part]);
     for (int other = 1; other < PARTS; other++)
       total += TO_TOTAL(parts[(other * SUMS + number) * (BLOCKS * WORK_GROUP_QUADS) + item_of_part]);
