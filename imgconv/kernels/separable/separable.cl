@@ -50,6 +50,9 @@
 #ifndef PARTS
 #define PARTS 4                         // work items that share a sum
 #endif
+#ifndef EACH_COLUMN
+#define EACH_COLUMN(act) act(0) act(1)  // act(column) for each column of a block
+#endif
 #ifndef EACH_SUM
 #define EACH_SUM(act) act(0, 0) act(1, 0)  // act(column, o) for each sum of a work item
 #endif
@@ -121,6 +124,15 @@
   }
 // Not a loop: compilers give up unrolling one over long epilogues, and then keep all sums in memory.
 #define STORE_SUM(column, o) STORE(column, o, FOR_EPILOGUE(sum[column][o]))
+
+// Stores the depthwise result of a block's column in local memory. Not in a loop, as STORE_SUM.
+#define PUT_BETWEEN(c)                                                                                    \
+  {                                                                                                       \
+    const int column_between = WHOLE_COLUMNS ? column + (c) : min(column + (c), OUTPUT_WIDTH - 1);        \
+    const DEPTHWISE_RESULT texel =                                                                        \
+        DEPTHWISE_EPILOGUE(FOR_DEPTHWISE_EPILOGUE(total[c]), column_between, row_between, quad);          \
+    between[(block * BLOCK_COLUMNS + (c)) * QUADS + quad] = TO_LOCAL(texel, quad);                        \
+  }
 
 // QUAD_TOTAL: the total of the parts of a sum.
 #if INTEGERS
@@ -243,13 +255,7 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(
     // Past the edge nothing is stored, but an epilogue must not read there.
     const int row_between = image * OUTPUT_HEIGHT + (WHOLE_ROWS ? row : min(row, OUTPUT_HEIGHT - 1));
     DEPTHWISE_LOADS(quad)
-#pragma unroll
-    for (int c = 0; c < BLOCK_COLUMNS; c++) {
-      const int column_between = WHOLE_COLUMNS ? column + c : min(column + c, OUTPUT_WIDTH - 1);
-      const DEPTHWISE_RESULT texel =
-          DEPTHWISE_EPILOGUE(FOR_DEPTHWISE_EPILOGUE(total[c]), column_between, row_between, quad);
-      between[(block * BLOCK_COLUMNS + c) * QUADS + quad] = TO_LOCAL(texel, quad);
-    }
+    EACH_COLUMN(PUT_BETWEEN)
     task_quad += ITEMS % QUADS;
     task_block += ITEMS / QUADS;
     if (task_quad >= QUADS) {

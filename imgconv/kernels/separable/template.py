@@ -115,6 +115,7 @@ def separable_kernel(
         "BLOCK_COLUMNS": chosen.block_columns, "BLOCK_QUADS": chosen.block_quads,
         "TILE_BLOCKS": chosen.group_columns, "TILE_ROWS": chosen.group_rows, "WORK_GROUP_QUADS": chosen.group_quads,
         "PARTS": chosen.parts, "WORK_GROUP": group_attribute(chosen.local_size),
+        "EACH_COLUMN(act)": " ".join(f"act({column})" for column in range(chosen.block_columns)),
         "EACH_SUM(act)": " ".join(f"act({column}, {o})" for column, o in sums),
         "HALF_QUADS": chosen.half_quads(problem), "HALF_SUMS": int(second.accumulator == FLOAT16),
         "INTEGERS": int(problem.integers), "ORDERED": int(products == FLOAT16 or problem.integers),
