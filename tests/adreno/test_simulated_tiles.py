@@ -30,3 +30,5 @@ def test_tiles_are_right(mesa: Mesa, monkeypatch: pytest.MonkeyPatch, tile: int)
     assert sum(f"#define TILE {tile}\n" in launch.source.text for launch in plan.launches) == 2
     made = check("layer", prepared, plan, mesa, 630)
     assert made.launches and not made.wrong
+    # A tile fits into the registers; if it does not, each item writes it to memory and reads it back.
+    assert not any(mesa.kernel(launch.source.text, 630).statistics["stp"] for launch in plan.launches)

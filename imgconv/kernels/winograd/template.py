@@ -184,6 +184,7 @@ def kernel(step: LaunchStep[Problem, None], chosen: Specialisation, emitting: Em
         "INDEX": _index_type(problem, source.texture, output.texture), "BLOCK_QUADS": 1,
         "WORK_GROUP": group_attribute(chosen.local_size), "GUARD": int(tuple(size) != problem.work_items),
         "TO_OUTPUTS": int(problem.to_outputs), "TILE": problem.tile,
+        "ORDERED": int(problem.tile == 4 and not problem.to_outputs),
         "TILE_ROWS": problem.tiles[0], "TILE_COLUMNS": problem.tiles[1],
         "FOLDS": problem.folds, "FOLD_COLUMNS": problem.tensor[3],
         "QUADS": problem.quads, "BATCH": problem.convolution.batch,

@@ -35,6 +35,7 @@
 // The engine defines each name below (kernels/winograd/template.py). With the defaults this file compiles on its own.
 
 #include "cl/common.cl"
+#include "kernels/lib/branch.cl"
 #include "kernels/lib/coordinate.cl"
 #include "kernels/lib/output.cl"
 
@@ -66,6 +67,15 @@
 #define SIDE (TILE + 2)                 // texels, taps and sums of a tile in a row and in a column
 #define TAPS (SIDE * SIDE)
 #define ROOM (TILE == 2 ? 4.0f : 64.0f)
+
+// Rows or columns of a tile. Not in loops: if compilers do not unroll them, they keep the tile in memory.
+#if TILE == 2
+#define EACH_OUTPUT(act) act(0) act(1)
+#define EACH_TAP(act) act(0) act(1) act(2) act(3)
+#else
+#define EACH_OUTPUT(act) act(0) act(1) act(2) act(3)
+#define EACH_TAP(act) act(0) act(1) act(2) act(3) act(4) act(5)
+#endif
 
 // SIDE texels in a row or in a column as taps: B d.
 inline void to_taps(float4 *t, const float4 *d) {
@@ -100,6 +110,46 @@ inline void to_outputs(float4 *y, const float4 *s) {
 #endif
 }
 
+// Column x of the sums, as outputs.
+#define SUMS_OF_COLUMN(x)                                                                        \
+  {                                                                                              \
+    float4 s[SIDE], y[TILE];                                                                     \
+    _Pragma("unroll") for (int tap = 0; tap < SIDE; tap++)                                       \
+      s[tap] = READ_INPUT(first_x + (SIDE * tap + (x)) * QUADS, fold_row);                       \
+    to_outputs(y, s);                                                                            \
+    _Pragma("unroll") for (int n = 0; n < TILE; n++) columns[n][x] = y[n];                       \
+  }
+// Stores row y of the outputs.
+#define STORE_OUTPUTS(y)                                                                         \
+  {                                                                                              \
+    const int image_row = TILE * tile_row + (y), out_row = image * OUTPUT_HEIGHT + image_row;    \
+    float4 outputs[TILE];                                                                        \
+    to_outputs(outputs, columns[y]);                                                             \
+    _Pragma("unroll") for (int x = 0; x < TILE; x++) {                                           \
+      const int out_column = TILE * tile_column + x;                                             \
+      if ((x == 0 || OUTPUT_WIDTH % TILE == 0 || out_column < OUTPUT_WIDTH) &&                   \
+          ((y) == 0 || OUTPUT_HEIGHT % TILE == 0 || image_row < OUTPUT_HEIGHT))                  \
+        write_texel(output, EPILOGUE(ROOM * outputs[x], out_column, out_row, quad), out_column, out_row, quad); \
+    }                                                                                            \
+  }
+// Column x of the input, as taps. A tile takes up to 36 registers, so its columns are read one after another.
+#define TAPS_OF_COLUMN(x)                                                                        \
+  if ((x) == 0 || ALWAYS(x)) {                                                                   \
+    float4 d[SIDE];                                                                              \
+    _Pragma("unroll") for (int y = 0; y < SIDE; y++)                                             \
+      d[y] = (1.0f / ROOM) * READ_INPUT(first_x + (x) * INPUT_PITCH, row_coordinate(image, start_y + y)); \
+    to_taps(columns[x], d);                                                                      \
+  }
+// Stores row y of the taps.
+#define STORE_TAPS(y)                                                                            \
+  {                                                                                              \
+    float4 d[SIDE], t[SIDE];                                                                     \
+    _Pragma("unroll") for (int x = 0; x < SIDE; x++) d[x] = columns[x][y];                       \
+    to_taps(t, d);                                                                               \
+    _Pragma("unroll") for (int x = 0; x < SIDE; x++)                                             \
+      write_texel(output, t[x], fold_column, fold_row, (SIDE * (y) + x) * QUADS + quad);         \
+  }
+
 // Global size: (tile columns, quads, N * tile rows), rounded up to whole work groups.
 WORK_GROUP NOT_VECTORIZED __kernel void NAME(OUTPUT_IMAGE output, INPUT_IMAGE input EPILOGUE_PARAMETERS) {
   const INDEX tile_column = get_global_id(0), quad = get_global_id(1) * BLOCK_QUADS, row = get_global_id(2);
@@ -120,50 +170,14 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(OUTPUT_IMAGE output, INPUT_IMAGE in
 #if TO_OUTPUTS
   const int first_x = fold_column * INPUT_PITCH + INPUT_OFFSET + INPUT_QUAD(quad);
   float4 columns[TILE][SIDE];
-#pragma unroll
-  for (int x = 0; x < SIDE; x++) {
-    float4 s[SIDE], y[TILE];
-#pragma unroll
-    for (int tap = 0; tap < SIDE; tap++) s[tap] = READ_INPUT(first_x + (SIDE * tap + x) * QUADS, fold_row);
-    to_outputs(y, s);
-#pragma unroll
-    for (int n = 0; n < TILE; n++) columns[n][x] = y[n];
-  }
+  EACH_TAP(SUMS_OF_COLUMN)
   EPILOGUE_LOADS(quad)
-#pragma unroll
-  for (int y = 0; y < TILE; y++) {
-    const int image_row = TILE * tile_row + y, out_row = image * OUTPUT_HEIGHT + image_row;
-    float4 outputs[TILE];
-    to_outputs(outputs, columns[y]);
-#pragma unroll
-    for (int x = 0; x < TILE; x++) {
-      const int out_column = TILE * tile_column + x;
-      if ((x == 0 || OUTPUT_WIDTH % TILE == 0 || out_column < OUTPUT_WIDTH) &&
-          (y == 0 || OUTPUT_HEIGHT % TILE == 0 || image_row < OUTPUT_HEIGHT))
-        write_texel(output, EPILOGUE(ROOM * outputs[x], out_column, out_row, quad), out_column, out_row, quad);
-    }
-  }
+  EACH_OUTPUT(STORE_OUTPUTS)
 #else
   const int start_y = TILE * tile_row - PAD_Y;
   const COORDINATE first_x = (TILE * tile_column - PAD_X) * INPUT_PITCH + INPUT_OFFSET + INPUT_QUAD(quad) + TEXEL_CENTRE;
   float4 columns[SIDE][SIDE];
-#pragma unroll
-  for (int x = 0; x < SIDE; x++) {
-    float4 d[SIDE];
-#pragma unroll
-    for (int y = 0; y < SIDE; y++) {
-      d[y] = (1.0f / ROOM) * READ_INPUT(first_x + x * INPUT_PITCH, row_coordinate(image, start_y + y));
-    }
-    to_taps(columns[x], d);
-  }
-#pragma unroll
-  for (int y = 0; y < SIDE; y++) {
-    float4 d[SIDE], t[SIDE];
-#pragma unroll
-    for (int x = 0; x < SIDE; x++) d[x] = columns[x][y];
-    to_taps(t, d);
-#pragma unroll
-    for (int x = 0; x < SIDE; x++) write_texel(output, t[x], fold_column, fold_row, (SIDE * y + x) * QUADS + quad);
-  }
+  EACH_TAP(TAPS_OF_COLUMN)
+  EACH_TAP(STORE_TAPS)
 #endif
 }
