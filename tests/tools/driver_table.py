@@ -96,7 +96,7 @@ ROWS = (
         "space. If the Python environment's path has a space, the driver cannot open its files",
         "imgconv loads a hard link to the driver, or a copy, in the cache folder or the folder for temporary files; if "
         "that is impossible, the error names the remedy: `cl/driver_links.py`",
-        "`tests/device/test_driver_links.py` would pass without it",
+        "not needed once `tests/device/test_driver_links.py` passes without it",
     ),
     Row(
         "Intel's wheel",
@@ -142,13 +142,13 @@ ROWS = (
     Row(
         "PoCL 3.1",
         "calls of static functions make states of GRUs incorrect; the cause is unknown",
-        "every function is inlined, see llvmpipe 25.0",
+        "every function is inlined: see the row of llvmpipe 25.0",
         '* "static functions"',
     ),
     Row(
         "NVIDIA 580",
         "with -cl-opt-disable, functions that are `inline` but not `static` fail to link unless they are inlined",
-        "every function is inlined, see llvmpipe 25.0",
+        "every function is inlined: see the row of llvmpipe 25.0",
         '* "functions are not linked"',
     ),
     Row(
@@ -204,7 +204,7 @@ ROWS = (
         "NVIDIA 580",
         "an image read at a coordinate 'constant minus variable' may return zero",
         "kernels read at `max(coordinate, -1)`: `kernels/codegen/access.py`, `coordinate`",
-        '"offsets of reads"; `tests/device/test_generated.py` would pass on NVIDIA without it',
+        '"offsets of reads"; not needed once `tests/device/test_generated.py` passes on NVIDIA without it',
     ),
     Row(
         "NVIDIA 580",
@@ -244,7 +244,7 @@ ROWS = (
         "after abandoning a device, imgconv releases and uses none of the driver's objects: `cl/quirks.py`, "
         "`releases_wait`; "
         "`runtime/session.py`",
-        "`tests/device/test_hang.py` would pass on NVIDIA without it",
+        "not needed once `tests/device/test_hang.py` passes on NVIDIA without it",
     ),
     Row(
         "NVIDIA 580",
