@@ -259,7 +259,7 @@ def _bound_column(name: str) -> Column:
 LAUNCH_COLUMNS = (
     Column("launch", lambda r: r.launch.name[:32]), Column("ms", lambda r: milliseconds(r.seconds)),
     Column("no overlap", lambda r: milliseconds(r.without_overlap)),
-    Column("bound", lambda r: "-" if r.error else r.time.bound),
+    Column("bound", lambda r: "-" if r.error else r.time.bottleneck),
     Column("MMAC", lambda r: digits(r.launch.multiply_adds / 1e6)),
     Column("slots/MAC", lambda r: digits(r.slots_per_multiply_add)),
     Column("issue/MAC", lambda r: digits(r.issue_per_multiply_add)),
