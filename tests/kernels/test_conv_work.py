@@ -93,14 +93,6 @@ def test_registers_of_unrolled_loops(block: tuple[int, int, int], steps: int, un
     assert (work.registers + MOBILE_GPU.registers > gpu.registers) == spills
 
 
-@pytest.mark.parametrize("block", [(7, 1, 3), (5, 1, 4), (8, 1, 2)])
-def test_blocks_of_integers_that_fit_the_registers(block: tuple[int, int, int]) -> None:
-    """Blocks of a 3x3 window that do not spill in Mesa's code for an Adreno 740."""
-    problem = Problem(1, 64, (56, 56), 64, (56, 56), (3, 3), (1, 1), (1, 1), (1, 1), 1, float_sums="")
-    chosen = Specialisation(*block, "texel", local_size=(4, 16, 2), integers=True)
-    assert launch_work(problem, chosen, "gpu", 6).registers + MOBILE_GPU.registers <= 48
-
-
 def test_loops_over_wide_windows_are_not_unrolled() -> None:
     """A short-time Fourier transform: compilers take long for hundreds of copies of a loop's body."""
     problem = Problem(1, 1, (1, 1600), 322, (1, 9), (1, 320), (1, 160), (1, 1), (0, 0), 1)

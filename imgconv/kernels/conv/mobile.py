@@ -130,8 +130,6 @@ def _registers(problem: Problem, chosen: Specialisation) -> float:
     reusing = replace(chosen, keep=_reused_input(problem, chosen))
     sums, texels = accumulators_of(chosen), prod(tile_size(problem, reusing))
     weights, taps = 0 if problem.depthwise else weights_of_step(problem, chosen), prod(problem.window)
-    if chosen.integers:  # texels of an unrolled window are packed, each in a quarter of a register
-        return sums + texels + weights
     if chosen.ordered and taps == 1:
         return (sums + texels + ceil(weights / 2)) / 2  # weights of half of the lanes
     if chosen.ordered:
@@ -148,7 +146,7 @@ def _registers(problem: Problem, chosen: Specialisation) -> float:
             weights *= problem.window[1] if unrolled else 1
         elif _reads_ahead(problem, chosen):
             weights *= 2
-        else:
+        elif not chosen.integers:
             texels += NEXT_QUAD * (chosen.block_quads - 1) if unrolled else -LOOP_SAVES
     elif chosen.parts > 1 and problem.products != FLOAT16:
         texels -= ONE_OUTPUT
