@@ -86,14 +86,12 @@
 // Reads the tile of an input quad for a window position. x, start_y: where the window of the first output starts;
 // rows_y: of the tile's rows, if they are made ahead.
 inline void read_tile(
-    QUAD (*tile)[TILE_LINE], INPUT_IMAGE input, COORDINATE x, const COORDINATE *rows_y, int image,
+    QUAD (*tile)[TILE_COLUMNS], INPUT_IMAGE input, COORDINATE x, const COORDINATE *rows_y, int image,
     int start_y, int ky, int kx, QUAD factor) {
 #pragma unroll
   for (int row = 0; row < TILE_ROWS; row++) {
     const COORDINATE y = ROWS_AHEAD ? rows_y[row] : row_coordinate(image, start_y + READ_ROW(row, ky));
-    QUAD line[TILE_COLUMNS];
-    read_line(line, input, x, y, kx, factor);
-    keep_line(tile[row], line);
+    read_line(tile[row], input, x, y, kx, factor);
   }
 }
 
@@ -104,17 +102,17 @@ inline void read_tile(
     const VECTOR weight = WEIGHT((n) * BLOCK_VECTORS + o);                                 \
     _Pragma("unroll") for (int row = 0; row < BLOCK_ROWS; row++)                           \
       _Pragma("unroll") for (int column = 0; column < BLOCK_COLUMNS; column++) {           \
-        const QUAD texel = TILE[ROW_AT(row, ky)][TEXEL_AT(column, kx)];                    \
+        const QUAD texel = TILE[ROW_AT(row, ky)][COLUMN_AT(column, kx)];                   \
         sum[row][column][o] = mad((VECTOR)(texel.channel), weight, sum[row][column][o]);   \
       }                                                                                    \
   }
 // The same with ORDERED: reads the weights of a 1x1 window for two channels at a time, those of a wider window for one
 // column at a time.
 #define ADD_IN_ORDER(n, channel) \
-  if ((TAPS == 1 ? (n) < 2 : kx == 0) || ALWAYS(kx)) { ADD_CHANNEL(n, channel) }
+  if ((WINDOW_WIDTH == 1 ? (n) < 2 : kx == 0) || ALWAYS(kx)) { ADD_CHANNEL(n, channel) }
 
 // Stores an item's part of a sum in local memory. n: the number of the sum among the TOGETHER sums stored at once.
-#define PUT_PART(n, row, column, o) parts[n][item][own] = sum[row][OUTPUT_AT(column)][o];
+#define PUT_PART(n, row, column, o) parts[n][item][own] = sum[row][column][o];
 // Adds the parts of the sums first, first + 1 ... of a block; each item computes the outputs of some. puts: PUT_PARTs.
 #define MEET(first, puts)                                                           \
   if ((first) > 0) barrier(CLK_LOCAL_MEM_FENCE);                                    \
@@ -154,7 +152,7 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(PARAMETERS) {
   __local QUAD_SUM parts[TOGETHER][WORK_GROUP_ITEMS][PARTS];
 #endif
 #if KEEP_INPUT
-  QUAD tile[INPUT_QUADS][TILE_ROWS][TILE_LINE];
+  QUAD tile[INPUT_QUADS][TILE_ROWS][TILE_COLUMNS];
 #endif
 
 #if PASSES > 1
@@ -168,7 +166,7 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(PARAMETERS) {
 #if PASSES > 1
     if (first_quad >= OUTPUT_QUADS) break;
 #endif
-    TOTAL sum[BLOCK_ROWS][SUMS][BLOCK_VECTORS];
+    TOTAL sum[BLOCK_ROWS][BLOCK_COLUMNS][BLOCK_VECTORS];
     START_SUMS
     // Work items without outputs read the last block's weights: no read is outside of their image.
     const INDEX own_block = GUARD < 2 ? quad_block : min(quad_block, (INDEX)(QUAD_BLOCKS - 1));
@@ -180,7 +178,7 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(PARAMETERS) {
 #endif
 #if ZERO_POINT
     const int step = INPUT_QUADS * STEPS_OF_QUAD;
-    FOR_EACH(SUMS) sum[row][column][o] = part == 0 ? as_int4(WEIGHT(o)) : (int4)(0);
+    FOR_EACH(BLOCK_COLUMNS) sum[row][column][o] = part == 0 ? as_int4(WEIGHT(o)) : (int4)(0);
 #endif
 #if GROUP_QUADS == OUTPUT_QUADS
     const INDEX group_offset = INPUT_OFFSET;
@@ -201,8 +199,8 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(PARAMETERS) {
     for (int chunk = part * CHUNK; chunk < INPUT_QUADS; chunk += PARTS * CHUNK) {
 #endif
 #if HALF_QUADS
-      VECTOR partial[BLOCK_ROWS][SUMS][BLOCK_VECTORS];
-      FOR_EACH(SUMS) partial[row][column][o] = (VECTOR)(0.0h);
+      VECTOR partial[BLOCK_ROWS][BLOCK_COLUMNS][BLOCK_VECTORS];
+      FOR_EACH(BLOCK_COLUMNS) partial[row][column][o] = (VECTOR)(0.0h);
 #endif
 #if HALF_QUADS > 1
 #pragma nounroll
@@ -213,7 +211,7 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(PARAMETERS) {
         const QUAD factor = READ_FACTORS(image, quad);
         int step = quad * STEPS_OF_QUAD;
 #if !KEEP_INPUT
-        QUAD tile[TILE_ROWS][TILE_LINE];
+        QUAD tile[TILE_ROWS][TILE_COLUMNS];
 #endif
 #if KEEP_WINDOW || KEEP_INPUT
         if (pass == 0) READ_TILE(0, 0)
@@ -228,7 +226,7 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(PARAMETERS) {
 #if KEEP_LINE || KEEP_WINDOW
 #pragma unroll
 #endif
-          for (int kx = 0; kx < TAPS; kx++) {
+          for (int kx = 0; kx < WINDOW_WIDTH; kx++) {
 #if KEEP_TEXEL
             READ_TILE(ky, kx)
 #endif
@@ -244,7 +242,7 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(PARAMETERS) {
         }
       }
 #if HALF_QUADS
-      FOR_EACH(SUMS) sum[row][column][o] += convert_float4(partial[row][column][o]);
+      FOR_EACH(BLOCK_COLUMNS) sum[row][column][o] += convert_float4(partial[row][column][o]);
 #endif
     }
 
@@ -254,7 +252,7 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(PARAMETERS) {
 #elif VECTOR_QUADS > 1
     TOTAL made[BLOCK_ROWS * BLOCK_COLUMNS * BLOCK_VECTORS];
     FOR_EACH(BLOCK_COLUMNS)
-      made[(row * BLOCK_COLUMNS + column) * BLOCK_VECTORS + o] = sum[row][OUTPUT_AT(column)][o];
+      made[(row * BLOCK_COLUMNS + column) * BLOCK_VECTORS + o] = sum[row][column][o];
     for (int o = 0; o < BLOCK_QUADS; o++) {
       LOADS(first_quad + o)
       for (int row = 0; row < BLOCK_ROWS; row++)

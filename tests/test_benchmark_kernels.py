@@ -103,8 +103,8 @@ def test_loops_trips_reads_and_multiply_adds() -> None:
 
 
 def one_by_one(problem: Problem, kind: str, units: int) -> Specialisation:
-    """The best that multiplies by each weight of the window, not by Winograd's taps, and shares no sums."""
-    made = [c for c in conv_candidates.candidates(problem, kind, units) if not c.winograd and c.parts == 1]
+    """The best that shares no sums."""
+    made = [c for c in conv_candidates.candidates(problem, kind, units) if c.parts == 1]
     return min(made, key=lambda c: conv_work.predicted_time(problem, c, kind, units))
 
 

@@ -20,7 +20,6 @@ from imgconv.config import Config
 from imgconv.dtype import FLOAT32
 from imgconv.graph.nodes import Convolution, Graph, Reduction
 from imgconv.graph.view import Shape
-from imgconv.kernels.conv.problem import Specialisation as ConvSpecialisation
 from imgconv.kernels.layout import Placement
 from imgconv.kernels.target import HALF_MAX
 from imgconv.kernels.winograd.problem import Problem as Winograd2d
@@ -199,10 +198,8 @@ def arithmetic_errors_of(launch: Launch, subject: LaunchedNodes, config: Config)
     window = max(
         (prod(n.operands[1].view.shape[2:]) for n in subject.nodes if isinstance(n.operation, Convolution)), default=1
     )
-    chosen = choice.specialisation if choice else None
     tile = choice.problem.tile if choice is not None and isinstance(choice.problem, Winograd2d) else 0
-    by_rows = isinstance(chosen, ConvSpecialisation) and chosen.winograd
-    transformed = WINOGRAD_ROUNDINGS if tile or by_rows else 1.0
+    transformed = WINOGRAD_ROUNDINGS if tile else 1.0
     in_half = min(transformed, HALF_WINOGRAD_ROUNDINGS)
     if tile == 4:
         transformed, in_half = LARGE_TILE_ROUNDINGS * transformed, LARGE_TILE_ROUNDINGS * in_half

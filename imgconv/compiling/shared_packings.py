@@ -11,9 +11,9 @@ from imgconv.kernels.template_interface import Choice
 # A specialisation that reads known packings may take NEARLY times as long as the best one, or LAUNCH longer: seconds,
 # about those of a launch.
 NEARLY, LAUNCH = 1.25, 1e-5
-# What packed weights depend on: output quads of a block, outputs of a Winograd tile, whether a buffer holds them, and
-# whether four bytes share a uint.
-PackingKey = tuple[int, int, bool, bool]
+# What packed weights depend on: output quads of a block, whether a buffer holds them, and whether four bytes share a
+# uint.
+PackingKey = tuple[int, bool, bool]
 Packings = dict[Problem, set[PackingKey]]
 
 
@@ -48,4 +48,4 @@ class SharedPackingChooser:
 
 
 def packing_key(chosen: Specialisation) -> PackingKey:
-    return chosen.block_quads, chosen.winograd, chosen.weights_in_buffer, chosen.integers
+    return chosen.block_quads, chosen.weights_in_buffer, chosen.integers

@@ -13,14 +13,13 @@ import pytest
 from graphs import Taking
 from hypothesis import HealthCheck, settings
 from problems import Instance, Problem
-from problems.chain import allowing
 
 from imgconv.build_options import DRIVERS_DEFAULTS
 from imgconv.cl.context import Context
 from imgconv.cl.building.program import Program
 from imgconv.compiling.choose import Chooser, CostModelChooser
 from imgconv.compiling.compiler import PreparedGraph, with_image_limit
-from imgconv.compiling.plan import Launch, Plan
+from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.conv import problem as conv
@@ -143,10 +142,6 @@ def check(
     """Run the problems in one graph; fail with every problem whose result is wrong."""
     instances = [problem.instance() for problem in problems]
     plan, results = run_instances(instances, context, config, wanted, fused)
-    for number, problem in enumerate(problems):
-        tiles = [winograd_tile(launch) for launch in plan.launches if not fused or launch.name == f"y{number}"]
-        if max(tiles) > 0:
-            instances[number] = allowing(problem, max(tiles)).instance()
     wrong = [
         f"{problem}\n    {difference}"
         for number, (problem, instance, result) in enumerate(zip(problems, instances, results, strict=True))
@@ -159,11 +154,6 @@ def check(
 def check_way(problems: Sequence[Problem], context: Context, way: tuple[Config, str]) -> Plan:
     """`check` with the settings and the kind of device that the fixture `way` gives."""
     return check(problems, context, way[0], target(context, way[1]))
-
-
-def winograd_tile(launch: Launch) -> int:
-    """The outputs of a tile of Winograd's filtering; 0 where a launch does without it."""
-    return 2 if "Winograd F(2, 3)" in launch.specialisation else 0
 
 
 def describe_difference(result: Any, instance: Instance, config: Config, name: str) -> str:

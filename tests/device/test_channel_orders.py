@@ -46,11 +46,11 @@ def test_shuffled_channels_in_half(context: Context) -> None:
 @pytest.mark.parametrize("number", range(3))
 @pytest.mark.parametrize("kind", ["cpu", "gpu"])
 def test_each_way_to_read_the_input(kind: str, number: int, context: Context) -> None:
-    """Input kept for several passes, copied to local memory, summed by several work items, by Winograd's filtering."""
+    """Input kept for several passes, copied to local memory, summed by several work items."""
     def choose(problem: Problem, kind: str, units: int) -> Specialisation:
         found: dict[Any, Specialisation] = {}
         for each in candidates(problem, kind, units):  # type: ignore[arg-type]
-            found.setdefault((each.keep, each.has_barriers, each.parts > 1, each.winograd, each.passes > 1), each)
+            found.setdefault((each.keep, each.has_barriers, each.parts > 1, each.passes > 1), each)
         return list(found.values())[number % len(found)]
 
     check(context, choosing(target(context, kind), convolution=choose), window=1 + 2 * (number % 2))

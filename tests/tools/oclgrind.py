@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 # Files of tests/device by their subjects, and what of them takes too long on a simulator.
 SUBJECTS = {
-    "tables": "", "epilogue": "", "convolution": "not past_short", "winograd": "", "byte_weights": "",
+    "tables": "", "epilogue": "", "convolution": "not past_short", "byte_weights": "",
     "product": "not large_weights", "separable": "", "squeeze_excite": "not network",
     "order": "not three_digits and not long_rows", "recurrence": "not many_numbers",
     "row_groups": "not 1024 and not 8100", "moments": "", "windows": "not large",

@@ -1,13 +1,13 @@
 // The sums of a block of conv.cl and conv_tiled.cl: their start values, the additions of a step, and storing them.
 //
-//     sum[row][column][vector]       BLOCK_ROWS x SUMS x BLOCK_VECTORS; see weights.cl and winograd.cl
+//     sum[row][column][vector]       BLOCK_ROWS x BLOCK_COLUMNS x BLOCK_VECTORS; see weights.cl
 //
 // Both kernels define TILE, the texels of an input quad that a work item keeps, and WEIGHT(n), weight n of the step.
 
 #pragma once
 #include "kernels/lib/branch.cl"
 #include "kernels/lib/dot.cl"
-#include "kernels/conv/winograd.cl"
+#include "kernels/conv/weights.cl"
 
 #ifndef EACH_LANE
 #define EACH_LANE(act) act(0, x) act(1, y) act(2, z) act(3, w)  // for each channel of an input quad
@@ -33,13 +33,13 @@
     _Pragma("unroll") for (int column = 0; column < columns; column++) \
       _Pragma("unroll") for (int o = 0; o < BLOCK_VECTORS; o++)
 
-#define START_SUMS                                                                                       \
-  _Pragma("unroll") for (int o = 0; o < BLOCK_VECTORS; o++) {                                            \
-    const int loaded_quad = LOADED_QUAD(first_quad + o);                                                 \
-    START_LOADS(loaded_quad)                                                                             \
-    const TOTAL start = (TOTAL)(FROM_FLOAT(START));                                                      \
-    _Pragma("unroll") for (int row = 0; row < BLOCK_ROWS; row++)                                         \
-      _Pragma("unroll") for (int column = 0; column < SUMS; column++) sum[row][column][o] = start;       \
+#define START_SUMS                                                                                           \
+  _Pragma("unroll") for (int o = 0; o < BLOCK_VECTORS; o++) {                                                \
+    const int loaded_quad = LOADED_QUAD(first_quad + o);                                                     \
+    START_LOADS(loaded_quad)                                                                                 \
+    const TOTAL start = (TOTAL)(FROM_FLOAT(START));                                                          \
+    _Pragma("unroll") for (int row = 0; row < BLOCK_ROWS; row++)                                             \
+      _Pragma("unroll") for (int column = 0; column < BLOCK_COLUMNS; column++) sum[row][column][o] = start;  \
   }
 
 // Adds to the sums the products with the texels of window position (ky, kx). Weights are variables, not an array:
@@ -52,7 +52,7 @@
     const uint4 weight = WEIGHT(o);                                                              \
     _Pragma("unroll") for (int row = 0; row < BLOCK_ROWS; row++)                                 \
       _Pragma("unroll") for (int column = 0; column < BLOCK_COLUMNS; column++) {                 \
-        const uint texel = TILE[ROW_AT(row, ky)][TEXEL_AT(column, kx)];                          \
+        const uint texel = TILE[ROW_AT(row, ky)][COLUMN_AT(column, kx)];                         \
         const int4 total = sum[row][column][o];                                                  \
         sum[row][column][o] = (int4)(                                                            \
             DOT(total.x, weight.x, texel), DOT(total.y, weight.y, texel),                        \
@@ -60,20 +60,20 @@
       }                                                                                          \
   }
 #else
-#define ADD_STEP(sum)                                                          \
-  _Pragma("unroll") for (int o = 0; o < BLOCK_VECTORS; o++) {                  \
-    EACH_LANE(LANE_WEIGHT)                                                     \
-    _Pragma("unroll") for (int row = 0; row < BLOCK_ROWS; row++)               \
-      _Pragma("unroll") for (int column = 0; column < TAP_COLUMNS; column++) { \
-        const QUAD texel = TILE[ROW_AT(row, ky)][TEXEL_AT(column, kx)];        \
-        VECTOR total = sum[row][SUM_AT(column, kx)][o];                        \
-        EACH_LANE(ADD_LANE)                                                    \
-        sum[row][SUM_AT(column, kx)][o] = total;                               \
-      }                                                                        \
+#define ADD_STEP(sum)                                                            \
+  _Pragma("unroll") for (int o = 0; o < BLOCK_VECTORS; o++) {                    \
+    EACH_LANE(LANE_WEIGHT)                                                       \
+    _Pragma("unroll") for (int row = 0; row < BLOCK_ROWS; row++)                 \
+      _Pragma("unroll") for (int column = 0; column < BLOCK_COLUMNS; column++) { \
+        const QUAD texel = TILE[ROW_AT(row, ky)][COLUMN_AT(column, kx)];         \
+        VECTOR total = sum[row][column][o];                                      \
+        EACH_LANE(ADD_LANE)                                                      \
+        sum[row][column][o] = total;                                             \
+      }                                                                          \
   }
 #endif
 
 // Stores quad o of the block. Not in a loop: compilers give up unrolling one over long epilogues, and then keep all
 // sums in memory.
-#define STORE_SUM(row, column, o) STORE(row, column, first_quad + (o), FOR_EPILOGUE(sum[row][OUTPUT_AT(column)][o]))
+#define STORE_SUM(row, column, o) STORE(row, column, first_quad + (o), FOR_EPILOGUE(sum[row][column][o]))
 #define STORE_QUAD(o) if ((o) == 0 || ALWAYS(o)) { LOADS(first_quad + (o)) EACH_POSITION(STORE_SUM, o) }

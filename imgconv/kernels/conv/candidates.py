@@ -10,7 +10,7 @@ from math import ceil, prod
 
 from imgconv.dtype import FLOAT16
 from imgconv.kernels.conv.mobile import ordered_weights_pay_off
-from imgconv.kernels.conv.problem import InputReuse, Problem, Specialisation, kept_size, work_items
+from imgconv.kernels.conv.problem import InputReuse, Problem, Specialisation, tile_size, work_items
 from imgconv.kernels.conv.tiled import groups_of, tiled_candidates, work_group_of_tile
 from imgconv.kernels.conv.work import predicted_time
 from imgconv.kernels.device_model.adreno import WAVE
@@ -101,7 +101,7 @@ def _limit_unrolling(
     """The specialisations; those whose loops compilers would unroll for seconds read each texel when they need it."""
     width, columns = MOST_UNROLLED[kind]
     for each in made:
-        if problem.window[1] <= width and kept_size(problem, each)[1] <= columns:
+        if problem.window[1] <= width and tile_size(problem, each)[1] <= columns:
             yield each
         elif each.keep != "input":
             yield replace(each, keep="texel")
@@ -146,7 +146,7 @@ def _cpu_candidates(problem: Problem, vector_floats: int) -> Iterator[Specialisa
         for passes in {ceil(total / n) for n in (1, 2, 4, 8)}:
             # One work item a group: a driver may put the private memory of a whole group on one thread's stack.
             whole = replace(made, keep="input", passes=passes, local_size=(1, 1, 1))
-            rows, columns = kept_size(problem, whole)
+            rows, columns = tile_size(problem, whole)
             if problem.group_input_quads * rows * columns * 16 <= PRIVATE_BYTES:
                 yield whole
 

@@ -24,9 +24,8 @@
 // The code is divided into these files, each with its constants:
 //
 //     kernels/lib/output.cl    the output and the epilogue       kernels/conv/weights.cl   weights, vectors, sums
-//     kernels/lib/window.cl    the input and its window          kernels/conv/winograd.cl  Winograd along rows
-//     kernels/lib/operands.cl  texels that are read and kept     kernels/conv/block.cl     the sums of a block
-//     kernels/lib/store.cl     blocks of outputs
+//     kernels/lib/window.cl    the input and its window          kernels/conv/block.cl     the sums of a block
+//     kernels/lib/operands.cl  texels that are read and kept     kernels/lib/store.cl      blocks of outputs
 //
 // The engine defines each name below (kernels/conv/text.py). With the defaults this file compiles on its own: a 3x3
 // convolution, 64 input and 64 output channels, 56x56.
@@ -58,7 +57,7 @@
 #else
 #define ALL_QUADS INPUT_QUADS
 #define LOOP_ROWS WINDOW_HEIGHT
-#define LOOP_TAPS TAPS
+#define LOOP_TAPS WINDOW_WIDTH
 #define SKIP_X 1
 #define SKIP_Y 1
 #define LOCAL_STRIDE_X STRIDE_X
@@ -90,7 +89,7 @@
 inline int next_copy(int n, int x, int y) {
 #if BY_TAPS && INPUT_QUADS % LOCAL_QUADS == 0
   for (; n < ALL_QUADS; n += INPUT_QUADS) {
-    const int column = x + TAP_OF(n) % TAPS * DILATION_X, row = y + TAP_OF(n) / TAPS * DILATION_Y;
+    const int column = x + TAP_OF(n) % WINDOW_WIDTH * DILATION_X, row = y + TAP_OF(n) / WINDOW_WIDTH * DILATION_Y;
     const bool beside = column >= INPUT_WIDTH || column + (LOCAL_COLUMNS - 1) * SKIP_X < 0;
     if (!beside && row < INPUT_HEIGHT && row + (LOCAL_ROWS - 1) * SKIP_Y >= 0) break;
   }
@@ -129,8 +128,8 @@ inline void fetch_texels(QUAD *fetched, INPUT_IMAGE input, int item, int first_x
   for (int turn = 0; turn < TURNS(ALL_TEXELS); turn++) {
     const int n = item + turn * WORK_GROUP_ITEMS, position = n / LOCAL_QUADS;
     const int all = quad + n % LOCAL_QUADS, tap = TAP_OF(all);
-    const int column = first_x + position % LOCAL_COLUMNS * SKIP_X + tap % TAPS * DILATION_X;
-    const int row = first_y + position / LOCAL_COLUMNS * SKIP_Y + tap / TAPS * DILATION_Y;
+    const int column = first_x + position % LOCAL_COLUMNS * SKIP_X + tap % WINDOW_WIDTH * DILATION_X;
+    const int row = first_y + position / LOCAL_COLUMNS * SKIP_Y + tap / WINDOW_WIDTH * DILATION_Y;
     const COORDINATE x = column * INPUT_PITCH + INPUT_OFFSET + INPUT_QUAD(QUAD_AT(all)) + TEXEL_CENTRE;
     const COORDINATE y = texture_row(0, row) + TEXEL_CENTRE;
     fetched[turn] = READ_INPUT(x, y);
@@ -148,17 +147,15 @@ inline void put_texels(__local QUAD (*texels)[LOCAL_ROWS][TEXELS_PITCH], const Q
 
 // Makes the tile of an input quad from its texels. row, column: where the window of the item's first position starts.
 inline void take_tile(
-    QUAD (*tile)[TILE_LINE], __local QUAD (*texels)[TEXELS_PITCH], int row, int column, int ky, int kx, QUAD factor) {
+    QUAD (*tile)[TILE_COLUMNS], __local QUAD (*texels)[TEXELS_PITCH], int row, int column, int ky, int kx, QUAD factor) {
 #pragma unroll
   for (int r = 0; r < TILE_ROWS; r++) {
-    QUAD line[TILE_COLUMNS];
 #pragma unroll
     for (int n = 0; n < TILE_COLUMNS; n++) {
       const int own_row = BY_TAPS ? r : READ_ROW(r, ky), own_column = BY_TAPS ? n : READ_COLUMN(n, kx);
       const QUAD texel = texels[row + own_row][column + SPREAD(own_column)];
-      line[n] = FACTORS ? texel * factor : texel;
+      tile[r][n] = FACTORS ? texel * factor : texel;
     }
-    keep_line(tile[r], line);
   }
 }
 
@@ -178,7 +175,7 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(PARAMETERS) {
   VECTOR fetched_weights[TURNS(ALL_WEIGHTS)];
   QUAD fetched_texels[TURNS(ALL_TEXELS)];
 
-  TOTAL sum[BLOCK_ROWS][SUMS][BLOCK_VECTORS];
+  TOTAL sum[BLOCK_ROWS][BLOCK_COLUMNS][BLOCK_VECTORS];
   START_SUMS
   int quads = next_copy(0, group_x, group_y);
   if (quads < ALL_QUADS) {
@@ -199,7 +196,7 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(PARAMETERS) {
       const QUAD factor = READ_FACTORS(image, QUAD_AT(quads + n));
       int step = n * (LOOP_ROWS * LOOP_TAPS);
       for (int ky = 0; ky < LOOP_ROWS; ky++) {
-        QUAD tile[TILE_ROWS][TILE_LINE];
+        QUAD tile[TILE_ROWS][TILE_COLUMNS];
 #if KEEP_LINE
         take_tile(tile, local_texels[n], local_row, local_column, ky, 0, factor);
 #pragma unroll
@@ -216,8 +213,5 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(PARAMETERS) {
     quads = next;
   }
 
-#if WINOGRAD
-  FOR_EACH(TAP_COLUMNS) to_outputs(sum[row] + column * TAPS, o);
-#endif
   EACH_QUAD(STORE_QUAD)
 }

@@ -121,10 +121,9 @@ class Specialisation:
     the quads. keep: how long an input texel is kept. weights: where they are read from. local_size: the work group;
     None leaves it to the driver. vector_quads: output quads in one vector. parts: work items that share a sum.
     half_quads: input quads in a chunk, if sums consist of fp16 chunks. float_coordinates: if a read may be outside the
-    image, its coordinates are computed in float. winograd: outputs in a tile of Winograd along rows, 2; 0 without it.
-    integers: quantised values are summed in int. ordered: weights are read just before they are used, behind branches
-    that every work item takes; otherwise, compilers for phones read all weights of an iteration first, which takes
-    registers.
+    image, its coordinates are computed in float. integers: quantised values are summed in int. ordered: weights are
+    read just before they are used, behind branches that every work item takes; otherwise, compilers for phones read all
+    weights of an iteration first, which takes registers.
     """
 
     block_columns: int = 4
@@ -138,7 +137,6 @@ class Specialisation:
     parts: int = 1
     half_quads: int = 0
     float_coordinates: bool = False
-    winograd: int = 0
     integers: bool = False
     ordered: bool = False
 
@@ -149,7 +147,7 @@ class Specialisation:
 
     def __str__(self) -> str:
         text = f"block {self.block_columns}x{self.block_rows}x{self.block_quads}, {self.keep} kept, "
-        text += f"weights in {self.weights}" + (f", Winograd F({self.winograd}, 3)" if self.winograd else "")
+        text += f"weights in {self.weights}"
         text += f", {self.passes} passes" if self.passes > 1 else ""
         text += f", {self.parts} parts" if self.parts > 1 else ""
         text += f", vectors of {LANES * self.vector_quads}" if self.vector_quads > 1 else ""
@@ -183,14 +181,13 @@ class Specialisation:
         runs = (problem.sums == "runs") == (self.half_quads > 0) and (
             not self.half_quads or problem.group_input_quads % self.half_quads == 0
         )
-        plain = self.vector_quads == 1 and not (self.weights_in_buffer or self.winograd)
+        plain = self.vector_quads == 1 and not self.weights_in_buffer
         summed = not self.integers or (plain and not problem.float_sums)
         ordered = not self.ordered or (
             plain and problem.accumulator == FLOAT16
             and not (problem.depthwise or self.integers or weights_are_cut(problem, self))
         )
-        possible = inside and kept and vectors and shared and runs and summed and ordered
-        return possible and self._can_tile(problem) and self._can_use_winograd(problem)
+        return inside and kept and vectors and shared and runs and summed and ordered and self._can_tile(problem)
 
     def _can_tile(self, problem: Problem) -> bool:
         """Returns whether items do not read through tiles in local memory, or can."""
@@ -200,14 +197,6 @@ class Specialisation:
             one_block and one_image and self.keep in ("texel", "line") and not problem.depthwise
             and problem.products != FLOAT16
             and local_texels(problem, self) * LANES * 4 <= LOCAL_BYTES
-        )
-
-    def _can_use_winograd(self, problem: Problem) -> bool:
-        """Returns whether Winograd's filtering is not used, or is possible: in float, from tiles in local memory."""
-        steps = problem.strides[1], problem.dilations[1], *problem.phases
-        return not self.winograd or (
-            self.winograd == 2 and problem.window[1] == 3 and set(steps) == {1} and not problem.integers
-            and self.weights == "local" and self.keep == "line" and self.block_columns % self.winograd == 0
         )
 
 
@@ -241,23 +230,15 @@ def _merged_groups(groups: int, channels: int, filters: int) -> int:
     return made if made * merge * each_in <= round_up(channels, LANES) else 1
 
 
-def taps_of(problem: Problem, chosen: Specialisation) -> int:
-    """Weights of a filter for one input channel: the window's positions, or Winograd's taps of each of its rows."""
-    return problem.window[0] * (chosen.winograd + 2 if chosen.winograd else problem.window[1])
-
-
 def accumulators_of(chosen: Specialisation) -> int:
-    """Texels of sums that a work item holds: one for each position and output quad; with Winograd, for each tap."""
-    columns = chosen.block_columns
-    columns += columns // chosen.winograd * 2 if chosen.winograd else 0
-    return columns * chosen.block_rows * chosen.block_quads
+    """Texels of sums that a work item holds: one for each position and output quad."""
+    return chosen.block_columns * chosen.block_rows * chosen.block_quads
 
 
 def sums_reduced_at_once(problem: Problem, chosen: Specialisation) -> int:
     """Returns how many of a block's shared sums are reduced at once: as many as fit in PARTS_BYTES, or all."""
-    outputs = chosen.block_columns * chosen.block_rows * chosen.block_quads
     items = prod(chosen.local_size or (1, 1, 1))
-    return max(1, min(outputs, PARTS_BYTES // (bytes_of_accumulator_texel(problem) * items)))
+    return max(1, min(accumulators_of(chosen), PARTS_BYTES // (bytes_of_accumulator_texel(problem) * items)))
 
 
 def bytes_of_accumulator_texel(problem: Problem) -> int:
@@ -280,12 +261,6 @@ def local_quads(problem: Problem, chosen: Specialisation) -> int:
     return max(n for n in range(1, min(most, 8) + 1) if quads % n == 0)
 
 
-def kept_size(problem: Problem, chosen: Specialisation) -> tuple[int, int]:
-    """Rows and columns that are kept of an input quad: of texels, or of Winograd's taps."""
-    rows, columns = tile_size(problem, chosen)
-    return rows, chosen.block_columns // chosen.winograd * (chosen.winograd + 2) if chosen.winograd else columns
-
-
 def local_texels(problem: Problem, chosen: Specialisation) -> int:
     """Texels of local memory that one input quad takes, with its weights."""
     return local_texels_of(chosen.local_size or (1, 1, 1), problem, chosen)
@@ -294,7 +269,7 @@ def local_texels(problem: Problem, chosen: Specialisation) -> int:
 def local_texels_of(local_size: tuple[int, int, int], problem: Problem, chosen: Specialisation) -> int:
     """`local_texels` with a work group of another size."""
     single = tile_has_one_tap(problem, chosen)
-    taps, strides = (1, (1, 1)) if single else (taps_of(problem, chosen), problem.strides)
+    taps, strides = (1, (1, 1)) if single else (prod(problem.window), problem.strides)
     # One more for each row of quad blocks, as conv.cl has for all input quads together.
     texels = local_size[1] * (chosen.block_quads * taps * LANES + 1)
     rows, columns = (
@@ -354,7 +329,7 @@ def texel_reads(problem: Problem, chosen: Specialisation) -> int:
 
 def weight_reads(problem: Problem, chosen: Specialisation) -> int:
     """Weight texels that a work item reads."""
-    taps = taps_of(problem, chosen)
+    taps = prod(problem.window)
     if problem.depthwise:
         return taps
     steps = ceil(problem.group_input_quads / chosen.parts) * taps
@@ -369,10 +344,9 @@ def weights_of_step(problem: Problem, chosen: Specialisation) -> int:
 def weights_are_cut(problem: Problem, chosen: Specialisation) -> bool:
     """Returns whether a row of the weights' image is longer than any image may be, so that it is cut into tiles."""
     texels = weights_of_step(problem, chosen) if chosen.ordered else 1
-    return texels * problem.group_input_quads * taps_of(problem, chosen) + chosen.integers > SAFE_WIDTH
+    return texels * problem.group_input_quads * prod(problem.window) + chosen.integers > SAFE_WIDTH
 
 
 def multiply_adds_of(problem: Problem, chosen: Specialisation) -> int:
     """Multiply-adds of a work item; of integers, four at once."""
-    steps = weight_reads(problem, chosen) * LANES
-    return steps * chosen.block_rows * chosen.block_columns // max(1, chosen.winograd)
+    return weight_reads(problem, chosen) * LANES * chosen.block_rows * chosen.block_columns

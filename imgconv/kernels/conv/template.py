@@ -99,9 +99,7 @@ def kernel(step: LaunchStep[Problem, ConvDetails], chosen: Specialisation, emitt
     # A byte b of an image is read as b / 127.
     if dtype == INT8 and not chosen.weights_in_buffer:
         node = replace(node, epilogue=multiply_sum_first(node.epilogue, BYTE_SCALE))
-    packed = PackedWeights(
-        weights, problem, chosen.block_quads, chosen.winograd, chosen.weights_in_buffer, dtype, chosen.ordered
-    )
+    packed = PackedWeights(weights, problem, chosen.block_quads, chosen.weights_in_buffer, dtype, chosen.ordered)
     storage = emitting.packed(f"{node.output.name}.weights", packed)
     math_mode = emitting.math_mode_of(step.output)
     return convolution_kernel(node, problem, chosen, step.output, step.places, storage, math_mode)

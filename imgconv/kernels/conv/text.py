@@ -55,7 +55,7 @@ def convolution_kernel(
     """
     x = placements[node.operands[0].value]
     # With ORDERED, sums that start with the bias take a few registers more.
-    starts = chosen.parts == chosen.vector_quads == 1 and not (chosen.winograd or problem.integers or chosen.ordered)
+    starts = chosen.parts == chosen.vector_quads == 1 and not (problem.integers or chosen.ordered)
     whole = chosen.parts == 1 and problem.filters % LANES == 0 and output.texture.tiling.is_one_image
     dtype = problem.accumulator if whole else FLOAT32
     epilogue = build_epilogue(node, output, placements, math_mode, starts=starts, dtype=dtype, written=True)
@@ -115,7 +115,7 @@ def _block_constants(problem: Problem, chosen: Specialisation) -> dict[str, str 
         "INPUT_QUADS": problem.group_input_quads,
         "EACH_LANE(act)": " ".join(f"act({n}, {channel})" for n, channel in enumerate("xyzw"[: problem.input_lanes])),
         "EACH_QUAD(act)": " ".join(f"act({o})" for o in range(chosen.block_quads)),
-        "WINOGRAD": chosen.winograd, "VECTOR_QUADS": chosen.vector_quads, "ORDERED": int(chosen.ordered),
+        "VECTOR_QUADS": chosen.vector_quads, "ORDERED": int(chosen.ordered),
     }
 
 
@@ -257,9 +257,7 @@ def _reads_past(problem: Problem, chosen: Specialisation) -> tuple[bool, bool]:
     """Returns whether an output needs zeros past the last column, and below the last row, of a picture."""
     past = []
     for axis in (1, 0):
-        # The outputs of one of Winograd's tiles are made of all that it reads.
-        outputs = round_up(problem.phase_size[axis], max(1, chosen.winograd if axis else 1))
-        last = (outputs - 1) * problem.strides[axis] - problem.pads[axis]
+        last = (problem.phase_size[axis] - 1) * problem.strides[axis] - problem.pads[axis]
         last += (problem.phases[axis] - 1 + problem.phase_shift[axis]) // problem.phases[axis]
         past.append(last + (problem.window[axis] - 1) * problem.dilations[axis] >= problem.input_size[axis])
     return past[0], past[1]

@@ -23,21 +23,20 @@ FAR_APART = 4
 def tiled_candidates(problem: Problem) -> Iterator[Specialisation]:
     """Candidates whose work groups read weights and input through tiles in local memory."""
     keep: InputReuse = "texel" if problem.window[1] == 1 else "line"
-    tiles = (0, 2) if problem.window[1] == 3 else (0,)
-    for block, tile in itertools.product(TILED_BLOCKS[keep], tiles):
-        yield _tiled(problem, block, keep, tile)
+    for block in TILED_BLOCKS[keep]:
+        yield _tiled(problem, block, keep)
     # Windows of which neighbouring outputs share few texels.
     if keep == "line" and (max(problem.dilations) >= FAR_APART or problem.strides == problem.window):
         for block in TILED_BLOCKS["texel"]:
             yield _tiled(problem, block, "texel")
 
 
-def _tiled(problem: Problem, block: tuple[int, int, int], keep: InputReuse, winograd: int = 0) -> Specialisation:
+def _tiled(problem: Problem, block: tuple[int, int, int], keep: InputReuse) -> Specialisation:
     """The candidate with a block and its work group."""
     length, height, each = block
     made = Specialisation(
         length, min(problem.phase_size[0], height), min(each, problem.group_output_quads), keep, "local",
-        float_coordinates=True, winograd=winograd,
+        float_coordinates=True,
     )
     return replace(made, local_size=work_group_of_tile(problem, made))
 

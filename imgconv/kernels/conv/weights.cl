@@ -2,7 +2,7 @@
 //
 // Weights of a quad block, in an image, or in a buffer in the order of reading, [step][n]:
 //
-//                 step 0    step 1   ...                     step = (quad * WINDOW_HEIGHT + ky) * TAPS + kx
+//                 step 0    step 1   ...                     step = (quad * WINDOW_HEIGHT + ky) * WINDOW_WIDTH + kx
 //     n = 0     [4 outputs] [rgba]                           n = input lane * BLOCK_QUADS + output quad
 //     n = 1     [rgba]      [rgba]
 //
@@ -11,8 +11,7 @@
 // INTEGERS: each number of a texel holds the weights of four input lanes, and n is the output quad. If there is a
 // ZERO_POINT, one more step holds the start values of the sums.
 //
-// A block has BLOCK_ROWS rows of SUMS columns of BLOCK_VECTORS vectors of sums. A tap is a column of the window. With
-// Winograd (winograd.cl) it is a column of the transformed window, and each tap of a tile has its own sum.
+// A block has BLOCK_ROWS rows of BLOCK_COLUMNS columns of BLOCK_VECTORS vectors of sums.
 
 #pragma once
 #include "kernels/lib/store.cl"
@@ -22,9 +21,6 @@
 #endif
 #ifndef VECTOR_QUADS
 #define VECTOR_QUADS 1                  // output quads that one vector holds: 1 or 4
-#endif
-#ifndef WINOGRAD
-#define WINOGRAD 0                      // 2: outputs of a tile; 0: the window's columns are multiplied one by one
 #endif
 
 // VECTOR: weights, and sums of a run of input quads. TOTAL: the sums over all of them.
@@ -40,28 +36,13 @@
 #define TOTAL QUAD_SUM
 #endif
 
-// TAP_COLUMNS: the sums of a row that a tap adds to. OUTPUT_AT: where a column's output is among the sums at the end.
-#if WINOGRAD
-#define TAPS (WINOGRAD + 2)
-#define TAP_COLUMNS (BLOCK_COLUMNS / WINOGRAD)
-#define SUMS (TAP_COLUMNS * TAPS)
-#define SUM_AT(column, tap) ((column) * TAPS + (tap))
-#define OUTPUT_AT(column) ((column) / WINOGRAD * TAPS + (column) % WINOGRAD)
-#else
-#define TAPS WINDOW_WIDTH
-#define TAP_COLUMNS BLOCK_COLUMNS
-#define SUMS BLOCK_COLUMNS
-#define SUM_AT(column, tap) (column)
-#define OUTPUT_AT(column) (column)
-#endif
-
 // Weights, in vectors, of a step and of an input quad, and where weight n of a block begins.
 #if INTEGERS
 #define WEIGHTS_OF_STEP BLOCK_VECTORS
 #else
 #define WEIGHTS_OF_STEP (4 * BLOCK_VECTORS)
 #endif
-#define STEPS_OF_QUAD (WINDOW_HEIGHT * TAPS)
+#define STEPS_OF_QUAD (WINDOW_HEIGHT * WINDOW_WIDTH)
 #define WEIGHTS_OF_QUAD (STEPS_OF_QUAD * WEIGHTS_OF_STEP)
 #if WEIGHTS_IN_IMAGE
 #define FIRST_WEIGHT(block, n) ((block) * WEIGHTS_OF_STEP + (n))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, prod
 
 import numpy
 
@@ -15,25 +15,17 @@ from imgconv.kernels.conv.problem import Problem
 from imgconv.kernels.layout import LANES, HostBuffer, ImageLimits, Texture, choose_tiling, matrix_layout
 
 
-# The matrix G of Winograd's algorithm in conv_tiled.cl: it turns a row of the window into taps.
-TO_TAPS = (1, 0, 0), (0.25, 0.25, 0.25), (0.25, -0.25, 0.25), (0, 0, 1)
-
-
-def pack_weights(
-    problem: Problem, operation: Convolution, block_quads: int, weights: Array, winograd: int = 0
-) -> Array:
+def pack_weights(problem: Problem, operation: Convolution, block_quads: int, weights: Array) -> Array:
     """The weights as conv.cl reads them: float32, (phases * blocks, steps, texels of a step, 4 output lanes)."""
-    # Only sums of weights are made in float64; a copy of large weights takes as long as a compile.
-    dense = weights.astype(numpy.float64 if winograd else numpy.float32, copy=False)
+    # A copy of large weights takes as long as a compile.
+    dense = weights.astype(numpy.float32, copy=False)
     if operation.transposed:
         rows, columns = problem.phases
         phases = [_phase(problem, operation, dense, py, px) for py in range(rows) for px in range(columns)]
     else:
         phases = [dense]
-    if winograd:
-        phases = [w @ numpy.transpose(TO_TAPS) for w in phases]
     packed = [_pack_phase(problem, block_quads, w, operation.groups) for w in phases]
-    return (packed[0] if len(packed) == 1 else numpy.concatenate(packed)).astype(numpy.float32, copy=False)
+    return packed[0] if len(packed) == 1 else numpy.concatenate(packed)
 
 
 def _phase(problem: Problem, operation: Convolution, weights: Array, phase_y: int, phase_x: int) -> Array:
@@ -129,7 +121,6 @@ class PackedWeights:
     weights: Weights
     problem: Problem
     block_quads: int
-    winograd: int
     in_buffer: bool
     dtype: DType
     ordered: bool = False
@@ -138,14 +129,14 @@ class PackedWeights:
     def key(self) -> Hashable:
         """Layers with equal keys share one packing: heads of a detector, or steps of a loop, that share weights."""
         anywhere = replace(self.problem, batch=1, input_size=(0, 0), output_size=(0, 0))
-        packing = self.block_quads, self.winograd, self.in_buffer, self.ordered
+        packing = self.block_quads, self.in_buffer, self.ordered
         return self.weights.operand, self.weights.array.shape, self.weights.operation, anywhere, packing, self.dtype
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """The numbers of blocks, of steps, and of texels of a step."""
         problem = self.problem
-        taps = problem.window[0] * (self.winograd + 2 if self.winograd else problem.window[1])
+        taps = prod(problem.window)
         if problem.depthwise:
             return problem.output_quads, taps, 1
         blocks = problem.groups * ceil(problem.group_output_quads / self.block_quads)
@@ -178,7 +169,7 @@ class PackedWeights:
     def content(self, storage: Texture | HostBuffer, numbers: Array) -> Array:
         """The array to upload to the storage, packed from an array of the shape of the numbers."""
         dense = self.weights.dense(numbers)
-        packed = pack_weights(self.problem, self.weights.operation, self.block_quads, dense, self.winograd)
+        packed = pack_weights(self.problem, self.weights.operation, self.block_quads, dense)
         assert packed.shape == (*self.shape, LANES), (packed.shape, self.shape)
         packed = packed.astype(self.dtype, copy=False)
         rows = packed if self.in_buffer or self.ordered else packed.swapaxes(1, 2)

@@ -7,8 +7,8 @@ from math import ceil, prod
 
 from imgconv.kernels.conv import mobile
 from imgconv.kernels.conv.problem import (
-    Problem, Specialisation, accumulators_of, groups_of, kept_size, local_quads, local_texels, multiply_adds_of,
-    taps_of, texel_reads, tile_has_one_tap, weight_reads, work_items,
+    Problem, Specialisation, accumulators_of, groups_of, local_quads, local_texels, multiply_adds_of, texel_reads,
+    tile_has_one_tap, tile_size, weight_reads, work_items,
 )
 from imgconv.kernels.device_model.cpu import TEXEL_BYTES
 from imgconv.kernels.device_model.models import time_range_of
@@ -62,7 +62,7 @@ def _gpu_work(problem: Problem, chosen: Specialisation) -> LaunchWork:
         scattered=texels / (beside if problem.depthwise else min(chosen.parts, beside)),
         steps=ceil(problem.group_input_quads / chosen.parts) * problem.window[0], barriers=int(chosen.parts > 1),
         writes=ceil(accumulators_of(chosen) / chosen.parts),
-        registers=prod(kept_size(problem, chosen)) + accumulators_of(chosen),
+        registers=prod(tile_size(problem, chosen)) + accumulators_of(chosen),
         fetched=_fetched_texels(problem, chosen, local),
     )
     return _tiled_work(problem, chosen, work, local) if chosen.weights == "local" else work
@@ -94,7 +94,7 @@ def _fetched_texels(problem: Problem, chosen: Specialisation, local: tuple[int, 
         reach = (problem.window[axis] - 1) * problem.dilations[axis] + 1
         outputs = min(items, problem.phase_size[axis])
         texels *= min((outputs - 1) * min(problem.strides[axis], reach) + reach, problem.input_size[axis])
-    taps, blocks = taps_of(problem, chosen), height // chosen.parts
+    taps, blocks = prod(problem.window), height // chosen.parts
     if problem.depthwise:
         return (taps + texels) * min(blocks, problem.output_quads)
     quads = min(blocks, ceil(problem.group_output_quads / chosen.block_quads)) * chosen.block_quads

@@ -276,7 +276,7 @@ def kernel(
     (depthwise, pointwise), problem = step.nodes, step.problem
 
     def packed(node: Node, weights: Weights, part: conv.Problem, block_quads: int) -> Texture:
-        one: PackedConstant = PackedWeights(weights, part, block_quads, 0, False, weights.dtype)
+        one: PackedConstant = PackedWeights(weights, part, block_quads, False, weights.dtype)
         levels = step.places[node.operands[0].value].texture.quantization
         if problem.integers and levels is not None:
             one = QuantizedWeights(weights, part, block_quads, levels.low)

@@ -7,10 +7,6 @@ computes, in float64 and by other formulas than imgconv's, what must come out an
     error + 2**-10 * abs(expected) + 2**-24                                          fp16 storage of the result
     ... + (terms of a sum in fp16 + 2) * 2**-10 * sum of the absolute values of the terms   fp16 arithmetic
 
-Winograd's filtering, y = A ((B d) * (G g)), adds the terms |A| ((|B| |d|) * (|G| |g|)) of a tile, which are more and
-larger than those of the sum that it stands for, and rounds some ten times more; its weights are rounded before they are
-stored.
-
 The first is twice the bound on any order of rounding a sum of exact products to fp32 (unit roundoff 2**-24); what does
 not round (a movement, a maximum) has error 0. Arrays hold numbers that fp16 represents exactly, so that fp16 storage
 adds only the rounding of the result: to the nearest or towards zero, as an OpenCL device likes.

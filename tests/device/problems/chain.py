@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy
 from hypothesis import strategies as st
 from problems import ROUNDING, Array, Instance, Problem, Shape, numbers, source
-from problems.convolution import ConvolutionProblem
 
 from imgconv.tensor import Tensor, elementwise, less, where
 
@@ -129,15 +128,6 @@ class Chain:
         for number, step in enumerate(self.steps):
             made = step.apply(made, number)
         return made
-
-
-def allowing(problem: Problem, winograd: int) -> Problem:
-    """The problem with an error that allows for Winograd's filtering in tiles of so many outputs; 0: without it."""
-    if isinstance(problem, Chain):
-        return replace(problem, problem=allowing(problem.problem, winograd))
-    if not isinstance(problem, ConvolutionProblem) or (problem.window[1], problem.strides[1]) != (3, 1):
-        return problem
-    return problem if problem.transposed and problem.strides != (1, 1) else replace(problem, winograd=winograd)
 
 
 def step_lists(most: int = 5) -> st.SearchStrategy[tuple[Step, ...]]:

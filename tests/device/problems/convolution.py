@@ -33,8 +33,7 @@ class Sizes:
 class ConvolutionProblem(Sizes):
     """A convolution.
 
-    computed: the weights are an input. gated: the channels of x are multiplied by another input first. winograd: the
-    outputs of a tile, where the error is to allow for Winograd's filtering of the window's columns.
+    computed: the weights are an input. gated: the channels of x are multiplied by another input first.
     """
 
     groups: int = 1
@@ -42,7 +41,6 @@ class ConvolutionProblem(Sizes):
     output_padding: Pair = (0, 0)
     computed: bool = False
     gated: bool = False
-    winograd: int = 0
 
     @property
     def output_size(self) -> Pair:
@@ -81,41 +79,9 @@ class ConvolutionProblem(Sizes):
         )
         terms = prod(self.window) * self.channels // self.groups
         magnitude = self.compute(numpy.abs(array), numpy.abs(wide))
-        roundings, stored = terms + self.gated, 0.0 * magnitude
-        if self.winograd:
-            magnitude = self._ordinary()._terms_of_tiles(numpy.abs(array), numpy.abs(self._ordinary_weights(wide)))
-            # Less than 2**14 weights stay float.
-            roundings, stored = roundings + 10, magnitude * (2.0**-11 if wide.size > 1 << 14 else 0)
-        error, half_error = rounding(roundings, magnitude), half_rounding(terms, magnitude)
+        error, half_error = rounding(terms + self.gated, magnitude), half_rounding(terms, magnitude)
         runs_error = runs_rounding(terms, prod(self.window), magnitude)
-        return Instance(output, inputs, self.compute(array, wide), error, half_error, runs_error, stored)
-
-    def _ordinary(self) -> ConvolutionProblem:
-        """This problem as one that is not transposed, for strides of 1."""
-        if not self.transposed:
-            return self
-        reach = [(k - 1) * d for k, d in zip(self.window, self.dilations, strict=True)]
-        extra = (0, 0, *self.output_padding)
-        pads = [r - p + e for r, p, e in zip((*reach, *reach), self.pads, extra, strict=True)]
-        return replace(self, transposed=False, output_padding=(0, 0), pads=(pads[0], pads[1], pads[2], pads[3]))
-
-    def _ordinary_weights(self, w: Array) -> Array:
-        if not self.transposed:
-            return w
-        grouped = w.reshape(self.groups, -1, *w.shape[1:]).swapaxes(1, 2)
-        return grouped.reshape(self.filters, -1, *self.window)[:, :, ::-1, ::-1]
-
-    def _terms_of_tiles(self, x: Array, w: Array) -> Array:
-        """The sum of |A| ((|B| x) * (|G| w)): for the i-th output of each tile a convolution by a longer window."""
-        a, b, g = (numpy.abs(matrix) for matrix in winograd_matrices(self.winograd))
-        top, left, bottom, right = self.pads
-        total = numpy.zeros((x.shape[0], self.filters, *self.output_size))
-        for i in range(self.winograd):
-            window = ((w @ g.T) * a[i]) @ b
-            pads = (top, left + i, bottom, right + self.winograd - 1 - i)
-            longer = replace(self, window=(self.window[0], self.winograd + 2), pads=pads)
-            total[..., i :: self.winograd] = longer.compute(x, window)[..., i :: self.winograd]
-        return total
+        return Instance(output, inputs, self.compute(array, wide), error, half_error, runs_error)
 
     def compute(self, x: Array, w: Array) -> Array:
         """The reference: forward by slices of an explicitly padded array, transposed by scattering every input."""
@@ -213,7 +179,6 @@ def convolution_specialisations(problem: convolution_kernel.Problem) -> list[con
             block = convolution_kernel.Specialisation(
                 columns, rows, quads, keep, weights, local, vector, passes, parts, half
             )
-            tiles = ((columns, 0), (2, 2), (6, 2))
-            made += [replace(block, block_columns=length, winograd=tile) for length, tile in tiles]
+            made.append(block)
     longest = MOST_UNROLLED // prod(problem.window)
     return [c for c in made if c.allowed(problem) and c.block_columns * c.block_rows * c.block_quads <= longest]

@@ -117,12 +117,6 @@ FAULTS = (
         ("compiling/test_plan.py -k 'short or ints'", f"{CONVOLUTION} -k short"),
     ),
     Fault(
-        "kernels/conv/text.py", "Winograd's sums start with the bias",
-        "not (chosen.winograd or problem.integers or chosen.ordered)",
-        "not (problem.integers or chosen.ordered)",
-        ("device/test_winograd.py",),
-    ),
-    Fault(
         "kernels/conv/weights.py", "weights of a transposed convolution lie in the phases of another padding",
         "(phase + shift) % stride + stride",
         "phase % stride + stride",
