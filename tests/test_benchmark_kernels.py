@@ -258,7 +258,7 @@ cmps.u.lt p0.x, r1.x, 16
     assert row.time.arithmetic == pytest.approx(1024 * (480 / 345e9 + 361 / 234e9))
     assert row.time.texture == pytest.approx(1024 * 16 / 11e9)
     assert row.time.memory == pytest.approx(1000 / 20.86e9)
-    assert (row.seconds, row.time.bound) == (row.time.arithmetic + 10e-6, "launch")
+    assert (row.seconds, row.time.bottleneck) == (row.time.arithmetic + 10e-6, "launch")
     assert row.multiply_adds_per_read == 51200 / (1024 * 16)
     sharing = row_of(launch, A630, replace(kernel, statistics={**kernel.statistics, "shared": 1 << 15}))
     assert (row.local, sharing.local, sharing.group_waves) == (0, 17, 2)

@@ -292,7 +292,8 @@ class PictureLoader:
             self._assign_next_picture(number)
             return
         buffers = self._buffers[number]
-        pixels = Pixels(self._input.shape, self._size, [buffers.packed[:found]], stays=True) if found else None
+        packed = [buffers.packed[:found]]
+        pixels = Pixels(self._input.shape, self._size, packed, stays_unchanged=True) if found else None
         picture = pixels or buffers.input
         frame = self._model.submit({**self._others, self._input.name: picture}, outputs=buffers.outputs)
         self._frames.append((number, frame))

@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--merge", metavar="FILE", action="append", default=[], help="add the measurements in this file"
     )
-    parser.add_argument("--output", metavar="FILE", help="file to write (default: next to the model)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="file to write (default: next to the model)")
     add_picture_arguments(parser)
 
 

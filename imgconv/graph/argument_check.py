@@ -59,7 +59,7 @@ class ArgumentCheck:
         fit = len(dtypes) < 2 or all(numpy.dtype(each).kind in "iu" for each in dtypes)
         self.require(fit, "dtypes differ: cast() one of them")
 
-    def check_operands(self) -> None:
+    def check_tensors_or_numbers(self) -> None:
         """Raises InputError for an argument that is neither a Tensor nor a number."""
         for name, value in self._values.items():
             if not isinstance(value, (ShapedTensor, int, float, numpy.number, numpy.bool_)):

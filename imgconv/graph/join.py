@@ -17,11 +17,14 @@ def rename_values(graph: Graph, names: Mapping[str, str]) -> Graph:
     def renamed(v: Value) -> Value:
         return replace(v, name=names.get(v.name, v.name))
 
-    def read(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+    def renamed_operands(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
         return tuple(replace(o, value=names.get(o.value, o.value)) for o in operands)
 
     nodes = (
-        replace(n, output=renamed(n.output), operands=read(n.operands), epilogue_operands=read(n.epilogue_operands))
+        replace(
+            n, output=renamed(n.output), operands=renamed_operands(n.operands),
+            epilogue_operands=renamed_operands(n.epilogue_operands),
+        )
         for n in graph.nodes
     )
     return replace(

@@ -418,7 +418,7 @@ def elementwise(operation: str, *operands: T | Number, dtype: str | None = None)
     given = ArgumentCheck(
         operation, **dict(zip(("condition", "a", "b") if operation == "where" else ("a", "b"), operands))
     )
-    given.check_operands()
+    given.check_tensors_or_numbers()
     shape = given.broadcast_shapes(*(t.shape for t in tensors))
     result = dtype or _common_dtype(given, operation, operands)
     if not all(t.is_constant for t in tensors):

@@ -231,8 +231,9 @@ class ModelSource:
             return self._restored(key, found, shapes, share_with, started, known)
         with self.context.builders:
             made = self._compiled(shapes, contents, share_with, is_first=key is not None)
+        is_kept = made.fallback is None and not is_undecided(made.plan, made.graph, made.config)
         # The file may have changed meanwhile.
-        if key is not None and made.fallback is None and key == self._key(shapes, known):
+        if key is not None and is_kept and key == self._key(shapes, known):
             write_plan(key, self.model, CachedPlan(made.plan, made.config, self.packings), made.graph)
         return made
 
@@ -322,7 +323,9 @@ class ModelSource:
         if self.check:
             check_once(SessionUnderTest(session, prepared.graph, config, self.states), started)
             _check_frames(session, self.format)
-        self._keep(precision, measured)  # not before the kernels are proved by which it was measured
+        # Not before the kernels are proved by which it was measured. Another load may have more time.
+        if not is_undecided(session.plan, prepared.graph, config):
+            self._keep(precision, measured)
         return prepared, config, session
 
     def _precision(self, prepared: PreparedGraph, started: float) -> tuple[Precision, Session | None]:
@@ -357,6 +360,15 @@ def _check_frames(session: Session, format: Format | None) -> None:
         from imgconv.checking.frame_checks import check_frames_once
 
         check_frames_once(session, format)
+
+
+def is_undecided(plan: Plan, graph: Graph, config: Config) -> bool:
+    """Returns whether FLOAT16 was asked for, and the time of the load ended before any value was found to be fp16."""
+    if config.storage == FLOAT32:
+        return False
+    from imgconv.precision.share import UNDECIDED, half_share_of
+
+    return UNDECIDED in config.precision.reasons.values() and not half_share_of(plan, graph, config).half
 
 
 def log_half_share(plan: Plan, graph: Graph, config: Config) -> None:

@@ -80,7 +80,7 @@ class Partitioner:
                 self.scope.add(step)
             except UnsupportedError as error:
                 shapes = isinstance(error, ContentError) and node.op_type not in SELECTIONS
-                if shapes or isinstance(error, LimitExceededError) or not _may_start(node):
+                if shapes or isinstance(error, LimitExceededError) or not _may_start_host_part(node):
                     raise
                 if not isinstance(error, (DataDependentError, UnrolledError)):
                     self.inexact = self.inexact or error
@@ -199,7 +199,7 @@ def _only_on_host(node: onnx.NodeProto, version: int) -> bool:
     )
 
 
-def _may_start(node: onnx.NodeProto) -> bool:
+def _may_start_host_part(node: onnx.NodeProto) -> bool:
     """Returns whether the host may compute a node that the device does not, and that reads nothing of the host's."""
     if domain_of(node) or node.op_type not in host.supported() or node.op_type in NEVER_FIRST:
         return False

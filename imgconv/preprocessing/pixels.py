@@ -31,8 +31,8 @@ class Pixels:
     """A picture that a device makes a model's input of. Model.submit takes it in place of the input's array.
 
     shape: of the input; size: its width and height. parts: bytes, one after another what runtime/picture.cl reads.
-    stays: whether they are one array, best of `imgconv.model.pin_in_place`, which does not change until the frame is
-        done.
+    stays_unchanged: whether they are one array, best of `imgconv.model.pin_in_place`, which nobody changes until the
+        frame is done.
 
         pixels = Pixels.from_picture(picture, target, Preparation("crop"))
         model.submit({target.name: pixels}).result()
@@ -41,7 +41,7 @@ class Pixels:
     shape: tuple[int, ...]
     size: Size
     parts: Sequence[bytes | memoryview | Array]
-    stays: bool = False
+    stays_unchanged: bool = False
 
     @staticmethod
     def from_picture(picture: Image.Image, target: PictureInput, preparation: Preparation) -> Pixels | None:

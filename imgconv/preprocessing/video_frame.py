@@ -169,7 +169,7 @@ class PackedFrame:
     size: Size
     parts: Sequence[tuple[int, Array]]
     bytes: int
-    stays: bool = False  # see Pixels
+    stays_unchanged: bool = False  # see Pixels
     memory: Any = None
 
     @staticmethod

@@ -124,7 +124,7 @@ class PictureBinding:
 
     def fill(self, pixels: Pixels | PackedFrame) -> None:
         """Copies a picture to the host's side, unless the device can take it from where it is."""
-        if pixels.stays and not self.shares:
+        if pixels.stays_unchanged and not self.shares:
             (source,) = pixels.parts
             assert isinstance(source, numpy.ndarray)
             self._source = source

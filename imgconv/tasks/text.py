@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy
 
 from imgconv.arrays import Array, Arrays
@@ -126,8 +128,16 @@ def _connected_components(rows: Array, starts: Array, stops: Array) -> Array:
     return numpy.array([root(number) for number in range(len(parents))], int)
 
 
-def smallest_rectangle(points: Array) -> tuple[Array, Array, Array]:
-    """The smallest rectangle around points (n, 2): its centre, its two axes as rows (2, 2), and its two sides.
+class Rectangle(NamedTuple):
+    """A rectangle at any angle: its centre (2,), its two axes as rows (2, 2), and the lengths of its two sides (2,)."""
+
+    centre: Array
+    axes: Array
+    sides: Array
+
+
+def smallest_rectangle(points: Array) -> Rectangle:
+    """The smallest rectangle around points (n, 2).
 
     One side lies on a side of the points' convex hull (Freeman and Shapira, 1975, doi:10.1145/360881.360919).
     """
@@ -139,7 +149,7 @@ def smallest_rectangle(points: Array) -> tuple[Array, Array, Array]:
     places = frames @ hull.T  # (sides, 2 axes, points)
     low, high = places.min(axis=2), places.max(axis=2)
     best = int((high - low).prod(axis=1).argmin())
-    return (low[best] + high[best]) / 2 @ frames[best], frames[best], high[best] - low[best]
+    return Rectangle((low[best] + high[best]) / 2 @ frames[best], frames[best], high[best] - low[best])
 
 
 def convex_hull(points: Array) -> Array:

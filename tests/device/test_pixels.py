@@ -100,7 +100,7 @@ def test_each_way_to_the_device(device: DeviceInfo, way: str, monkeypatch: pytes
         assert pixels
         plain = numpy.full((1, 3, 21, 17), number, numpy.float32)
         pixels.write(memory)
-        staying = replace(pixels, parts=[memory[: pixels.bytes]], stays=True)
+        staying = replace(pixels, parts=[memory[: pixels.bytes]], stays_unchanged=True)
         first, second, third = (model.submit({"x": each}) for each in (pixels, plain, staying))
         assert off(first.result()["y"], array, (17, 21), how, False) <= FLOAT
         numpy.testing.assert_array_equal(second.result()["y"], plain)

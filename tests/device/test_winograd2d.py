@@ -189,8 +189,9 @@ def test_the_check_of_launches(
     for wrong in (1.0, factor):
         row = [1.0] * (tile + 1) + [wrong]
         changed = numpy.outer(row, row).reshape(-1)
-        scaled = lambda windows, tile, by=changed: winograd_taps(windows, tile) * by  # noqa: E731
-        monkeypatch.setattr(winograd2d, "winograd_taps", scaled)
+        monkeypatch.setattr(
+            winograd2d, "winograd_taps", lambda windows, tile, by=changed: winograd_taps(windows, tile) * by
+        )
         session = session_of(PreparedGraph(graph, config, wanted.target, wanted.chooser).plan(), context)
         verdicts.append({finding.verdict for _, finding in check_launches(SessionUnderTest(session, graph, config))})
     assert verdicts == [{"right"}, {"right", "wrong"}]

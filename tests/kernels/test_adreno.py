@@ -41,10 +41,10 @@ def test_narrow_waves_have_one_rate() -> None:
 def test_the_longest_time_binds() -> None:
     work = replace(WORK, reads=1e5, moved_bytes=2e6)
     assert time_of(work, GPU) == LaunchTime(pytest.approx(5.12e-4), 1e-3, 2e-3, 1e-6)
-    assert (time_of(work, GPU).seconds, time_of(work, GPU).bound) == (2e-3 + 1e-6, "memory")
-    assert time_of(replace(work, moved_bytes=0), GPU).bound == "texture"
-    assert time_of(replace(work, moved_bytes=0, reads=0), GPU).bound == "arithmetic"
-    assert time_of(replace(WORK, float_slots=1), GPU).bound == "launch"
+    assert (time_of(work, GPU).seconds, time_of(work, GPU).bottleneck) == (2e-3 + 1e-6, "memory")
+    assert time_of(replace(work, moved_bytes=0), GPU).bottleneck == "texture"
+    assert time_of(replace(work, moved_bytes=0, reads=0), GPU).bottleneck == "arithmetic"
+    assert time_of(replace(WORK, float_slots=1), GPU).bottleneck == "launch"
 
 
 def test_an_access_to_local_memory_takes_as_long_as_a_texture_read() -> None:

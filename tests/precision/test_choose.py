@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -20,6 +21,7 @@ from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
 from imgconv.compiling.textures import BIASES, SMALL_WEIGHTS
 from imgconv.config import Config, Precision
+from imgconv.files.disk_cache import DiskCache
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import ImageLimits
@@ -27,6 +29,7 @@ from imgconv.kernels.kernel_source import batched_into_programs
 from imgconv.kernels.target import Target
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
+from imgconv.loading import plan_cache
 from imgconv.loading.compiled import TO_THE_END
 from imgconv.loading.device_target import target_of
 from imgconv.precision import choose, storage
@@ -388,7 +391,7 @@ def test_load_says_how_much_is_half(device: DeviceInfo, caplog: pytest.LogCaptur
 
 
 def test_load_says_what_was_not_measured(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also a later load, which takes the choice of the first one."""
+    """A later load says so too."""
     monkeypatch.setattr(storage.StorageSearch, "runs_within", lambda *_: 0)
     monkeypatch.setattr(storage.StorageSearch, "inputs_within", lambda *_: 2)
     for _ in range(2):
@@ -410,11 +413,17 @@ def test_a_load_has_as_many_runs_as_fit_in_its_time(
     assert counts == sorted(counts) and counts[0] == 0 and counts[-1] > 8
 
 
-def test_a_load_without_time_measures_nothing(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All values stay fp32 and nothing else is compiled if a run takes as long as the load may."""
-    monkeypatch.setattr(storage.StorageSearch, "inputs_within", lambda *_: 0)
-    with pytest.warns(RuntimeWarning, match=f"{UNDECIDED}.*{TO_THE_END}"):
-        model = imgconv.load(overflow_model(1.0), device, float16=1)
+def test_a_load_without_time_measures_nothing(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """All values stay fp32 and nothing else is compiled if a run takes as long as the load may. A later load does."""
+    path = tmp_path / "m.onnx"
+    onnx.save(overflow_model(1.0), path)
+    monkeypatch.setattr(plan_cache, "PLANS", DiskCache(str(tmp_path / "plans"), 2**20))
+    with monkeypatch.context() as without_time, pytest.warns(RuntimeWarning, match=f"{UNDECIDED}.*{TO_THE_END}"):
+        without_time.setattr(storage.StorageSearch, "inputs_within", lambda *_: 0)
+        model = imgconv.load(path, device, float16=1)
     assert {*stored(model.plan).values()} == {"float32"}
+    assert "float16" in stored(imgconv.load(path, device, float16=1).plan).values()
     x = {"x": picture()}
-    assert relative_error(model.run(x), run_oracle(overflow_model(1.0), x)) < 1e-5
+    assert relative_error(model.run(x), run_oracle(onnx.load(path), x)) < 1e-5

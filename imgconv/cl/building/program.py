@@ -66,7 +66,7 @@ def build(context: Context, source: str, name: str, options: Sequence[str] = ())
     """
     with _without_warnings(), context.builders:
         part = ProgramSource(source, name, options=tuple(options))
-        safe = _unoptimised_if_refused(context, part)
+        safe = _unoptimised_if_known_to_crash(context, part)
         return context.watchdog.call(lambda: _load_or_compile(context, safe, 0), BUILD_SECONDS)
 
 
@@ -251,8 +251,8 @@ def _compile_in_own_process(context: Context, part: ProgramSource, known: Distru
     return made
 
 
-def _unoptimised_if_refused(context: Context, part: ProgramSource) -> ProgramSource:
-    """The part; without optimisation if the compiler crashes at it otherwise."""
+def _unoptimised_if_known_to_crash(context: Context, part: ProgramSource) -> ProgramSource:
+    """The part; without optimisation if crash marks say that the compiler crashed at it."""
     is_refused = part.kernels_or_itself[0].key in refused_kernels(context.info)
     return replace(part, options=(*part.options, WITHOUT_OPTIMISATION)) if is_refused else part
 

@@ -126,15 +126,15 @@ def _divides(epilogue: Expression, count: int) -> bool:
     return abs(factor * count - 1) < 1e-6
 
 
-def splittable_moments(graph: Graph, longest: int) -> frozenset[str]:
-    """The reductions over `longest` positions and more that two launches can share, by the names of their outputs."""
+def splittable_moments(graph: Graph, shortest: int) -> frozenset[str]:
+    """The reductions over at least `shortest` positions that two launches can share, by the names of their outputs."""
     reductions = [n for n in graph.nodes if isinstance(n.operation, Reduction)]
-    if not any(prod(n.operands[0].view.shape[len(n.output.shape) :]) >= longest for n in reductions):
+    if not any(prod(n.operands[0].view.shape[len(n.output.shape) :]) >= shortest for n in reductions):
         return frozenset()
     names = set()
     for rows in find_row_groups(graph):
         found = moments_of(rows)
-        if found is not None and prod(rows.window) >= longest and _has_lanes(rows):
+        if found is not None and prod(rows.window) >= shortest and _has_lanes(rows):
             names |= {found.mean.output.name, found.squares.output.name}
     return frozenset(names)
 

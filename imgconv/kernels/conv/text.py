@@ -77,8 +77,11 @@ def convolution_kernel(
     if not problem.depthwise:
         tiled = chosen.weights == "local"
         file = "kernels/conv/conv_tiled.cl" if tiled else "conv.cl"
-        own = _tiled_constants(problem, chosen) if tiled else _dense_constants(problem, chosen, x.texture.quantization)
-        constants |= _block_constants(problem, chosen) | own | {
+        levels = x.texture.quantization
+        own = (
+            _constants_of_conv_tiled_cl(problem, chosen) if tiled else _constants_of_conv_cl(problem, chosen, levels)
+        )
+        constants |= _constants_of_block_cl(problem, chosen) | own | {
             "DOT_PRODUCT": DOT_PRODUCTS.index(dot_product),
             "WORK_GROUP_WIDTH": width, "WORK_GROUP_HEIGHT": height // chosen.parts, "WORK_GROUP_DEPTH": depth,
         }
@@ -109,7 +112,7 @@ def _size_constants(problem: Problem, chosen: Specialisation) -> dict[str, str |
     }
 
 
-def _block_constants(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
+def _constants_of_block_cl(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
     """The constants of kernels/conv/block.cl."""
     return {
         "INPUT_QUADS": problem.group_input_quads,
@@ -119,7 +122,7 @@ def _block_constants(problem: Problem, chosen: Specialisation) -> dict[str, str 
     }
 
 
-def _tiled_constants(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
+def _constants_of_conv_tiled_cl(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
     """The constants of conv_tiled.cl alone."""
     return {
         "LOCAL_QUADS": local_quads(problem, chosen), "BY_TAPS": int(tile_has_one_tap(problem, chosen)),
@@ -129,7 +132,9 @@ def _tiled_constants(problem: Problem, chosen: Specialisation) -> dict[str, str 
     }
 
 
-def _dense_constants(problem: Problem, chosen: Specialisation, levels: Quantization | None) -> dict[str, str | int]:
+def _constants_of_conv_cl(
+    problem: Problem, chosen: Specialisation, levels: Quantization | None
+) -> dict[str, str | int]:
     """The constants of conv.cl alone."""
     return {
         "GROUP_QUADS": problem.group_output_quads, "PASSES": chosen.passes, "PARTS": chosen.parts,
