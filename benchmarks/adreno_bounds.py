@@ -44,7 +44,7 @@ class Bound:
     """The least seconds of a launch, with overlap and without it where a processor holds a single wave."""
 
     seconds: float
-    without_overlap: float
+    pessimistic_seconds: float
 
 
 def bound_of(problems: Sequence[Problem], moved_bytes: int, gpu: Gpu) -> Bound:
@@ -58,7 +58,7 @@ def bound_of(problems: Sequence[Problem], moved_bytes: int, gpu: Gpu) -> Bound:
         for n, overlaps in ((gpu.registers // 2, True), (gpu.registers, False))
     )
     least = min(few.seconds, many.seconds)
-    both = [each.without_overlap for each in (few, many) if each.seconds <= NEARLY * least]
+    both = [each.pessimistic_seconds for each in (few, many) if each.seconds <= NEARLY * least]
     return Bound(least, min(both))
 
 
@@ -109,7 +109,7 @@ class KindTotal(Total):
     def bound(self) -> Bound:
         """The sum of the launches' bounds."""
         bounds = [bound_of(problems_of(row.launch), row.launch.moved_bytes, row.gpu) for row in self.rows]
-        return Bound(sum(each.seconds for each in bounds), sum(each.without_overlap for each in bounds))
+        return Bound(sum(each.seconds for each in bounds), sum(each.pessimistic_seconds for each in bounds))
 
     @property
     def single(self) -> float:
@@ -130,8 +130,8 @@ class KindTotal(Total):
         bound = self.bound
         return {
             "network": self.network, "gpu": self.gpu.number, "kind": self.kind, "launches": len(self.rows),
-            "predicted_seconds": self.seconds, "seconds_without_overlap": self.without_overlap,
-            "least_seconds": bound.seconds, "least_without_overlap": bound.without_overlap,
+            "predicted_seconds": self.seconds, "seconds_without_overlap": self.pessimistic_seconds,
+            "least_seconds": bound.seconds, "least_without_overlap": bound.pessimistic_seconds,
             "seconds_of_single_waves": self.single, "slots_and_reads_of_formula": self.of_formula,
         }
 
@@ -170,7 +170,7 @@ def groups_of(totals: Iterable[Total]) -> Iterator[KindTotal]:
         for row in total.rows:
             kinds.setdefault(kind_of(row.launch), []).append(row)
         groups = [KindTotal(total.network, total.gpu, rows, kind) for kind, rows in kinds.items()]
-        yield from sorted(groups, key=lambda group: group.bound.without_overlap - group.without_overlap)
+        yield from sorted(groups, key=lambda group: group.bound.pessimistic_seconds - group.pessimistic_seconds)
 
 
 COLUMNS_OF_BOUNDS = (
@@ -178,8 +178,8 @@ COLUMNS_OF_BOUNDS = (
     Column("launches", lambda g: g.kind, True), Column("number", lambda g: str(len(g.rows))),
     Column("MMAC", lambda g: digits(sum(row.launch.multiply_adds for row in g.rows) / 1e6)),
     Column("ms", lambda g: milliseconds(g.seconds)), Column("least", lambda g: milliseconds(g.bound.seconds)),
-    Column("no overlap", lambda g: milliseconds(g.without_overlap)),
-    Column("least, no overlap", lambda g: milliseconds(g.bound.without_overlap)),
+    Column("no overlap", lambda g: milliseconds(g.pessimistic_seconds)),
+    Column("least, no overlap", lambda g: milliseconds(g.bound.pessimistic_seconds)),
     Column("single waves", lambda g: milliseconds(g.single)),
     Column("slots by formula", lambda g: digits(g.of_formula[0])),
     Column("reads by formula", lambda g: digits(g.of_formula[1])),

@@ -87,9 +87,9 @@ class Row:
         return 0.0 if self.error else self.time.seconds
 
     @property
-    def without_overlap(self) -> float:
+    def pessimistic_seconds(self) -> float:
         """Seconds without overlap where a processor holds a single wave."""
-        return 0.0 if self.error else self.time.without_overlap
+        return 0.0 if self.error else self.time.pessimistic_seconds
 
     @property
     def slots(self) -> int:
@@ -134,7 +134,7 @@ class Row:
             "launch": launch.name, "kind": launch.kind, "description": launch.description, "gpu": self.gpu.number,
             "specialisation": launch.specialisation, "global_size": launch.source.global_size,
             "local_size": launch.source.local_size, "multiply_adds": launch.multiply_adds, "error": self.error,
-            "predicted_seconds": self.seconds, "seconds_without_overlap": self.without_overlap,
+            "predicted_seconds": self.seconds, "seconds_without_overlap": self.pessimistic_seconds,
             "bound": self.time.bottleneck, "times": asdict(self.time),
             "issue_per_item": self.issue, "reads_per_item": self.reads, "local_per_item": self.local,
             "lanes": self.lanes, "slots": self.slots,
@@ -160,9 +160,9 @@ class Total:
         return sum(row.seconds for row in self.rows)
 
     @property
-    def without_overlap(self) -> float:
+    def pessimistic_seconds(self) -> float:
         """Seconds without overlap where a processor holds a single wave."""
-        return sum(row.without_overlap for row in self.rows)
+        return sum(row.pessimistic_seconds for row in self.rows)
 
     @property
     def more_of_launches(self) -> float:
@@ -236,7 +236,7 @@ class Total:
         return {
             "network": self.network, "gpu": self.gpu.number, "units": self.gpu.units, "launches": len(self.rows),
             "multiply_adds": self.multiply_adds, "predicted_seconds": self.seconds,
-            "seconds_without_overlap": self.without_overlap, "more_of_launches": self.more_of_launches,
+            "seconds_without_overlap": self.pessimistic_seconds, "more_of_launches": self.more_of_launches,
             "seconds_by_bound": self.bounds,
             "slots_per_frame": self.slots, "slots_per_multiply_add": self.slots_per_multiply_add,
             "issue_per_multiply_add": self.issue_per_multiply_add, "launches_of_few_waves": self.few_waves,
@@ -258,7 +258,7 @@ def _bound_column(name: str) -> Column:
 
 LAUNCH_COLUMNS = (
     Column("launch", lambda r: r.launch.name[:32]), Column("ms", lambda r: milliseconds(r.seconds)),
-    Column("no overlap", lambda r: milliseconds(r.without_overlap)),
+    Column("no overlap", lambda r: milliseconds(r.pessimistic_seconds)),
     Column("bound", lambda r: "-" if r.error else r.time.bottleneck),
     Column("MMAC", lambda r: digits(r.launch.multiply_adds / 1e6)),
     Column("slots/MAC", lambda r: digits(r.slots_per_multiply_add)),
@@ -273,7 +273,7 @@ LAUNCH_COLUMNS = (
 TOTAL_COLUMNS = (
     Column("network", lambda t: t.network), Column("code for", lambda t: t.gpu.name),
     Column("units", lambda t: str(t.gpu.units)), Column("ms", lambda t: milliseconds(t.seconds)),
-    Column("no overlap", lambda t: milliseconds(t.without_overlap)),
+    Column("no overlap", lambda t: milliseconds(t.pessimistic_seconds)),
     Column("30 us", lambda t: f"+{milliseconds(t.more_of_launches)}"),
     *map(_bound_column, BOUNDS),
     Column("launches", lambda t: str(len(t.rows))), Column("few waves", lambda t: str(t.few_waves)),

@@ -156,9 +156,9 @@ class Comparison:
         return sum(time.seconds for time in self._times)
 
     @property
-    def without_overlap(self) -> float:
+    def pessimistic_seconds(self) -> float:
         """Seconds without overlap where a processor holds a single wave."""
-        return sum(time.without_overlap for time in self._times)
+        return sum(time.pessimistic_seconds for time in self._times)
 
     @property
     def more_of_launches(self) -> float:
@@ -187,7 +187,7 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         return {
             "engine": self.engine.name, "network": self.network, "gpu": self.gpu.number, "units": self.gpu.units,
-            "predicted_seconds": self.predicted, "seconds_without_overlap": self.without_overlap,
+            "predicted_seconds": self.predicted, "seconds_without_overlap": self.pessimistic_seconds,
             "more_of_launches": self.more_of_launches, "published_seconds": self.published,
             "published_over_predicted": self.ratio, "source": self.source,
         }
@@ -196,7 +196,7 @@ class Comparison:
 COLUMNS = (
     Column("engine", lambda c: c.engine.name), Column("network", lambda c: c.network, True),
     Column("units", lambda c: str(c.gpu.units)), Column("predicted ms", lambda c: milliseconds(c.predicted)),
-    Column("no overlap", lambda c: milliseconds(c.without_overlap)),
+    Column("no overlap", lambda c: milliseconds(c.pessimistic_seconds)),
     Column("30 us", lambda c: f"+{milliseconds(c.more_of_launches)}"),
     Column("published ms", lambda c: milliseconds(c.published)), Column("ratio", lambda c: digits(c.ratio)),
     Column("source", lambda c: c.source, True),

@@ -59,12 +59,12 @@ ORIGIN = "answers"
 class AnswerStage:
     """The decoding of a task's outputs after a model. most: how many boxes; picture: the preparation before the model.
 
-    target: the input that the picture becomes.
+    picture_input: the name of the input that the picture becomes.
     """
 
     task: Task
     most: int
-    target: str
+    picture_input: str
     picture: PictureStage | None = None
 
     def append_to(self, model: Graph, shapes: Shapes) -> Graph:
@@ -94,7 +94,7 @@ class AnswerStage:
 
     def placement(self, model: Graph, shapes: Shapes) -> PicturePlacement:
         """The place of the picture in the model's input; the input itself if no picture is prepared."""
-        value = model.values[self.target]
+        value = model.values[self.picture_input]
         target = next(each for each in picture_inputs({value.name: (value.dtype, value.shape)}, {}))
         size = target.picture_size((0, 0))
         if self.picture is None:

@@ -53,7 +53,7 @@ class Tensor(Lazy):
         """The elements at the given positions along an axis, in this order: [5, 6, 7].take(0, [2, 0]) is [7, 5]."""
         taken = super().take(axis, positions)
         axis %= self.rank
-        if len(positions) <= TABLE or self.shape[axis] > EXACT or is_progression(positions):
+        if len(positions) <= TABLE or self.shape[axis] > EXACT or needs_no_lookup(positions):
             return taken
         axes = axis_variables((*taken.shape, self.shape[axis]))
         source = tuple(axes[-1] if a == axis else axes[a] for a in range(self.rank))
@@ -338,7 +338,7 @@ def _check_bias(given: ArgumentCheck, bias: Tensor | None, count: int) -> None:
     given.require(bias is None or bias.shape == (count,), f"the bias must be [{count}], one per output channel")
 
 
-def is_progression(positions: Sequence[int]) -> bool:
+def needs_no_lookup(positions: Sequence[int]) -> bool:
     """Returns whether arithmetic gives the positions: [3, 5, 7] and [0, 0, 2, 2, 4, 4] are."""
     index = variable("i0", len(positions)).lookup(positions)
     return not any(isinstance(atom, Lookup) for atom, _ in index.terms)

@@ -75,7 +75,7 @@ def is_tested_driver(info: DeviceInfo) -> bool:
     return info.kind == "cpu" and info.platform in TESTED
 
 
-def is_checked(session: Session) -> bool:
+def needs_no_check(session: Session) -> bool:
     """Returns whether nothing is left to check of a session's plan on its driver."""
     return is_tested_driver(session.context.info) or not _unchecked_launches(session)
 

@@ -12,7 +12,7 @@ import pyopencl as cl
 
 from imgconv.cl.building.program import (
     KernelFactory, Program, build_in_background, build_workers_for, max_work_group_size, program_binary,
-    programs_at_once,
+    best_program_count,
 )
 from imgconv.cl.building.program_source import ProgramSource
 from imgconv.cl.context import Context, KernelLaunch, Memory, launch_name
@@ -28,9 +28,9 @@ class OpenCLDevice(Context):
     def _functions(self) -> KernelFactory:
         return KernelFactory(self)
 
-    def programs_at_once(self, kernels: int) -> int:
+    def best_program_count(self, kernels: int) -> int:
         """Returns the number of programs that minimises the time to build this many kernels; at least 1."""
-        return programs_at_once(self, kernels)
+        return best_program_count(self, kernels)
 
     def build_in_background(self, parts: Sequence[ProgramSource]) -> AbstractContextManager[Iterator[Program]]:
         """Builds programs in the background of the block, see program.build_in_background."""

@@ -49,7 +49,7 @@ class PictureResult:
 
 
 def as_json(outcome: PictureResult) -> dict[str, Any]:
-    """Returns everything that `as_lines` shows, as plain data."""
+    """Returns everything that `styled_lines` shows, as plain data."""
     named = {"picture": outcome.picture, "size": outcome.size} if outcome.picture else {}
     if outcome.error:
         return {"picture": outcome.picture, "error": outcome.error}
@@ -111,7 +111,7 @@ class PrintableResult:
     @staticmethod
     def from_result(outcome: PictureResult, with_lines: bool) -> PrintableResult:
         """Returns the printable form of an outcome. with_lines: they cost time, and JSON needs none."""
-        lines = tuple(as_lines(outcome)) if with_lines and not outcome.error else ()
+        lines = tuple(styled_lines(outcome)) if with_lines and not outcome.error else ()
         return PrintableResult(outcome.position, to_json(as_json(outcome)), lines, outcome.error)
 
 
@@ -136,7 +136,7 @@ class DeviceSummary:
         return DeviceSummary(model.device.key, model.device.name, seconds, size, possible_tasks, preparation)
 
 
-def as_lines(outcome: PictureResult) -> Iterator[tuple[str, str]]:
+def styled_lines(outcome: PictureResult) -> Iterator[tuple[str, str]]:
     """One run's results as text: lines, and the style of each."""
     if outcome.picture:
         yield f"{outcome.picture}: {outcome.size[0]}x{outcome.size[1]}", "bold"

@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from imgconv.arrays import Arrays, Shapes, TensorSpecs
-from imgconv.checking.session_checks import SessionUnderTest, check_once, is_checked
+from imgconv.checking.session_checks import SessionUnderTest, check_once, needs_no_check
 from imgconv.cl.bad_compilers import miscompiled_patterns
 from imgconv.cl.building.crashes import refused_kernels
 from imgconv.cl.device_info import DeviceInfo
@@ -264,7 +264,7 @@ class ModelSource:
 
         session = Session(found.plan, self.context, self.progress, share_with)
         made = CompiledModel(graph, found.plan, found.config, session, None, self.states)
-        if self.check and not is_checked(session):
+        if self.check and not needs_no_check(session):
             check_once(SessionUnderTest(session, made.graph, made.config, self.states), started)
         if self.check:
             _check_frames(session, self.format)
@@ -456,7 +456,7 @@ class CompiledFileSource:
             else:
                 plan = found.plan
             session = Session(plan, self.context, self.progress, share_with, found.binaries if found else ())
-            if self.check and not is_checked(session):
+            if self.check and not needs_no_check(session):
                 check_once(SessionUnderTest(session, saved.read_graph(), saved.config, kept), started)
             if self.check:
                 _check_frames(session, saved.format)

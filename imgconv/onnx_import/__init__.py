@@ -28,7 +28,7 @@ from imgconv.onnx_import.input_shapes import declaration, read_inputs, real_inpu
 from imgconv.onnx_import.schema import domain_of
 from imgconv.onnx_import.scope import UNROLLED_NODES, ImportScope, ImportState, needed_nodes
 from imgconv.onnx_import.partition import Partitioner
-from imgconv.onnx_import.texts import text_nodes
+from imgconv.onnx_import.texts import text_initializer_nodes
 from imgconv.tensor import build_graph
 
 OnnxModel = Union[str, "os.PathLike[str]", bytes, onnx.ModelProto]
@@ -128,7 +128,7 @@ class _Importer:
             raise
 
     def _imported(self) -> Graph:
-        names, texts = [value.name for value in self.graph.output], text_nodes(self.graph)
+        names, texts = [value.name for value in self.graph.output], text_initializer_nodes(self.graph)
         steps, self.scope.needed = needed_nodes([*texts, *self.graph.node], names)
         current_budget().count_nodes(len(steps))
         self.scope.refuse_unsupported(

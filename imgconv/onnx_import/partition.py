@@ -25,7 +25,7 @@ from imgconv.host.subgraphs import group_subgraphs
 from imgconv.limits import current_budget
 from imgconv.onnx_import.schema import ELEMENT_TYPES, domain_of, dtype_name, function_versions, schema_of
 from imgconv.onnx_import.scope import TYPE_ATTRIBUTES, ImportScope, NeededNode, UnrolledError, needed_nodes, reads
-from imgconv.onnx_import.texts import TEXT, text_nodes, string_outputs, as_text_constant
+from imgconv.onnx_import.texts import TEXT, text_initializer_nodes, string_outputs, as_text_constant
 from imgconv.tensor import Tensor
 
 MOVES = frozenset((
@@ -148,12 +148,12 @@ class Partitioner:
                 name for number in sorted(chosen) for name in sorted(reads(chosen[number].step.proto))
                 if name not in made
             ))
-            added = [name for name in cut if self._is_cheaper_here(name, cut)][:1] or self._pieces_of_one_tensor(cut)
+            added = [name for name in cut if self._is_cheaper_here(name, cut)][:1] or self._pieces_cheaper_here(cut)
             if not added:
                 return cut
             chosen |= {number: HostedNode(number, step, "") for number, step in (self.makers[name] for name in added)}
 
-    def _pieces_of_one_tensor(self, cut: Sequence[str]) -> list[str]:
+    def _pieces_cheaper_here(self, cut: Sequence[str]) -> list[str]:
         """The values of the cut that are pieces of one tensor, if it has at most twice their bytes.
 
         The tensor becomes the boundary tensor: a detector takes the scores of each class out of those of all.
@@ -252,7 +252,7 @@ def host_node(scope: ImportScope, step: NeededNode) -> HostNode:
 def host_graph(scope: ImportScope, graph: onnx.GraphProto, prefix: str = "") -> HostGraph:
     """A body, or a whole model, as plain data. Raises UnsupportedError for an operator that the host does not run."""
     outputs = tuple(value.name for value in graph.output)
-    steps, needed = needed_nodes([*text_nodes(graph), *graph.node], outputs, prefix)
+    steps, needed = needed_nodes([*text_initializer_nodes(graph), *graph.node], outputs, prefix)
     inner = ImportScope(scope.source, scope.opsets)
     inner.needed = needed
     for step in steps:

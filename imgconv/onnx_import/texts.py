@@ -20,7 +20,7 @@ OF_NUMBERS = ("NonZero", "Pad", "Trilu")
 CASTS = ("Cast", "CastLike")  # to numbers: strings as their target are refused
 
 
-def text_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+def text_initializer_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     """The graph's initializers of strings, as Constant nodes."""
     return [text_constant(tensor.name, tensor) for tensor in graph.initializer if tensor.data_type == TEXT]
 
@@ -82,7 +82,7 @@ def _texts_of_body(step: NeededNode, body: onnx.GraphProto, texts: AbstractSet[s
     given = dict(zip([v.name for v in body.input], node.input[before:]))
     inside = set(texts) - {v.name for v in body.input} | {own for own, name in given.items() if name in texts}
     outputs = [v.name for v in body.output]
-    for each in needed_nodes([*text_nodes(body), *body.node], outputs, f"{step.name}/")[0]:
+    for each in needed_nodes([*text_initializer_nodes(body), *body.node], outputs, f"{step.name}/")[0]:
         inside |= string_outputs(each, inside, version)
     made = outputs[1:] if node.op_type == "Loop" else outputs  # the first is whether it goes on
     return [name for name, own in zip(node.output, made) if name and own in inside]

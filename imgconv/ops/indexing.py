@@ -48,7 +48,7 @@ def is_out_of_range(index: Tensor, size: int) -> Tensor:
     return less(index, -size).apply("or", less(index, size).apply("not"))
 
 
-def nan_if_out_of_range(result: Tensor, *indices: tuple[Tensor, int]) -> Tensor:
+def all_nan_if_out_of_range(result: Tensor, *indices: tuple[Tensor, int]) -> Tensor:
     """The result of a scatter; NaN everywhere if one of the indices, each with its axis's size, is out of range.
 
     A device raises no error. Results of integers cannot say it: an update that is out of range is left out of them.
@@ -130,7 +130,7 @@ def scatter_elements(call: Call) -> Tensor:
     rows = axis_to_front(resolve_negative_indices(call, index, x.shape[axis]), -1)
     made = _scattered(call, axis_to_front(x), rows, axis_to_front(updates))
     back = made.reshape(*(x.shape[a] for a in order)).transpose(*numpy.argsort(order).tolist())
-    return nan_if_out_of_range(back, (index, x.shape[axis]))
+    return all_nan_if_out_of_range(back, (index, x.shape[axis]))
 
 
 @operator("ScatterND")
@@ -149,7 +149,7 @@ def scatter_nd(call: Call) -> Tensor:
         flat = flat * size + part
     rest = prod(x.shape[count:])
     made = _scattered(call, x.reshape(prod(chosen), rest), flat.reshape(rows, 1), updates.reshape(rows, rest))
-    return nan_if_out_of_range(
+    return all_nan_if_out_of_range(
         made.reshape(*x.shape), *((_index_component(indices, n), size) for n, size in enumerate(chosen))
     )
 

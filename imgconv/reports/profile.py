@@ -132,7 +132,7 @@ class Profile:
         return _rate(sum(launch.least[launch.bound] for launch in self.launches), self.seconds)
 
     @property
-    def bound(self) -> tuple[str, float]:
+    def main_bound(self) -> tuple[str, float]:
         """The bound of most of a run, with its fraction: a peak, or 'the host' if launches take less than half."""
         if self.seconds < self.wall.median / 2:
             return "the host", 1 - self.seconds / self.wall.median
@@ -226,7 +226,7 @@ class Profile:
         first, last = (spans[0], spans[-1]) if plan.launches else ((0.0, 0.0),) * 2
         return {
             "headline": headline(self), "launches": len(plan.launches), "seconds": self.seconds,
-            "of_peak": self.of_peak, "bound": self.bound[0], "bound_share": self.bound[1],
+            "of_peak": self.of_peak, "bound": self.main_bound[0], "bound_share": self.main_bound[1],
             "timeline_seconds": last[1] - first[0], "wall_seconds": self.wall.median,
             "multiply_adds": plan.multiply_adds, "bytes": sum(each.launch.moved_bytes for each in self.launches),
             "weight_bytes": plan.weight_bytes, "activation_bytes": plan.activation_bytes,
@@ -284,7 +284,7 @@ def headline(profile: Profile) -> str:
 
     "28.6 ms a run, 34.9 frames a second; 92% of the launches' time is bound by multiply-adds"
     """
-    seconds, (name, share) = profile.wall.median, profile.bound
+    seconds, (name, share) = profile.wall.median, profile.main_bound
     part = "of a run is spent on the host, with launching kernels and copying" if name == "the host" else (
         f"of the launches' time is bound by {name}"
     )

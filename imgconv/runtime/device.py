@@ -106,7 +106,7 @@ class Device(Protocol):
 
     # Programs and launches
 
-    def programs_at_once(self, kernels: int) -> int:
+    def best_program_count(self, kernels: int) -> int:
         """Returns the number of programs that minimises the time to build this many kernels."""
 
     def build_in_background(self, parts: Sequence[ProgramSource]) -> AbstractContextManager[Iterator[Program]]:

@@ -64,7 +64,7 @@ class PlanPrograms:
         progress = progress or (lambda done, total, what: None)
         waiting = [text for text in self._launches if text not in self.kernels]
         self._known = distrusted_kernels(self._context.info)
-        batches = batched_into_programs(waiting, len(binaries) or self._programs_at_once(waiting))
+        batches = batched_into_programs(waiting, len(binaries) or self._best_program_count(waiting))
         progress(0, len(waiting), "compiling kernels")
         with self._context.build_in_background(self._program_sources(batches, binaries)) as built:
             yield
@@ -73,7 +73,7 @@ class PlanPrograms:
             if self.build_options != DRIVERS_DEFAULTS:
                 LOG.info("%s fails with %s: %s", self._context.info.name, self.build_options, failed)
                 self.build_options = DRIVERS_DEFAULTS
-                batches = batched_into_programs(waiting, self._programs_at_once(waiting))
+                batches = batched_into_programs(waiting, self._best_program_count(waiting))
             elif len(batches) < len(waiting):
                 # A driver may refuse a program of several kernels though it builds each of them alone.
                 batches = batched_into_programs(waiting, len(waiting))
@@ -88,12 +88,12 @@ class PlanPrograms:
         key = launch.source.key
         return key if self.build_options == DRIVERS_DEFAULTS else f"{key} with {self.build_options}"
 
-    def _programs_at_once(self, texts: Sequence[str]) -> int:
+    def _best_program_count(self, texts: Sequence[str]) -> int:
         # Kernels at which a process ended are built alone.
         launches = [self._launches[text] for text in texts]
         alone = any(key in self._known for each in launches for key in (each.source.key, self.key_of(each)))
         each_alone = alone or self.build_options.one_kernel_a_program
-        return max(len(texts), 1) if each_alone else self._context.programs_at_once(len(texts))
+        return max(len(texts), 1) if each_alone else self._context.best_program_count(len(texts))
 
     def _add_kernels(
         self, batches: Sequence[Sequence[str]], built: Iterator[Program], progress: ProgressCallback

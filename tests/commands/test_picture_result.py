@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 import pytest
 
-from imgconv.commands.picture_result import PictureResult, as_json, as_lines
+from imgconv.commands.picture_result import PictureResult, as_json, styled_lines
 
 FLOATS = {
     "finite": ([1.0, 2.0], 0), "nan": ([1.0, numpy.nan], 1), "both infinities": ([numpy.inf, -numpy.inf, 1.0], 2),
@@ -23,7 +23,8 @@ def test_what_is_not_finite_is_counted(values: list[float], count: int) -> None:
 
 
 def test_an_output_without_rows_is_empty() -> None:
-    lines = [text for text, _ in as_lines(PictureResult("a.png", outputs={"y": numpy.zeros((0, 7), numpy.float32)}))]
+    result = PictureResult("a.png", outputs={"y": numpy.zeros((0, 7), numpy.float32)})
+    lines = [text for text, _ in styled_lines(result)]
     assert lines[1:] == ["  y float32 0x7: empty"]
 
 

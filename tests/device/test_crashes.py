@@ -171,7 +171,7 @@ def test_a_worker_that_ends_ends_nothing_else(
     monkeypatch.setattr(processes, "parallel_builds", lambda platform: 0)
     monkeypatch.setattr("imgconv.cl.opencl_device.build_workers_for", lambda context, kernels: 1)
     # A second program would wait for the only builder, which has ended.
-    monkeypatch.setattr("imgconv.cl.opencl_device.programs_at_once", lambda context, kernels: 1)
+    monkeypatch.setattr("imgconv.cl.opencl_device.best_program_count", lambda context, kernels: 1)
     monkeypatch.setattr(BuildWorker, "build", crashing)
     model = imgconv.load(network(), device)
     check(model)

@@ -16,7 +16,7 @@ from running import check, check_way, device_settings, run_tensors, target
 from imgconv.cl.context import Context
 from imgconv.cl.building.program import build, new_kernel
 from imgconv.config import Config
-from imgconv.kernels.codegen.generated import ITEMS_OF_A_GPU, ITEMS_OF_A_UNIT, WorkGroup, choose_work_group
+from imgconv.kernels.codegen.generated import ITEMS_OF_A_GPU, ITEMS_OF_A_UNIT, WorkGroup, choose_reduction_work_group
 from imgconv.kernels.layout import ImageLimits
 from imgconv.kernels.kernel_source import COMMON
 from imgconv.kernels.target import Target
@@ -81,13 +81,13 @@ SMALL, LARGE = (Target(ImageLimits(4096, 4096, 64), "gpu", units) for units in (
 
 def test_groups_of_long_reductions() -> None:
     """Parts cover a window, groups are of neighbours, no unit of a large GPU is left without one."""
-    assert choose_work_group((120, 1), (14, 14), SMALL) == WorkGroup(8, (14, 1), 0, 120)
-    assert choose_work_group((36, 1), (56, 56), SMALL) == WorkGroup(4, (56, 1), 0, 36)
-    assert choose_work_group((1, 55), (400,), SMALL) == WorkGroup(4, (37,), 1, 55)
-    assert choose_work_group((120, 1), (14, 14), LARGE) == WorkGroup(1, (14, 2), 0, 120)
-    assert choose_work_group((8, 1), (112, 112), LARGE) == WorkGroup(1, (112, 2), 0, 8)
-    assert choose_work_group((5, 1), (3, 3), SMALL) is None
-    assert choose_work_group((3000, 1), (14, 14), SMALL) is None
+    assert choose_reduction_work_group((120, 1), (14, 14), SMALL) == WorkGroup(8, (14, 1), 0, 120)
+    assert choose_reduction_work_group((36, 1), (56, 56), SMALL) == WorkGroup(4, (56, 1), 0, 36)
+    assert choose_reduction_work_group((1, 55), (400,), SMALL) == WorkGroup(4, (37,), 1, 55)
+    assert choose_reduction_work_group((120, 1), (14, 14), LARGE) == WorkGroup(1, (14, 2), 0, 120)
+    assert choose_reduction_work_group((8, 1), (112, 112), LARGE) == WorkGroup(1, (112, 2), 0, 8)
+    assert choose_reduction_work_group((5, 1), (3, 3), SMALL) is None
+    assert choose_reduction_work_group((3000, 1), (14, 14), SMALL) is None
 
 
 def test_huge_reductions(context: Context) -> None:

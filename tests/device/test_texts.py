@@ -15,7 +15,7 @@ from onnx.helper import make_node, make_tensor, make_tensor_value_info
 
 import imgconv
 from imgconv.cl.device import DeviceInfo
-from imgconv.commands.picture_result import PictureResult, as_json, as_lines, save_arrays
+from imgconv.commands.picture_result import PictureResult, as_json, styled_lines, save_arrays
 from imgconv.errors import ModelError, UnsupportedError
 from imgconv.reports.verify import _host_errors
 from tests.support import assert_close, run_model, run_oracle
@@ -185,7 +185,7 @@ def test_they_are_shown_and_saved(tmp_path: Path) -> None:
     outcome = PictureResult("", outputs={"y": labels})
     shown = json.loads(json.dumps(as_json(outcome)))["outputs"]["y"]
     assert (shown["dtype"], shown["texts"], shown["shape"]) == ("string", labels.tolist(), [6])
-    assert list(as_lines(outcome)) == [("  y string 6: cat, dög, fox, owl, a, ...", "")]
+    assert list(styled_lines(outcome)) == [("  y string 6: cat, dög, fox, owl, a, ...", "")]
     save_arrays({"y": labels}, str(tmp_path / "y.npz"))
     with numpy.load(io.BytesIO((tmp_path / "y.npz").read_bytes())) as arrays:
         assert arrays["y"].tolist() == labels.tolist() and arrays["y"].dtype.kind == "U"

@@ -98,7 +98,7 @@ class HostDevice:
     def fill(self, memory: Memory, value: float, tensor: str = "") -> None:
         memory.bytes.view(memory.dtype if memory.form else numpy.float32)[...] = value
 
-    def programs_at_once(self, kernels: int) -> int:
+    def best_program_count(self, kernels: int) -> int:
         return 1
 
     @contextmanager

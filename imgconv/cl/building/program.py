@@ -130,7 +130,7 @@ def build_workers_for(context: Context, kernels: int) -> int:
     return max(0, min(fitting, kernels // each - 1))
 
 
-def programs_at_once(context: Context, kernels: int) -> int:
+def best_program_count(context: Context, kernels: int) -> int:
     """Returns the number of programs that minimises the time to build this many kernels; at least 1."""
     platform = context.info.platform
     if quirks_of(platform).one_kernel_a_program:

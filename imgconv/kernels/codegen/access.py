@@ -370,9 +370,9 @@ class Emitter:
 
     def load(self, operand: Operand, placement: Placement, axes: Mapping[Variable, Index]) -> str:
         """The name of a float4 with the operand at the four lanes. axes: the view's variables as kernel expressions."""
-        return self._lanes(operand, placement, *_position(operand, placement, axes))
+        return self._load_at(operand, placement, *_position(operand, placement, axes))
 
-    def _lanes(
+    def _load_at(
         self, operand: Operand, placement: Placement, position: list[Index], bounds: list[Bound],
         tests: Sequence[str] = (),
     ) -> str:
@@ -427,7 +427,7 @@ class Emitter:
         """
         if uniform:
             at, tests = self._checked_indices(indices, 0)
-            return self._lanes(operand, placement, *_position(operand, placement, axes, at), tests)
+            return self._load_at(operand, placement, *_position(operand, placement, axes, at), tests)
         parts = []
         for number in range(LANES):
             at, tests = self._checked_indices(indices, number)

@@ -51,15 +51,15 @@ class Epilogue:
 
 def build_epilogue(
     node: Node, output: Placement, placements: Mapping[str, Placement], math_mode: MathMode, prefix: str = "",
-    starts: bool = False, dtype: DType = FLOAT32, written: bool = False,
+    start_with_bias: bool = False, dtype: DType = FLOAT32, rounded_on_store: bool = False,
 ) -> Epilogue:
     """Returns the epilogue of a node whose kernel defines EPILOGUE(sum, column, row, quad).
 
-    prefix: of the arguments' names, if a kernel has two epilogues. starts: whether a sum may start with the bias.
-    dtype: the type of the sums, and of the epilogue if it returns the same type. written: whether `output_constants`
-    stores its result, and then rounds quantised values.
+    prefix: of the arguments' names, if a kernel has two epilogues. start_with_bias: whether a sum may start with the
+    bias. dtype: the type of the sums, and of the epilogue if it returns the same type. rounded_on_store: whether
+    `output_constants` stores its result, and then rounds quantised values.
     """
-    found = without_rounding(node.epilogue, output) if written else None
+    found = without_rounding(node.epilogue, output) if rounded_on_store else None
     node = node if found is None else replace(node, epilogue=found)
     if node.epilogue == IDENTITY:
         return Epilogue("", "(sum)", "", (), dtype=dtype, levels=found is not None)
@@ -73,7 +73,7 @@ def build_epilogue(
     of_start, of_quad = Emitter(math_mode, prefix=f"{prefix}s_"), Emitter(math_mode, prefix=f"{prefix}q_")
     numbered = dict(enumerate(node.epilogue_operands, 1))
     constant_of_quad = {n for n, operand in numbered.items() if _variables_of(operand, axes) <= {"quad", LANE.name}}
-    bias, expression = _split_bias(node.epilogue, constant_of_quad if starts else set())
+    bias, expression = _split_bias(node.epilogue, constant_of_quad if start_with_bias else set())
     read, start, loaded = argument_numbers(expression), "0.0f", []
     stored = (placements[operand.value].storage.dtype for number, operand in numbered.items() if number in read)
     if not is_exact_in_half(expression) or any(each != dtype for each in stored):

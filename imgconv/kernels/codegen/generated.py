@@ -119,7 +119,7 @@ def generate(
     window = window_of(node) if isinstance(reduction, Reduction) else ()
     folded = _packed_axis(node, output, placements) if window else None
     steps = [ceil(n / LANES) if a == folded else n for a, n in enumerate(window)]
-    group = choose_work_group(output.layout.grid(output.shape), steps, target) if window else None
+    group = choose_reduction_work_group(output.layout.grid(output.shape), steps, target) if window else None
     # What neighbours of a row read or write in a buffer of NCHW is adjacent; what quads do is planes apart.
     rows_first = not gpu and (isinstance(output.storage, HostBuffer) or _reads_buffer(node, placements))
     grid, x, y = grid_of(output.layout, output.shape, (gpu or rows_first) and group is None)
@@ -199,7 +199,7 @@ def window_of(node: Node) -> Shape:
     return node.operands[-1].view.shape[len(node.output.shape) :]
 
 
-def choose_work_group(grid: Shape, steps: Sequence[int], target: Target) -> WorkGroup | None:
+def choose_reduction_work_group(grid: Shape, steps: Sequence[int], target: Target) -> WorkGroup | None:
     """Returns how work groups share the windows of output texels; None if one work item per texel keeps the device
     busy.
 

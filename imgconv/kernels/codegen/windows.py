@@ -18,7 +18,9 @@ from imgconv.graph.expression import literal_text
 from imgconv.graph.index import Index, Variable, constant, variable, variable_index
 from imgconv.graph.nodes import Node, Reduction
 from imgconv.kernels.codegen.access import LANE, Emitter
-from imgconv.kernels.codegen.generated import COMBINE, NEUTRAL, grid_kernel, grid_of, choose_work_group, window_of
+from imgconv.kernels.codegen.generated import (
+    COMBINE, NEUTRAL, choose_reduction_work_group, grid_kernel, grid_of, window_of,
+)
 from imgconv.kernels.kernel_source import KernelSource
 from imgconv.kernels.layout import Placement
 from imgconv.kernels.target import Target
@@ -91,7 +93,7 @@ def find_read_sharing(node: Node, output: Placement, target: Target) -> ReadShar
     shape, window = output.shape, window_of(node)
     grid = output.layout.grid(shape)
     texels = prod(grid)
-    if choose_work_group(grid, window, target):
+    if choose_reduction_work_group(grid, window, target):
         return None
     least, found = WORTH_IT, None
     for axis, (number, taps), block in itertools.product(range(len(shape)), enumerate(window), BLOCKS):

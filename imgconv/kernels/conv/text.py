@@ -55,10 +55,12 @@ def convolution_kernel(
     """
     x = placements[node.operands[0].value]
     # With ORDERED, sums that start with the bias take a few registers more.
-    starts = chosen.parts == chosen.vector_quads == 1 and not (problem.integers or chosen.ordered)
+    start_with_bias = chosen.parts == chosen.vector_quads == 1 and not (problem.integers or chosen.ordered)
     whole = chosen.parts == 1 and problem.filters % LANES == 0 and output.texture.tiling.is_one_image
     dtype = problem.accumulator if whole else FLOAT32
-    epilogue = build_epilogue(node, output, placements, math_mode, starts=starts, dtype=dtype, written=True)
+    epilogue = build_epilogue(
+        node, output, placements, math_mode, start_with_bias=start_with_bias, dtype=dtype, rounded_on_store=True
+    )
     helpers: list[str] = []
     constants = output_constants(output, problem.filters, epilogue, helpers) | {
         "START": epilogue.start, "START_LOADS(quad)": epilogue.start_loads,

@@ -108,7 +108,7 @@ class LaunchTime:
         return max(self.arithmetic, self.texture, self.memory) + self.launch
 
     @property
-    def without_overlap(self) -> float:
+    def pessimistic_seconds(self) -> float:
         """Without overlap where a processor holds a single wave."""
         if self.overlaps:
             return self.seconds
@@ -145,7 +145,7 @@ def waves_of_core(work: MachineWork, gpu: Gpu) -> float:
 
 def time_range(time: LaunchTime, gpu: Gpu) -> TimeRange:
     """The least and the most that a launch takes: with overlap, or without it and at the most that a launch costs."""
-    return TimeRange(time.without_overlap + gpu.most_launch - gpu.launch, time.seconds)
+    return TimeRange(time.pessimistic_seconds + gpu.most_launch - gpu.launch, time.seconds)
 
 
 # The Adreno 630 of a Snapdragon 845, at 0.71 GHz.

@@ -264,7 +264,7 @@ def product_kernel(
     left, right = node.operands
     where_a = _address(left, a, "a")[:2]
     where_b = (_address(_transposed(right), b, "a") if problem.transposed else _address(right, b, "b"))[:2]
-    epilogue = build_epilogue(node, output, placements, math_mode, written=True)
+    epilogue = build_epilogue(node, output, placements, math_mode, rounded_on_store=True)
     helpers: list[str] = []
     inside = (False, False)
     largest = max(

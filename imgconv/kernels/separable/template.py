@@ -169,10 +169,12 @@ def _epilogues(
     half, alone, image = sums == FLOAT16, chosen.parts == 1, output.texture.tiling.is_one_image
     dtype = sums if problem.depthwise.filters % LANES == 0 else FLOAT32
     before = build_epilogue(
-        depthwise, between, placements, math_mode, "depthwise_", half, dtype, written=problem.integers
+        depthwise, between, placements, math_mode, "depthwise_", half, dtype, rounded_on_store=problem.integers
     )
     dtype = sums if alone and image and problem.pointwise.filters % LANES == 0 else FLOAT32
-    after = build_epilogue(pointwise, output, placements, math_mode, starts=half and alone, dtype=dtype, written=True)
+    after = build_epilogue(
+        pointwise, output, placements, math_mode, start_with_bias=half and alone, dtype=dtype, rounded_on_store=True
+    )
     return before, after
 
 
