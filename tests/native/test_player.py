@@ -93,7 +93,7 @@ def test_winograd_on_a_phone(
     large = frozenset("y" if tile == 4 else "")
     prefer_large_tiles(monkeypatch)
     monkeypatch.setattr(compiled, "read_choice", lambda key, graph: Precision(kept, large_tiles=large))
-    monkeypatch.setattr(plans, "_chooser", lambda *_: taking)
+    monkeypatch.setattr(plans, "chooser_for", lambda *_: taking)
     scale = numpy.float32(10) ** -(numpy.arange(30) % 9).astype(numpy.float32)  # some weights are no normal halves
     weights = const(30, 32, 3, 3).numpy() * scale.reshape(30, 1, 1, 1)
     graph = build_graph({"y": Tensor.input("x", (1, 32, 12, 12)).conv2d(Tensor.constant(weights), padding=1)})
