@@ -58,7 +58,7 @@ class Row:
     launch: Launch
     excess: float
     reads: int
-    least: dict[str, float]
+    least_seconds: dict[str, float]
     timing: Timing | None = None
 
     @property
@@ -75,11 +75,11 @@ class Row:
 
     @property
     def bound(self) -> str:
-        return max(self.least, key=lambda name: self.least[name])
+        return max(self.least_seconds, key=lambda name: self.least_seconds[name])
 
     @property
     def share(self) -> float | None:
-        return self.least[self.bound] / self.timing.median if self.timing else None
+        return self.least_seconds[self.bound] / self.timing.median if self.timing else None
 
     @property
     def intensity(self) -> float:
@@ -93,7 +93,7 @@ class Row:
             "texture_reads": self.reads, "traffic_bytes": self.launch.moved_bytes,
             "operations_per_byte": self.intensity,
             "device": self.timing and self.timing.to_json(), "gflops": self.gflops, "bound": self.bound,
-            "of_peak": self.share, "least_seconds": self.least,
+            "of_peak": self.share, "least_seconds": self.least_seconds,
         }
 
 

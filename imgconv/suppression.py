@@ -134,10 +134,10 @@ class _GroupedSuppression:
     def kept(self) -> Array:
         """The numbers of the boxes that stay, by group, the best first."""
         while len(active := numpy.flatnonzero((self.done < self.sizes) & (self.counts < self.most))):
-            self.tile(active)
+            self.decide_tile(active)
         return numpy.concatenate([row[:count] for row, count in zip(self.chosen, self.counts)])
 
-    def tile(self, active: Array) -> None:
+    def decide_tile(self, active: Array) -> None:
         """Decides on the next boxes of the active groups."""
         length = min(max(int((PAIRS / len(active)) ** 0.5), SMALLEST), LARGEST, int(self.sizes.max()))
         place = self.done[active][:, None] + numpy.arange(length)

@@ -452,7 +452,7 @@ def is_exact_in_half(expression: Expression) -> bool:
     return True
 
 
-def _without_saturation(expression: Expression) -> Expression:
+def _avoid_saturating_instructions(expression: Expression) -> Expression:
     """The expression with each min(max($n, 0), 1) as max(min($n, 1), 0).
 
     Mesa 25.0's Adreno compiler makes the first form a saturation of the instruction that computes $n. If this is in a
@@ -491,4 +491,4 @@ def render(
     def literal(value: float) -> str:
         return f"({kind})({literal_text(value)})"
 
-    return statements, fold(_without_saturation(expression), literal, arguments, applied)
+    return statements, fold(_avoid_saturating_instructions(expression), literal, arguments, applied)

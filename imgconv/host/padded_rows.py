@@ -73,7 +73,7 @@ class PaddedRows:
     sizes: Array | None = None
 
     @property
-    def is_known(self) -> bool:
+    def is_constant(self) -> bool:
         """Returns whether it is a constant, and no list with a Space."""
         return self.sizes is None and self.space is None and self.tensor.is_constant
 
@@ -145,8 +145,8 @@ def _with_sizes(sizes: Array) -> PaddedRows:
 def _outputs_of_sizes(node: HostNode, given: OptionalRows) -> list[PaddedRows]:
     """The outputs of an operator that moves sizes, or compares them with negative numbers."""
     rows = [each for each in given if each is not None]
-    known = [each.tensor.numpy() for each in rows if each.is_known]
-    if node.op_type not in OF_SIZES or any(each.sizes is None and not each.is_known for each in rows):
+    known = [each.tensor.numpy() for each in rows if each.is_constant]
+    if node.op_type not in OF_SIZES or any(each.sizes is None and not each.is_constant for each in rows):
         raise CannotOffloadError
     if node.op_type == "Equal" and not (known and (known[0] < 0).all()):
         raise CannotOffloadError
@@ -202,7 +202,7 @@ def _goes_with(node: HostNode, other: PaddedRows, first: PaddedRows) -> bool:
     """Returns whether an operator that moves rows may read another input: rows of the same space, or known numbers."""
     if node.op_type == "Concat":
         return (other.space, other.places_in) == (first.space, first.places_in)
-    return other.is_known or (other.sizes is not None and all(
+    return other.is_constant or (other.sizes is not None and all(
         each is first.space for each in other.sizes.reshape(-1) if isinstance(each, RowSpace)
     ))
 
@@ -229,7 +229,7 @@ def _space_of_first_rows(node: HostNode, rows: Sequence[PaddedRows], space: RowS
 def _gather_rows(node: HostNode, table: PaddedRows, index: PaddedRows) -> list[PaddedRows]:
     """Columns of rows; or rows at places, which are rows themselves."""
     if index.space is None:
-        if table.is_triple and not (index.is_known and (index.tensor.numpy() == 2).all()):
+        if table.is_triple and not (index.is_constant and (index.tensor.numpy() == 2).all()):
             raise CannotOffloadError
         return [replace(each, is_triple=False) for each in _move_rows(node, [table, index])]
     axis = int(node.attributes.get("axis", 0)) % table.tensor.rank  # type: ignore[arg-type]

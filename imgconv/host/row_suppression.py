@@ -48,7 +48,7 @@ def suppress_rows(node: HostNode, given: OptionalRows) -> list[PaddedRows]:
         raise CannotOffloadError
     if scores.tensor.shape[:2] != (1, 1) or boxes.tensor.shape[0] != 1 or boxes.space is not scores.space:
         raise CannotOffloadError
-    if any(each is not None and not each.is_known for each in limits):
+    if any(each is not None and not each.is_constant for each in limits):
         raise CannotOffloadError
     size, space = scores.tensor.shape[2], boxes.space
     most, overlap, least = (

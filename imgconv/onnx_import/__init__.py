@@ -24,7 +24,7 @@ from imgconv.host.subgraphs import ungrouped_layers
 from imgconv.limits import current_budget, load_budget
 from imgconv.onnx_import.cut import cut_at
 from imgconv.onnx_import.file import converted_to_supported_opset, opset_of, opsets_of, parse_model, read_file
-from imgconv.onnx_import.input_shapes import declaration, read_inputs, real_inputs, size_clash, with_content
+from imgconv.onnx_import.input_shapes import declaration, read_inputs, real_inputs, size_clash, input_as_constant
 from imgconv.onnx_import.schema import domain_of
 from imgconv.onnx_import.scope import UNROLLED_NODES, ImportScope, ImportState, needed_nodes
 from imgconv.onnx_import.partition import Partitioner
@@ -140,7 +140,7 @@ class _Importer:
         self.scope.source.in_float.update({"bfloat16": name for name in brief[:1]})
         for tensor in inputs:
             known = self.contents.get(tensor.name or "")
-            self.scope.define(tensor.name or "", tensor if known is None else with_content(tensor, known), "")
+            self.scope.define(tensor.name or "", tensor if known is None else input_as_constant(tensor, known), "")
         inputs = [t for t in inputs if t.name not in self.contents]
         numbers = self.scope.needed.difference(node.name for node in texts)
         self.scope.define_all(self.scope.initializers(self.graph, numbers), "")

@@ -149,7 +149,7 @@ def _as_text(dimensions: Sequence[int | str]) -> str:
     return f"[{', '.join(str(d) or '?' for d in dimensions)}]"
 
 
-def with_content(tensor: Tensor, known: Array) -> Tensor:
+def input_as_constant(tensor: Tensor, known: Array) -> Tensor:
     """An input as a constant of its dtype. Raises InputError unless it is exact or from float to float."""
     content = known.astype(tensor.dtype)
     if not (tensor.is_float and known.dtype.kind == "f") and not numpy.array_equal(content, known):

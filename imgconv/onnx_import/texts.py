@@ -60,7 +60,7 @@ def string_outputs(step: NeededNode, texts: AbstractSet[str], version: int) -> s
     if as_text_constant(node):
         return set(node.output)
     if bodies:
-        return {name for body in bodies for name in _texts_of_body(step, body, texts, version)}
+        return {name for body in bodies for name in _string_outputs_of_body(step, body, texts, version)}
     read = [number for number, name in enumerate(node.input) if name in texts]
     if not read:
         return set()
@@ -74,7 +74,9 @@ def string_outputs(step: NeededNode, texts: AbstractSet[str], version: int) -> s
     return {name for number, name in enumerate(node.output) if name and _takes_text(schema, schema.outputs, number)}
 
 
-def _texts_of_body(step: NeededNode, body: onnx.GraphProto, texts: AbstractSet[str], version: int) -> list[str]:
+def _string_outputs_of_body(
+    step: NeededNode, body: onnx.GraphProto, texts: AbstractSet[str], version: int
+) -> list[str]:
     """The outputs of a node with a body that hold strings, as this body makes them."""
     node = step.proto
     # Both the inputs of a Loop and those of its body begin with two that are not carried.

@@ -65,11 +65,11 @@ _ACTIVATIONS = {
 class Cell:
     """The expressions of one step of one direction; see graph.nodes.Recurrence for their arguments.
 
-    size: of the gates, then of the states. others: how many other arguments there are before the number of the step.
+    size: of the gates, then of the states. other_count: of the arguments between the states and the number of the step.
     """
 
     size: tuple[int, int]
-    others: int
+    other_count: int
     functions: Sequence[GateFunction] = field(compare=False)
 
     def x(self, gate: int) -> Expression:
@@ -86,7 +86,7 @@ class Cell:
     def state(self, number: int) -> Expression:
         return Argument(2 * self.size[0] + number)
 
-    def other(self, number: int) -> Expression:
+    def other_argument(self, number: int) -> Expression:
         """One of the other arguments; the number of the step follows the last one."""
         return Argument(2 * self.size[0] + self.size[1] + number)
 
@@ -114,7 +114,7 @@ def gru(call: Call) -> list[Tensor]:
         z, r = (f(cell.total(gate)) for gate in (0, 1))
         inner = cell.product(2)
         if before:
-            inner = apply("multiply", r, apply("add", inner, cell.other(0)))
+            inner = apply("multiply", r, apply("add", inner, cell.other_argument(0)))
         h = g(apply("add", cell.x(2), inner))
         made = apply("add", apply("multiply", apply("subtract", 1, z), h), apply("multiply", z, cell.state(0)))
         return [made], None if before else apply("multiply", r, cell.state(0))
@@ -137,7 +137,7 @@ def lstm(call: Call, product: StateProduct | None = None) -> list[Tensor]:
 
         def total(gate: int, peephole: int, c: Expression) -> Expression:
             made = cell.total(gate)
-            return apply("add", made, apply("multiply", cell.other(peephole), c)) if peeps else made
+            return apply("add", made, apply("multiply", cell.other_argument(peephole), c)) if peeps else made
 
         old = cell.state(1)
         i = f(total(0, 0, old))
@@ -201,7 +201,7 @@ def _frozen_past_end(cell: Cell, states: list[Expression], inner: Expression | N
 
     A backward run therefore starts at the end of each sequence with its initial states.
     """
-    runs = apply("less", cell.other(cell.others), cell.other(cell.others - 1))
+    runs = apply("less", cell.other_argument(cell.other_count), cell.other_argument(cell.other_count - 1))
     return [apply("where", runs, new, cell.state(number)) for number, new in enumerate(states)], inner
 
 

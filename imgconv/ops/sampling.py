@@ -46,16 +46,16 @@ def grid_sample(call: Call) -> Tensor:
     return weighted_sum(x, indices, weights if mode != "nearest" else [])
 
 
-def _padded_position(position: Tensor, padding: str, limit: tuple[float, float], size: int) -> Tensor:
+def _padded_position(position: Tensor, padding: str, limits: tuple[float, float], size: int) -> Tensor:
     """The position after border or reflection padding; a gather reads zero at a position that stays outside."""
     if padding == "reflection":
-        position = _reflected(position, limit)
+        position = _reflected(position, limits)
     return position if padding == "zeros" else position.clip(0, size - 1)
 
 
-def _reflected(position: Tensor, limit: tuple[float, float]) -> Tensor:
+def _reflected(position: Tensor, limits: tuple[float, float]) -> Tensor:
     """The position mirrored at the limits until it lies between them."""
-    low, length = limit[0], limit[1] - limit[0]
+    low, length = limits[0], limits[1] - limits[0]
     if not length:
         return position * 0 + low
     distance = (position - low).apply("modulo", 2 * length)

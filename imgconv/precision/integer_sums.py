@@ -42,5 +42,5 @@ def _why_fp32_sums(launch: Launch) -> str:
     if isinstance(problem, separable.Problem):
         problem = problem.pointwise
     if isinstance(problem, Problem):
-        return problem.float_sums
+        return problem.why_float_sums
     return f"{launch.source.path} has no integer variant"

@@ -34,19 +34,19 @@ PLACE = "/* the profile's JSON */"  # in the template
 class LaunchProfile:
     """One launch. seconds: the median of the runs; span: its start and end in the shown run, in seconds.
 
-    share: its part of the seconds of all launches. least: the seconds that each of the device's peaks allows.
+    share: its part of the seconds of all launches. least_seconds: the seconds that each of the device's peaks allows.
     """
 
     launch: Launch
     seconds: float
     span: Span
     share: float
-    least: Mapping[str, float]
+    least_seconds: Mapping[str, float]
 
     @property
     def bound(self) -> str:
         """The peak that binds: 'multiply-adds' or 'bandwidth'."""
-        return max(self.least, key=lambda name: self.least[name])
+        return max(self.least_seconds, key=lambda name: self.least_seconds[name])
 
     @property
     def of_peak(self) -> float:
@@ -54,7 +54,7 @@ class LaunchProfile:
 
         Above 1 if the textures are in a cache: those of the copy that measures the peak are not.
         """
-        return _rate(self.least[self.bound], self.seconds)
+        return _rate(self.least_seconds[self.bound], self.seconds)
 
     @property
     def flops(self) -> float:
@@ -129,7 +129,7 @@ class Profile:
     @property
     def of_peak(self) -> float:
         """The least seconds that the peaks allow for all launches in turn, divided by the measured seconds."""
-        return _rate(sum(launch.least[launch.bound] for launch in self.launches), self.seconds)
+        return _rate(sum(launch.least_seconds[launch.bound] for launch in self.launches), self.seconds)
 
     @property
     def main_bound(self) -> tuple[str, float]:

@@ -151,7 +151,7 @@ class DeviceMemory:
 
     def _allocate(self, share_with: Sequence[DeviceMemory]) -> None:
         plan, memory = self.plan, self._memory
-        memory |= {texture: self._image(texture.descriptor, texture.name) for texture in plan.states}
+        memory |= {texture: self._new_image(texture.descriptor, texture.name) for texture in plan.states}
         for storage, content in plan.content.items():
             shared = next((m for each in share_with if (m := each._find_constant(storage, content)) is not None), None)
             memory[storage] = shared if shared is not None else self._upload_constant(storage, content)
@@ -174,7 +174,7 @@ class DeviceMemory:
     def _upload_constant(self, storage: Storage, content: Array) -> Memory:
         if isinstance(storage, HostBuffer):
             return self.context.buffer(content, storage.name)
-        memory = self._image(storage.descriptor, storage.name)
+        memory = self._new_image(storage.descriptor, storage.name)
         self.context.write(memory, numpy.ascontiguousarray(content), storage.name)
         return memory
 
@@ -189,7 +189,7 @@ class DeviceMemory:
             if fitting:
                 images[slot] = offered.pop(min(fitting)[1])
                 continue
-            images[slot] = descriptor, self._allocated_image(descriptor, textures[0].name)
+            images[slot] = descriptor, self._zeroed_image(descriptor, textures[0].name)
         return images
 
     def _find_workspace(self, share_with: Sequence[DeviceMemory]) -> Memory:
@@ -203,7 +203,7 @@ class DeviceMemory:
     def _allocate_io(self, place: Storage) -> Memory:
         """Memory for an input or an output."""
         if isinstance(place, Texture):
-            return self._image(place.descriptor, place.name)
+            return self._new_image(place.descriptor, place.name)
         return self.context.buffer(max(place.bytes, 4), place.name)
 
     def _texture_in_workspace(self, workspace: Memory, texture: Texture, region: WorkspaceRegion) -> Memory:
@@ -216,11 +216,11 @@ class DeviceMemory:
                 workspace, region.offset, region.row_bytes, *size, texture.dtype, name
             )
         except DeviceError:
-            return self._allocated_image(texture.descriptor, name)
+            return self._zeroed_image(texture.descriptor, name)
 
-    def _allocated_image(self, descriptor: ImageDescriptor, tensor: str) -> Memory:
+    def _zeroed_image(self, descriptor: ImageDescriptor, tensor: str) -> Memory:
         """New memory of activations."""
-        return self._fill_with_zeros(self._image(descriptor, tensor), tensor)
+        return self._fill_with_zeros(self._new_image(descriptor, tensor), tensor)
 
     def _fill_with_zeros(self, memory: Memory, tensor: str) -> Memory:
         """The memory, filled with zeros: a driver that allocates late fails here."""
@@ -228,7 +228,7 @@ class DeviceMemory:
         self.context.finish()
         return memory
 
-    def _image(self, descriptor: ImageDescriptor, tensor: str) -> Memory:
+    def _new_image(self, descriptor: ImageDescriptor, tensor: str) -> Memory:
         if descriptor.linear:
             return self.context.buffer(descriptor.bytes, tensor)
         layers = descriptor.layers if descriptor.layers > 1 else 0

@@ -205,7 +205,7 @@ def test_the_rule() -> None:
 def test_work_items_without_quads_do_not_shorten_a_launch() -> None:
     """A work item reads four quads of bytes at once: of 16 quads, four work items take as many as eight do."""
     problem = Problem(conv.Problem(1, 64, (8, 8), 64, (8, 8), (3, 3), (1, 1), (1, 1), (1, 1), 64), conv.Problem(
-        1, 64, (8, 8), 32, (8, 8), (1, 1), (1, 1), (0, 0), (1, 1), 1, float_sums=""
+        1, 64, (8, 8), 32, (8, 8), (1, 1), (1, 1), (0, 0), (1, 1), 1, why_float_sums=""
     ))
     few, many = (launch_work(problem, Specialisation(4, 1, 2, 2, 4, parts)) for parts in (4, 8))
     assert few.multiply_adds == many.multiply_adds and few.reads == many.reads and few.steps == many.steps

@@ -78,7 +78,7 @@ def candidates(
     """
     made = _cpu_candidates(problem, vector_floats) if kind == "cpu" else _gpu_candidates(problem)
     if kind == "gpu" and compute_units < LARGE_GPU:
-        made = _mobile_candidates(problem, dot_products and not problem.float_sums)
+        made = _mobile_candidates(problem, dot_products and not problem.why_float_sums)
     found = _limit_work_groups(problem, _limit_unrolling(problem, made, kind), max_work_group)
     return [c for c in dict.fromkeys(found) if c.allowed(problem)]
 

@@ -22,7 +22,7 @@ class Problem:
     groups: merged so that each begins at a whole quad; the last group may have fewer channels, but not fewer input
     quads. phases: the stride of a transposed convolution, otherwise 1. sums: how products are summed. integers: whether
     the weights or the input are integers, whose sums stay exact. gated: whether the input's channels are multiplied by
-    factors. float_sums: the reason why no kernel may sum quantised values of the input in an int; "" if a kernel may.
+    factors. why_float_sums: the reason why no kernel may sum quantised values of the input in an int; "" if one may.
     Both are left out of repr, because measurements are stored under this text.
     """
 
@@ -42,7 +42,7 @@ class Problem:
     sums: Accumulation = "float"
     integers: bool = False
     gated: bool = field(default=False, repr=False)
-    float_sums: str = field(default="the input is stored as fp32", repr=False)
+    why_float_sums: str = field(default="the input is stored as fp32", repr=False)
 
     @property
     def products(self) -> DType:
@@ -182,7 +182,7 @@ class Specialisation:
             not self.half_quads or problem.group_input_quads % self.half_quads == 0
         )
         plain = self.vector_quads == 1 and not self.weights_in_buffer
-        summed = not self.integers or (plain and not problem.float_sums)
+        summed = not self.integers or (plain and not problem.why_float_sums)
         ordered = not self.ordered or (
             plain and problem.accumulator == FLOAT16
             and not (problem.depthwise or self.integers or weights_are_cut(problem, self))

@@ -76,7 +76,7 @@ def step_of(
     problem = replace(
         problem, sums=sums, integers=exact or array.dtype == numpy.int8, gated=bool(factors),
     )
-    problem = replace(problem, float_sums=why_float_sums(problem, operation, places[x.value], array))
+    problem = replace(problem, why_float_sums=why_float_sums(problem, operation, places[x.value], array))
     return LaunchStep(
         (node,), output, places, TEMPLATE, problem, ConvDetails(weights, exact), describe(node), operation_kind(node),
         values=(node.output.name,),

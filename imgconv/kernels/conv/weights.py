@@ -144,14 +144,14 @@ class PackedWeights:
         return blocks, problem.group_input_quads * taps, LANES * self.block_quads
 
     @property
-    def grid(self) -> tuple[int, int]:
+    def rows_and_texels(self) -> tuple[int, int]:
         """The number of rows in the storage, and of texels in a row."""
         blocks, steps, texels = self.shape
         return (blocks, steps * texels) if self.in_buffer or self.ordered else (blocks * texels, steps)
 
     def storage(self, name: str, limits: ImageLimits | None) -> Texture | HostBuffer:
         """The texture or the buffer of the weights. Raises ResourceError if no tiling fits."""
-        height, width = self.grid
+        height, width = self.rows_and_texels
         shape = height, width * LANES
         if self.in_buffer:
             return HostBuffer(name, shape, matrix_layout(2), self.dtype)
@@ -173,5 +173,5 @@ class PackedWeights:
         assert packed.shape == (*self.shape, LANES), (packed.shape, self.shape)
         packed = packed.astype(self.dtype, copy=False)
         rows = packed if self.in_buffer or self.ordered else packed.swapaxes(1, 2)
-        grid = rows.reshape(*self.grid, LANES)
+        grid = rows.reshape(*self.rows_and_texels, LANES)
         return grid if isinstance(storage, HostBuffer) else storage.tiling.to_image(grid)

@@ -28,7 +28,7 @@ class Problem:
     @property
     def integers(self) -> bool:
         """Returns whether the 1x1 convolution sums products of bytes."""
-        return not self.pointwise.float_sums
+        return not self.pointwise.why_float_sums
 
     @property
     def multiply_adds(self) -> int:

@@ -219,7 +219,7 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Proble
         if not placing.target.is_mobile or not _can_sum_integers(placing, problem, given, middle):
             return None
         problem = Problem(
-            replace(problem.depthwise, integers=True), replace(problem.pointwise, integers=True, float_sums="")
+            replace(problem.depthwise, integers=True), replace(problem.pointwise, integers=True, why_float_sums="")
         )
     places = {x.value: placing.placements[x.value], between.name: middle}
     places |= placing.operand_places(replace(depthwise, operands=()), middle)

@@ -92,8 +92,8 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Proble
     largest = numpy.abs(direct.details.weights.array).max(initial=0.0)
     if LARGEST_TAP[2] * largest > HALF_MAX:
         return None
-    large = node.output.name in placing.config.precision.large_tiles and LARGEST_TAP[4] * largest <= HALF_MAX
-    after = output_transform_problem(problem, placing.target, large)
+    large_allowed = node.output.name in placing.config.precision.large_tiles and LARGEST_TAP[4] * largest <= HALF_MAX
+    after = output_transform_problem(problem, placing.target, large_allowed)
     before = replace(after, to_outputs=False)
     places = placing.placements
     taps, sums = (
@@ -121,10 +121,10 @@ def place(placing: PlacingContext, given: tuple[Node, ...]) -> LaunchStep[Proble
     )
 
 
-def output_transform_problem(problem: conv.Problem, target: Target, large: bool) -> Problem:
-    """The last launch with the faster tile, if `large`; else with tiles of 2x2 outputs."""
+def output_transform_problem(problem: conv.Problem, target: Target, large_allowed: bool) -> Problem:
+    """The last launch with the faster tile; with tiles of 2x2 outputs unless `large_allowed`."""
     small = _output_transform(problem, 2, target.limits.width)
-    if not large:
+    if not large_allowed:
         return small
     tiles = _output_transform(problem, 4, target.limits.width), small
     return tiles[index_of_best([_time_of(each, target) for each in tiles])]
