@@ -156,7 +156,7 @@ def _rounded_either_way(
         read, {node.output.name: node for node in inner}, lambda at: BoundedValues.exact(found[tuple(at)]), arithmetic
     )
     try:
-        bounded = evaluator.node(last, where, len(differing))
+        bounded = evaluator.evaluate_at(last, where, len(differing))
     except NotCoveredError:
         return wanted
     explained = numpy.isfinite(bounded.error) & (abs(found[where] - bounded.value) <= bounded.error)

@@ -130,7 +130,7 @@ def expected_samples(
         arithmetic,
     )
     tried = _value_positions(sampled_positions(subject.output, 1, seed), subject, shape)
-    sampled.node(subject.nodes[-1], tried, len(tried[0]) if tried else 1)
+    sampled.evaluate_at(subject.nodes[-1], tried, len(tried[0]) if tried else 1)
     one = max(sampled.elements_read, 1)
     last = subject.nodes[-1].operation
     more = CHOOSING if isinstance(last, Reduction) and last.kind in ("max", "min", "argmax") else 1
@@ -141,7 +141,7 @@ def expected_samples(
         for axis, along in enumerate(at):
             along[most - len(reading) :] = reading[:, axis]  # in place of random ones
     sampled.elements_read = 0
-    return at, sampled.node(subject.nodes[-1], at, len(at[0]) if at else 1)
+    return at, sampled.evaluate_at(subject.nodes[-1], at, len(at[0]) if at else 1)
 
 
 def _value_positions(position: tuple[Array, ...], subject: LaunchedNodes, shape: Shape) -> tuple[Array, ...]:

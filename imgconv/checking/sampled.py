@@ -47,7 +47,7 @@ class SampledEvaluator:
     elements_read: int = 0
     made: dict[tuple[str, bytes], BoundedValues] = field(default_factory=dict)
 
-    def node(self, node: Node, position: Positions, count: int) -> BoundedValues:
+    def evaluate_at(self, node: Node, position: Positions, count: int) -> BoundedValues:
         """The node's output at `count` positions, before it is stored. Raises NotCoveredError."""
         with numpy.errstate(all="ignore"):
             sample = SAMPLED.get(type(node.operation))
@@ -96,7 +96,7 @@ class SampledEvaluator:
         unique, inverse = numpy.unique(flat, return_inverse=True)
         key = name, unique.tobytes()
         if key not in self.made:  # a mean is read by each difference from it
-            self.made[key] = self.node(node, numpy.unravel_index(unique, size) if size else (), len(unique))
+            self.made[key] = self.evaluate_at(node, numpy.unravel_index(unique, size) if size else (), len(unique))
         made = self.made[key]
         places = inverse.reshape(shape)
         error = made.error + self.arithmetic.between * numpy.abs(made.value)

@@ -173,7 +173,7 @@ def check_launches(
     plan, subjects = running.plan, launched_nodes_of(running.plan, running.graph, running.states)
     checked = subjects.keys() if wanted is None else subjects.keys() & set(wanted)
     arrays: dict[Storage, Array] = {}
-    last = _last_readers({n: s for n, s in subjects.items() if n in checked})
+    last = _last_check_by_storage({n: s for n, s in subjects.items() if n in checked})
     memory = running.memory
     memory.clear_states()
     for value in plan.inputs:
@@ -224,7 +224,7 @@ def _launch_and_wait(running: SessionUnderTest, number: int) -> None:
     running.context.finish()
 
 
-def _last_readers(subjects: Mapping[int, LaunchedNodes]) -> dict[Storage, int]:
+def _last_check_by_storage(subjects: Mapping[int, LaunchedNodes]) -> dict[Storage, int]:
     """The number of the last launch whose check reads each storage."""
     last: dict[Storage, int] = {}
     for number, subject in subjects.items():

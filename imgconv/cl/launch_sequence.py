@@ -35,7 +35,7 @@ class OpenCLLaunchSequence:
     def _enqueue_first(self) -> None:
         """Enqueues every launch so that one that hangs can be named: a driver may compile a kernel at its launch."""
         for launch in self.launches:
-            _enqueue_noted(self.context, launch)
+            _enqueue_watched(self.context, launch)
 
     def enqueue_each(self) -> Iterator[int]:
         """Enqueues the launches one by one. Yields each one's number. Raises DeviceError, ResourceError."""
@@ -71,7 +71,7 @@ def _arguments(context: Context, launch: KernelLaunch) -> tuple[object, ...]:
     return queue, handle, len(launch[1]), None, *pointers, 0, None
 
 
-def _enqueue_noted(context: Context, launch: KernelLaunch) -> None:
+def _enqueue_watched(context: Context, launch: KernelLaunch) -> None:
     """Like `Context.enqueue`; if the launch hangs, the DeviceError of the wait names it."""
     noted, function, made = FirstLaunch(launch_name(launch)), launch_function(is_first=True), ctypes.c_void_p()
     context.watchdog.first_launches.append(noted)

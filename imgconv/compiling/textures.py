@@ -130,13 +130,13 @@ def values_that_determine_indices(graph: Graph) -> frozenset[str]:
 
 
 def values_in_concatenations(
-    graph: Graph, layouts: dict[str, Layout], apart: frozenset[str] = frozenset()
+    graph: Graph, layouts: dict[str, Layout], in_own_texture: frozenset[str] = frozenset()
 ) -> dict[str, tuple[str, int]]:
     """Returns the values that are written directly into a concatenation's texture: its name, and the offset in
     channels.
 
-    apart: values that need their own texture. A kernel cannot read and write the same image. So if the kernel that
-    writes one part reads another part, the two parts conflict. The part with the most conflicts (the smallest of
+    in_own_texture: values that are not written there. A kernel cannot read and write the same image. So if the kernel
+    that writes one part reads another part, the two parts conflict. The part with the most conflicts (the smallest of
     several) is copied instead, until there are no conflicts.
     """
     inside: dict[str, tuple[str, int]] = {}
@@ -149,7 +149,7 @@ def values_in_concatenations(
             name = operand.value
             made = name in graph.producers or any(v.name == name for v in graph.inputs)
             same = operand.view.is_identity and layouts[name] == layouts[node.output.name]
-            free = name not in inside and name not in parts and name not in graph.outputs and name not in apart
+            free = name not in inside and name not in parts and name not in graph.outputs and name not in in_own_texture
             if made and same and free:
                 parts[name] = offset
             offset += operand.view.shape[1]

@@ -56,16 +56,16 @@ def round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 
 
-def batched_into_programs(texts: Sequence[str], builds: int = 1) -> list[Sequence[str]]:
+def batched_into_programs(texts: Sequence[str], parallel_builds: int = 1) -> list[Sequence[str]]:
     """Returns the kernel sources of each program. A program has several kernels, because every build has a fixed cost.
 
-    builds: the number of builds at the same time; each gets the same number of programs, if there are enough sources.
-    The result does not change if its number of programs is passed as `builds`.
+    Each of the parallel builds gets the same number of programs, if there are enough sources. The result does not
+    change if its number of programs is passed as `parallel_builds`.
 
         batched_into_programs(["a", "b", "c"], 2)   gives [["a"], ["b", "c"]]
     """
     fewest = ceil(len(texts) / KERNELS_IN_A_PROGRAM)
-    count = min(round_up(fewest, builds), len(texts))
+    count = min(round_up(fewest, parallel_builds), len(texts))
     return [texts[len(texts) * n // count : len(texts) * (n + 1) // count] for n in range(count)]
 
 

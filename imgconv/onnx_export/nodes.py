@@ -32,21 +32,24 @@ class NodeExporter:
         self.graph = graph
         self.writer = writer
 
-    def load(self, operand: Operand, fixed: int, moved_only: bool = False) -> OnnxTensor:
-        """Exports what the operand reads. Axes along which it only repeats get length 1, but for the last `fixed`."""
+    def load(self, operand: Operand, full_axes: int, keeps_dtype: bool = False) -> OnnxTensor:
+        """Exports what the operand reads. Axes along which it only repeats get length 1, except the last `full_axes`.
+
+        keeps_dtype: without the cast to the type in which a node computes.
+        """
         rank = len(operand.view.shape)
         indices = [*operand.view.index, *(b.index for b in operand.view.bounds)]
         loose = replace(operand.view, shape=keep_only_axes(operand.view.shape, axes_of(indices)))
-        shape = tuple(n if a >= rank - fixed else loose.shape[a] for a, n in enumerate(operand.view.shape))
+        shape = tuple(n if a >= rank - full_axes else loose.shape[a] for a, n in enumerate(operand.view.shape))
         array = self.graph.constants.get(operand.value)
         if array is not None and not (loose.is_identity and shape == loose.shape):
-            kind = str(array.dtype) if moved_only else compute_dtype(str(array.dtype))
+            kind = str(array.dtype) if keeps_dtype else compute_dtype(str(array.dtype))
             return self.writer.constant(replace(operand.view, shape=shape).evaluate(array.astype(kind), operand.fill))
         if array is not None:
             self.writer.initializers[operand.value] = array
         value = self.graph.values[operand.value]
         tensor = OnnxTensor(value.name, value.dtype, value.shape)
-        tensor = tensor if moved_only else self.writer.cast(tensor, compute_dtype(value.dtype))
+        tensor = tensor if keeps_dtype else self.writer.cast(tensor, compute_dtype(value.dtype))
         return self.writer.expand(export_view(self.writer, tensor, loose, operand.fill), shape)
 
     # Operations

@@ -52,7 +52,7 @@ def sampled(node: Node, arrays: dict[str, Array], position: Positions, count: in
     def read(name: str, at: Positions) -> BoundedValues:
         return BoundedValues.exact(numpy.asarray(numbers_of(arrays[name])[tuple(at)]))
 
-    return SampledEvaluator(read, {}, lambda at: read(node.output.name, at)).node(node, position, count)
+    return SampledEvaluator(read, {}, lambda at: read(node.output.name, at)).evaluate_at(node, position, count)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
