@@ -464,7 +464,7 @@ def load(
 
     Raises ConfigError, ModelError, UnsupportedError, InputError, DeviceError, ResourceError or BuildError.
     """
-    if not isinstance(shapes or {}, Mapping):
+    if shapes is not None and not isinstance(shapes, Mapping):
         raise ConfigError(f"shapes= is a dict such as {{'x': (1, 3, 224, 224)}}, not a {type(shapes).__name__}")
     with progress_callback(progress) as step:
         settings = Settings(

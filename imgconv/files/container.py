@@ -67,7 +67,7 @@ def packed_blobs(blobs: Sequence[BlobContent]) -> tuple[Sequence[BlobContent], l
     """
     packed = list(blobs)
     if sum(map(len, blobs)) <= MOST_COMPRESSED:
-        packed = [min(blob, _compressed(blob), key=len) for blob in blobs]
+        packed = [min(blob, _compressed(blob, MOST_COMPRESSED), key=len) for blob in blobs]
     places, offset = [], 0
     for blob, stored in zip(blobs, packed, strict=True):
         places.append(Blob(offset, len(stored), crc32(stored), 0 if stored is blob else len(blob)))
@@ -145,8 +145,9 @@ class ContainerFile:
             raise self.error(f"cannot read the file: {error.strerror or error}") from error
 
 
-def _compressed(content: BlobContent) -> bytes:
-    return lzma.compress(content, lzma.FORMAT_RAW, filters=FILTERS)
+def _compressed(content: BlobContent, dictionary: int = FILTERS[0]["dict_size"]) -> bytes:
+    """A stream that decoders with FILTERS read. A smaller dictionary takes less time to set up."""
+    return lzma.compress(content, lzma.FORMAT_RAW, filters=({**FILTERS[0], "dict_size": dictionary},))
 
 
 def _aligned(length: int) -> int:

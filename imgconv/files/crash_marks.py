@@ -22,7 +22,7 @@ from imgconv.files.disk_cache import DiskCache
 SUFFIX = ".mark"
 HANG_SECONDS = 10.0  # work that takes longer may hang: its mark stays after Ctrl-C
 
-_starts: dict[str, float] = {}  # of this process's work, by the mark's path
+_starts: dict[tuple[int, str], float] = {}  # of work, by the process and the mark's path: forked ones inherit it
 
 
 @contextmanager
@@ -33,7 +33,7 @@ def crash_mark(where: DiskCache, content: bytes) -> Iterator[None]:
         yield
     finally:
         if file is not None:
-            _starts.pop(file.name, None)
+            _starts.pop((os.getpid(), file.name), None)
             with suppress(OSError):
                 os.unlink(file.name)
             file.close()
@@ -62,7 +62,7 @@ def _open(where: DiskCache, content: bytes) -> IO[bytes] | None:
         file.flush()
         atexit.unregister(_remove_recent_marks)
         atexit.register(_remove_recent_marks)
-        _starts[file.name] = monotonic()
+        _starts[os.getpid(), file.name] = monotonic()
         return file
     except OSError:
         if file is not None:
@@ -74,7 +74,7 @@ def _open(where: DiskCache, content: bytes) -> IO[bytes] | None:
 
 def _remove_recent_marks() -> None:
     """Removes the marks of abandoned work that does not seem to hang, when this process ends in order."""
-    for path, start in list(_starts.items()):
-        if monotonic() - start < HANG_SECONDS:
+    for (process, path), start in list(_starts.items()):
+        if process == os.getpid() and monotonic() - start < HANG_SECONDS:
             with suppress(OSError):
                 os.unlink(path)

@@ -26,7 +26,9 @@ from imgconv.limits import Limits, load_budget
 from imgconv.runtime.host_fallback import HostFallback, strict_error
 from imgconv.loading.native_functions import native_functions_fit
 from imgconv.loading.device_target import target_of
-from imgconv.loading.plan_cache import CachedPlan, plan_key, read_graph, read_plan, write_plan
+from imgconv.loading.plan_cache import (
+    CachedPlan, mark_as_planned, plan_key, read_graph, read_plan, was_planned, write_plan,
+)
 from imgconv.loading.replanning import replan_until_kernels_work
 from imgconv.stored.precision_file import PrecisionFile, choice_key, read_choice, write_choice
 from imgconv.stored.tuning import TuningDatabase
@@ -229,12 +231,14 @@ class ModelSource:
         if key is not None and found is not None:
             self.packings.update(found.packings)
             return self._restored(key, found, shapes, share_with, started, known)
+        is_first = key is not None and not was_planned(key)
         with self.context.builders:
-            made = self._compiled(shapes, contents, share_with, is_first=key is not None)
-        is_kept = made.fallback is None and not is_undecided(made.plan, made.graph, made.config)
-        # The file may have changed meanwhile.
-        if key is not None and is_kept and key == self._key(shapes, known):
-            write_plan(key, self.model, CachedPlan(made.plan, made.config, self.packings), made.graph)
+            made = self._compiled(shapes, contents, share_with, is_first)
+        if key is not None and key == self._key(shapes, known):  # the file may have changed meanwhile
+            is_complete = made.fallback is None and not (is_first and is_undecided(made.plan, made.graph, made.config))
+            cached = CachedPlan(made.plan, made.config, self.packings)
+            if not (is_complete and write_plan(key, self.model, cached, made.graph)):
+                mark_as_planned(key)
         return made
 
     def _key(self, shapes: Shapes, packings: Packings) -> str | None:
@@ -259,7 +263,10 @@ class ModelSource:
         def graph() -> Graph:
             kept = read_graph(key)
             if kept is None and key != self._key(shapes, known):
-                raise InputError(f"{self.name!r} was removed or has changed since it was loaded: load it again")
+                raise InputError(
+                    f"{self.name!r}, or what its plan depends on, was removed or has changed since it was loaded: load "
+                    "it again"
+                )
             return kept or replace(self, cached=False).compile(shapes, {}, [session]).graph
 
         session = Session(found.plan, self.context, self.progress, share_with)
@@ -276,7 +283,7 @@ class ModelSource:
     def _compiled(
         self, shapes: Shapes, contents: Arrays, share_with: Sequence[Session], is_first: bool
     ) -> CompiledModel:
-        """The model by a new plan. is_first: no earlier load cached the plan, so its kernels are probably new too."""
+        """The model by a new plan. is_first: no earlier load made this plan, so its kernels are probably new too."""
         stage, graph, started = self.picture, self.model, perf_counter()
         inner = stage.model_input_shapes(shapes) if stage else shapes
         if not isinstance(graph, Graph):
@@ -288,7 +295,7 @@ class ModelSource:
             raise strict_error(graph.host_partition, file)
         if is_first:
             self.context.start_build_workers(len(graph.nodes) // NODES_OF_A_KERNEL)
-        prepared, config, session = self._built(graph, shapes, share_with, started)
+        prepared, config, session = self._built(graph, shapes, share_with, started, is_first)
         log_half_share(session.plan, prepared.graph, config)
         optimised = prepared.graph
         on_device = subgraph_maker(self.info, self.context, self.config, self.tuning, self.limits, self.check)
@@ -298,11 +305,11 @@ class ModelSource:
         return compiled
 
     def _built(
-        self, graph: Graph, shapes: Shapes, share_with: Sequence[Session], started: float
+        self, graph: Graph, shapes: Shapes, share_with: Sequence[Session], started: float, is_first: bool
     ) -> tuple[PreparedGraph, Config, Session]:
         """The graph after the passes, the settings with what keeps float, and their plan on the device.
 
-        started: the perf_counter() at which the load began.
+        started: the perf_counter() at which the load began. is_first: see `_compiled`.
         """
         from imgconv.loading.plans import prepare_for
         from imgconv.runtime.session import Session
@@ -323,9 +330,8 @@ class ModelSource:
         if self.check:
             check_once(SessionUnderTest(session, prepared.graph, config, self.states), started)
             _check_frames(session, self.format)
-        # Not before the kernels are proved by which it was measured. Another load may have more time.
-        if not is_undecided(session.plan, prepared.graph, config):
-            self._keep(precision, measured)
+        # Only now are the kernels checked that measured it. The next load may have more time to measure.
+        self._keep(precision, measured, on_disk=not (is_first and is_undecided(session.plan, prepared.graph, config)))
         return prepared, config, session
 
     def _precision(self, prepared: PreparedGraph, started: float) -> tuple[Precision, Session | None]:
@@ -344,14 +350,15 @@ class ModelSource:
         chosen = choose_precision(prepared, self.context, self.progress, started=started)
         return chosen.precision, chosen.session
 
-    def _keep(self, precision: Precision, prepared: PreparedGraph) -> None:
-        """Keeps a precision that was measured, for this process and later ones."""
+    def _keep(self, precision: Precision, prepared: PreparedGraph, on_disk: bool) -> None:
+        """Keeps a precision that was measured, for this process and, on disk, for later ones."""
         if self.precision or not self.config.float16:
             return
         key = choice_key(prepared.graph, self.info.key, self.config)
         if key not in self.choices:
             self.choices[key] = precision
-            write_choice(key, precision)
+            if on_disk:
+                write_choice(key, precision)
 
 
 def _check_frames(session: Session, format: Format | None) -> None:

@@ -29,9 +29,10 @@ def plans_for(
 ) -> list[DevicePlan]:
     """Makes a plan for each device, without its native functions and products of bytes.
 
-    graph: after the passes. states: see `lower`.
-    packings: of earlier plans of the model; later ones read their weights where that takes little longer. Raises
-    what `with_image_limit` and `lower` raise.
+    graph: after the passes. states: see `lower`. packings: of earlier plans of the model; later ones read their weights
+    where that takes little longer.
+
+    Raises what `with_image_limit` and `lower` raise.
     """
     plans: list[DevicePlan] = []
     for info in devices:

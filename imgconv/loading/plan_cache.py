@@ -39,6 +39,7 @@ LARGEST_PART = 8  # a model's file, a plan and a graph each take at most this pa
 PACKAGE = Path(__file__).parents[1]
 EXTERNAL = b"location"  # a key that each tensor with external data has in an ONNX file
 GRAPH = "-graph"  # after the key: graphs are read only where they are asked for
+PLANNED = "-planned"  # after the key: the model was planned, but its plan is not stored
 
 
 @dataclass(frozen=True)
@@ -82,21 +83,33 @@ def read_graph(key: str) -> Graph | None:
     return found
 
 
-def write_plan(key: str, model: Any, cached: CachedPlan, graph: Graph) -> None:
-    """Stores a plan, and the graph after the passes, under the key, unless they are too large.
+def write_plan(key: str, model: Any, cached: CachedPlan, graph: Graph) -> bool:
+    """Stores a plan, and the graph after the passes, under the key, unless they are too large. Returns whether it did.
 
     Models with external data are left out, because the key does not have its content.
     """
     plan = replace(cached.plan, content=dict(cached.plan.content))
     try:
         if EXTERNAL in Path(model).read_bytes():
-            return
+            return False
         contents = {key + GRAPH: _pickled(graph), key: _pickled(replace(cached, plan=plan))}
     except (AttributeError, OSError, RecursionError, TypeError, pickle.PicklingError):  # such as very long expressions
-        return
-    if max(map(len, contents.values())) <= PLANS.limit // LARGEST_PART:
-        for name, content in contents.items():
-            PLANS.write(name, content)
+        return False
+    if max(map(len, contents.values())) > PLANS.limit // LARGEST_PART:
+        return False
+    for name, content in contents.items():
+        PLANS.write(name, content)
+    return True
+
+
+def was_planned(key: str) -> bool:
+    """Returns whether an earlier load planned the model with this key and did not store its plan."""
+    return PLANS.read(key + PLANNED) is not None
+
+
+def mark_as_planned(key: str) -> None:
+    """Stores that a load planned the model with this key and did not store its plan."""
+    PLANS.write(key + PLANNED, b"planned")
 
 
 class _Pickler(pickle.Pickler):

@@ -12,7 +12,7 @@ from imgconv.cl.device_info import DeviceInfo
 from imgconv.compiling.compiler import with_image_limit
 from imgconv.compiling.emit import ConstantContent
 from imgconv.compiling.shared_packings import Packings
-from imgconv.errors import InputError, ModelError
+from imgconv.errors import InputError, ModelError, UnsupportedError
 from imgconv.loading.compiled import CompiledFileSource, CompiledModel, ModelSource
 from imgconv.loading.device_descriptions import read_device_description
 from imgconv.loading.device_target import target_of
@@ -39,6 +39,8 @@ def save_sized(
             loaded = compiled.graph
             try:
                 compiled = source.compile({**source.shapes, **shapes}, {})
+            except UnsupportedError:
+                raise
             except (InputError, ModelError) as error:
                 raise InputError(
                     f"saving this model reads {source.name!r} again, which was removed or has changed since it was "

@@ -108,7 +108,7 @@ class Call:
                 raise self.unsupported(f"{what} must be constant, but would take too long to compute at load")
             if all(t.rank <= 1 for t in inputs):
                 # A shape, pads, scales or a trip count: small enough to load the model again for each content.
-                remedy = "known only in a run: run the model first, or make the input a constant of the file"
+                remedy = "known only in a run: in Python, run the model first; or make the input a constant of the file"
                 raise ContentError(f"{message}, {remedy}", node=self.node, inputs=names)
             raise DataDependentError(message, node=self.node)
         return tensor.numpy()

@@ -38,7 +38,10 @@ class TrialBudget:
 
 
 def trials_within(seconds: float | None, trial_seconds: float, runs: int | None, searches: int = 1) -> int | None:
-    """Returns the trials that each of some searches may make: as many as take these seconds in all; else `runs`."""
+    """Returns the trials that each of some searches may make: as many as take these seconds together.
+
+    Without a time limit, they are `runs`.
+    """
     return runs if seconds is None else int(seconds / max(trial_seconds, 1e-9) / searches)
 
 

@@ -24,7 +24,7 @@ from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.dtype import DOT_PRODUCTS
 from imgconv.errors import InputError, ModelError
-from imgconv.files.container import Blob, ContainerFile, packed_blobs, write_container
+from imgconv.files.container import MOST_COMPRESSED, Blob, ContainerFile, packed_blobs, write_container
 from imgconv.files.flat import Table
 from imgconv.graph.pass_through import pass_through_sources
 from imgconv.graph.nodes import Graph, HostPartition
@@ -179,6 +179,7 @@ class SavedModel:
         try:
             table = schema().read(container.head)
             needs, written_by = table.needs, table.written_by
+            compressed = sum(each.content_bytes for each in table.blobs)
         except REFUSED as error:
             raise container.error(f"it is not a compiled model ({error}): compile it again") from error
         if needs > READS:
@@ -186,6 +187,8 @@ class SavedModel:
                 f"imgconv {written_by} compiled it for readers of version {needs}, imgconv {VERSION} reads {READS}: "
                 "compile it again, or install a newer imgconv"
             )
+        if compressed > MOST_COMPRESSED:
+            raise container.error("its blobs are too long: compile it again")
         return SavedModel(container, table, table)
 
     @cached_property

@@ -68,11 +68,7 @@ def _origin_of_content(plan: Plan, storage: Storage, constants: Mapping[str, Arr
 
 
 def origin_of(packing: WeightPacking, packed: Array, constants: Mapping[str, Array]) -> Origin | None:
-    """Returns the origin of packed numbers.
-
-    None if they are no numbers of one constant: sums, as those of Winograd's filtering in one dimension, or of an array
-    that was changed before.
-    """
+    """Returns the origin of packed numbers; None if they are not those of one constant, but of a changed copy."""
     found = (each for each in constants.values() if each.nbytes > SMALL and _is_view_of_memory(packing.source, each))
     constant = next(found, None)
     if constant is None:

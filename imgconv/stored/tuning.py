@@ -238,7 +238,7 @@ def _specialisation_of_row(row: Any) -> Specialisation | None:
     # Older files say whether the input is in local memory too; today's kernels with local weights always have it there.
     if content.pop("staged_input", None) is False and content.get("weights") == "local":
         return None
-    if content.pop("winograd", 0):  # outputs of a tile of a filtering that convolutions had before
+    if content.pop("winograd", 0):  # earlier versions had Winograd along rows
         return None
     kernel = content.pop("kernel", "")
     if kernel == "product" and "staged" in content:  # the name of before

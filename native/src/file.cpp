@@ -143,7 +143,8 @@ std::vector<std::vector<uint8_t>> File::decompressed_blobs() const {
   for (uint32_t number = 0; number < made.size(); ++number) {
     const uint64_t bytes = model_->blobs()->Get(number)->content_bytes();
     if (!bytes) continue;
-    if (bytes > MOST_COMPRESSED || (total += bytes) > MOST_COMPRESSED) refuse("its blobs are too long: compile it again");
+    total += bytes;
+    if (bytes > MOST_COMPRESSED || total > MOST_COMPRESSED) refuse("its blobs are too long: compile it again");
     const Span stored = stored_blob(number);
     made[number].resize(static_cast<size_t>(bytes));
     if (!decode_lzma(stored.data, stored.bytes, made[number].data(), made[number].size())) {

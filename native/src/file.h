@@ -50,7 +50,7 @@ class File {
  private:
   File(std::string name, Span content, std::shared_ptr<void> mapping);
   Span decompressed_head(Span stored);
-  // Of those that are stored compressed; of the others empty.
+  // The content of each compressed blob; nothing for the others.
   std::vector<std::vector<uint8_t>> decompressed_blobs() const;
   Span stored_blob(uint32_t number) const;
 

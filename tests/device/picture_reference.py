@@ -71,7 +71,7 @@ def reference(array: Any, size: Size, how: Preparation) -> Any:
         down = resize_matrix(plane.shape[0], h, top * rows, bottom * rows, how.filter)
         across = resize_matrix(plane.shape[1], w, left * columns, right * columns, how.filter)
         scaled = down @ plane @ across.T
-        # The largest code of 10 bits, 1023, is 1023 / 4 beside bytes; full range is scaled to 255.
+        # The largest code of 10 bits, 1023, is 1023 / 4 on the scale of bytes; full range is scaled to 255.
         largest = 255 if how.format != "p010" or how.colors.endswith("full") else 1023 / 4
         made.append(scaled.clip(0, largest) if how.filter == "bicubic" else scaled)
     middle = 512 * 255 / 1023 if how.format == "p010" and how.colors.endswith("full") else 128

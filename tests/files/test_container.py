@@ -76,7 +76,7 @@ def test_a_head_that_is_not_as_long_as_it_says(path: Path, length: int) -> None:
 
 
 def test_small_files_are_compressed(tmp_path: Path) -> None:
-    """Where that makes a blob shorter, and only if all blobs together are small."""
+    """Blobs are compressed if that makes them shorter and all of them together are small."""
     random_bytes, zeros = random.Random(0).randbytes(1000), bytes(1000)
     assert [place.content_bytes for place in PLACES] == [0, 100, 0, 0]
     packed, places = packed_blobs([zeros, random_bytes, zeros])

@@ -23,7 +23,7 @@ from imgconv.cl.device import DeviceInfo, list_devices
 from imgconv.config import Precision
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.winograd.problem import Specialisation
-from imgconv.loading import compiled, plans
+from imgconv.loading import compiled, file_plans, plans
 from imgconv.loading.device_target import target_of
 from imgconv.preprocessing.preparation import FORMATS, Format
 from imgconv.stored.blobs import BlobWriter
@@ -93,7 +93,8 @@ def test_winograd_on_a_phone(
     large = frozenset("y" if tile == 4 else "")
     prefer_large_tiles(monkeypatch)
     monkeypatch.setattr(compiled, "read_choice", lambda key, graph: Precision(kept, large_tiles=large))
-    monkeypatch.setattr(plans, "chooser_for", lambda *_: taking)
+    for module in plans, file_plans:
+        monkeypatch.setattr(module, "chooser_for", lambda *_: taking)
     scale = numpy.float32(10) ** -(numpy.arange(30) % 9).astype(numpy.float32)  # some weights are no normal halves
     weights = const(30, 32, 3, 3).numpy() * scale.reshape(30, 1, 1, 1)
     graph = build_graph({"y": Tensor.input("x", (1, 32, 12, 12)).conv2d(Tensor.constant(weights), padding=1)})

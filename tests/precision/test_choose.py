@@ -416,7 +416,7 @@ def test_a_load_has_as_many_runs_as_fit_in_its_time(
 def test_a_load_without_time_measures_nothing(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """All values stay fp32 and nothing else is compiled if a run takes as long as the load may. A later load does."""
+    """All values stay fp32, and nothing else is compiled, if a run takes too long. The next load measures again."""
     path = tmp_path / "m.onnx"
     onnx.save(overflow_model(1.0), path)
     monkeypatch.setattr(plan_cache, "PLANS", DiskCache(str(tmp_path / "plans"), 2**20))

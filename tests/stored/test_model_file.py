@@ -22,12 +22,13 @@ from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Precision
 from imgconv.errors import Error, ModelError
+from imgconv.files import container
 from imgconv.files.container import ContainerFile, write_container
 from imgconv.graph.expression import Argument, apply
 from imgconv.graph.nodes import Graph, HostPartition, Value
 from imgconv.graph.onnx_nodes import Attribute, HostGraph, HostNode
 from imgconv.kernels.layout import ImageAlignment, Texture
-from imgconv.stored import tables
+from imgconv.stored import compiled_file, tables
 from imgconv.stored.compiled_file import DevicePlan, SavedModel, save_model
 from imgconv.tensor import Tensor, build_graph, order, recurrence
 
@@ -42,6 +43,17 @@ def saved(path: Path, case: Case) -> tuple[Graph, Plan]:
     graph, plan = graph_of(case.network, case.full), plan_of(case)
     save_model(path, graph, CONFIG, [DevicePlan(plan, "the device", DEVICES[case.device], (b"first", b"second"))])
     return graph, plan
+
+
+def test_compressed_blobs_are_small_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them may be: the limit of their sum bounds the memory that a made-up file takes."""
+    with monkeypatch.context() as larger:
+        larger.setattr(container, "MOST_COMPRESSED", 2**23)
+        saved(tmp_path / "m", Case("attention", "small gpu", 2, 24))
+    size = sum(blob.content_bytes for blob in SavedModel.open(tmp_path / "m").root.blobs)
+    monkeypatch.setattr(compiled_file, "MOST_COMPRESSED", size - 1)
+    with pytest.raises(ModelError, match="its blobs are too long"):
+        SavedModel.open(tmp_path / "m")
 
 
 def same(found: Any, expected: Any) -> bool:

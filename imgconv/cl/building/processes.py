@@ -182,7 +182,7 @@ class BuilderPool:
             try:
                 for _ in range(count):
                     self._workers.append(BuildWorker(self._address))
-            except OSError as error:
+            except (OSError, ValueError) as error:  # ValueError: the driver lists the device no more
                 LOG.warning("no process that builds programs can be started: %s", error)
             for worker in self._workers:
                 Thread(target=self._add_to_idle_when_ready, args=(worker, self._idle), daemon=True).start()

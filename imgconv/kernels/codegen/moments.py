@@ -69,8 +69,8 @@ class MomentsMatch:
 class RowParts:
     """The division of rows among work groups: `count` rows, or quads of rows, of `steps` texels each, in `parts` parts.
 
-    lanes: see PlacedRowGroup. items: work items that share a part. name: of the value that holds the
-    parts. apply: whether the launch applies the moments; otherwise it writes the moments of the parts.
+    lanes: see PlacedRowGroup. items: work items that share a part. name: of the value that holds the parts. apply:
+    whether the launch applies the moments; otherwise it writes the moments of the parts.
     """
 
     moments: MomentsMatch

@@ -147,7 +147,8 @@ inline void put_texels(__local QUAD (*texels)[LOCAL_ROWS][TEXELS_PITCH], const Q
 
 // Makes the tile of an input quad from its texels. row, column: where the window of the item's first position starts.
 inline void take_tile(
-    QUAD (*tile)[TILE_COLUMNS], __local QUAD (*texels)[TEXELS_PITCH], int row, int column, int ky, int kx, QUAD factor) {
+    QUAD (*tile)[TILE_COLUMNS], __local QUAD (*texels)[TEXELS_PITCH],
+    int row, int column, int ky, int kx, QUAD factor) {
 #pragma unroll
   for (int r = 0; r < TILE_ROWS; r++) {
 #pragma unroll
