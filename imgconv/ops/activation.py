@@ -48,7 +48,7 @@ def activation(call: Call) -> Tensor:
 def prelu(call: Call) -> Tensor:
     """x if x >= 0, else slope*x. The slope broadcasts to x's shape; x does not broadcast to the slope's."""
     x, slope = call.input(0), call.input(1)
-    call.needs_exact(x)
+    call.refuse_narrow_integers(x)
     result = x.leaky_relu(slope)
     if result.shape != x.shape:
         raise call.wrong(f"a slope of shape {list(slope.shape)} does not broadcast to {list(x.shape)}")
@@ -59,7 +59,7 @@ def prelu(call: Call) -> Tensor:
 def shrink(call: Call) -> Tensor:
     """x + bias if x < -lambd, x - bias if x > lambd, else 0."""
     x = call.input(0)
-    call.needs_floats(x)
+    call.refuse_integers(x)
     lambd, bias = call.number("lambd", 0.5), call.number("bias", 0.0)
     return where(less(x, -lambd), x + bias, where(less(lambd, x), x - bias, x * 0.0))
 

@@ -35,7 +35,7 @@ class Term:
 def einsum(call: Call) -> Tensor:
     """Multiplies the operands two at a time from the left; sums a letter once no later operand or output needs it."""
     operands = [call.input(i) for i in range(len(call.inputs))]
-    call.needs_floats(*operands)
+    call.refuse_integers(*operands)
     inputs, output = _parse(call, [t.rank for t in operands])
     sizes: dict[str, int] = {}
     terms = []

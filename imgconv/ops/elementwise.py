@@ -174,5 +174,5 @@ _CASTS = (
 def _all_inputs(call: Call) -> list[Tensor]:
     tensors = [call.input(i) for i in range(len(call.inputs))]
     if call.op_type in ("Sum", "Mean"):
-        call.needs_exact(*tensors)
+        call.refuse_narrow_integers(*tensors)
     return tensors

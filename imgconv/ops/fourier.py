@@ -66,7 +66,7 @@ def stft(call: Call) -> Tensor:
 
 def _parts_of_number(call: Call, x: Tensor) -> int:
     """1 for real numbers, 2 for complex ones."""
-    call.needs_floats(x)
+    call.refuse_integers(x)
     if x.rank < 2 or x.shape[-1] not in (1, 2):
         raise call.wrong(f"{list(x.shape)}: the last axis holds one part or two of a number")
     return x.shape[-1]

@@ -173,7 +173,7 @@ def _scattered(call: Call, x: Tensor, index: Tensor, updates: Tensor) -> Tensor:
             winner = where(hits, Tensor.constant(numpy.arange(count).reshape(1, -1, 1)), -1).max([1])
         return where(less(winner, 0), x, take_along(updates, 0, winner, x.shape))
     if reduction in ("add", "mul"):
-        call.needs_exact(x)
+        call.refuse_narrow_integers(x)
     kind, operation = _REDUCTIONS[reduction]
     nothing = Tensor.constant(numpy.array(neutral(kind, x.dtype), x.dtype))
     there = where(hits, updates.reshape(1, *updates.shape), nothing)

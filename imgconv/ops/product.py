@@ -13,7 +13,7 @@ LARGEST_DETERMINANT = 4
 def matmul(call: Call) -> Tensor:
     """numpy.matmul: batch axes broadcast; a vector gets an axis of length 1, which the result does not have."""
     a, b = call.input(0), call.input(1)
-    call.needs_floats(a, b)
+    call.refuse_integers(a, b)
     if not a.rank or not b.rank:
         raise call.wrong("a scalar has no matrix product")
     made = scaled_sum(a, b, None, _matmul_in_float, -1, (-1,)) if b.rank == 2 else None
@@ -63,7 +63,7 @@ def _transposed(matrix: Tensor) -> Tensor:
 def gemm(call: Call) -> Tensor:
     """alpha * A' B' + beta * C; A' is A, or its transpose if transA is set; B' likewise; C broadcasts."""
     a, b, c = call.input(0), call.input(1), call.optional(2)
-    call.needs_floats(a, b)
+    call.refuse_integers(a, b)
     if a.rank != 2 or b.rank != 2:
         raise call.wrong(f"needs two matrices, not {list(a.shape)} and {list(b.shape)}")
     a = a.transpose(1, 0) if call.flag("transA") else a

@@ -87,9 +87,9 @@ def _reduction_arguments(call: Call) -> tuple[Tensor, list[int], bool]:
     """(the input, the axes to reduce, whether they keep length 1)."""
     x = call.input(0)
     if call.op_type in ("ReduceLogSum", "ReduceLogSumExp"):
-        call.needs_floats(x)
+        call.refuse_integers(x)
     elif call.op_type not in ("ReduceMax", "ReduceMin"):
-        call.needs_exact(x)
+        call.refuse_narrow_integers(x)
     if call.version < _AXES_INPUT.get(call.op_type, 18):
         stated = call.attribute("axes", None)
     else:

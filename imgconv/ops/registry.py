@@ -138,18 +138,18 @@ class Call:
             raise self.wrong(f"axes {list(values)} name an axis twice")
         return found
 
-    def needs_exact(self, *tensors: Tensor) -> None:
-        """Raises UnsupportedError for tensors on which a device's float arithmetic is not exact.
+    def refuse_narrow_integers(self, *tensors: Tensor) -> None:
+        """Raises UnsupportedError for integers of 8 and 16 bits that depend on an input.
 
-        Integers of 32 and 64 bits are floats on a device, exact to 2**24; a pass turns larger results into NaN.
-        Integers of 8 and 16 bits wrap around in ONNX, but not in floats: an operator that does arithmetic on them wraps
-        its result (`integers.wrapped`), or refuses them here.
+        They wrap around in ONNX, but not in the floats of a device: an operator that does arithmetic on them wraps its
+        result, or refuses them here. Integers of 32 and 64 bits are exact to 2**24; a pass turns larger results into
+        NaN.
         """
         for tensor in tensors:
             if tensor.dtype in NARROW and not tensor.is_constant:
                 raise self.unsupported(f"{tensor.dtype} tensors that depend on a model input; Cast them to int32")
 
-    def needs_floats(self, *tensors: Tensor) -> None:
+    def refuse_integers(self, *tensors: Tensor) -> None:
         """Raises UnsupportedError for integers that depend on an input: results exceed 24 bits or need rounding."""
         for tensor in tensors:
             if not tensor.is_float and not tensor.is_constant:

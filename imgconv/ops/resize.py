@@ -155,7 +155,7 @@ def _resize(
     call: Call, x: Tensor, axes: Sequence[ResizedAxis], method: Interpolation, extrapolation: float = 0.0
 ) -> Tensor:
     if method.mode != "nearest":
-        call.needs_floats(x)
+        call.refuse_integers(x)
     outside, taps = numpy.zeros((1,) * x.rank, bool), dict[int, tuple[Any, Any]]()
     for axis in axes:
         call.check_length(WORK * axis.after, f"tables for axis {axis.number}")

@@ -110,7 +110,7 @@ def _one_hot(found: Tensor, axis: int, size: int) -> Tensor:
 def cumulative(call: Call) -> Tensor:
     """The running sum or product along an axis; exclusive leaves out the element itself, reverse starts at the end."""
     x = call.input(0)
-    call.needs_exact(x)
+    call.refuse_narrow_integers(x)
     axis = call.axis(int(call.required_constant(1, "the axis").item()), x.rank)
     kind: ReductionKind = "sum" if call.op_type == "CumSum" else "product"
     order = [*(a for a in range(x.rank) if a != axis), axis]

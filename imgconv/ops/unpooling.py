@@ -19,7 +19,7 @@ from imgconv.tensor import EXACT, Tensor, elementwise, gather, less, where
 def col2im(call: Call) -> Tensor:
     """(N, C*block, L) -> (N, C, image): each block placed at its position; overlapping elements are added."""
     x, image, block = call.input(0), call.integers(1, "image_shape") or [], call.integers(2, "block_shape") or []
-    call.needs_exact(x)
+    call.refuse_narrow_integers(x)
     count = len(image)
     strides, dilations = (read_numbers(call, name, count, 1, 1) for name in ("strides", "dilations"))
     pads = read_numbers(call, "pads", 2 * count, 0, 0)
