@@ -69,8 +69,7 @@ def build_parser() -> argparse.ArgumentParser:
         line = (module.__doc__ or "").splitlines()[0].partition(": ")[2]
         command = commands.add_parser(name, help=line, description=module.DESCRIPTION, formatter_class=HelpFormatter)
         module.add_arguments(command)
-        known = sorted(command._option_string_actions)
-        command.set_defaults(execute=module.execute, parser=parser, command=command, known=known)
+        command.set_defaults(execute=module.execute, parser=parser, command=command)
     return parser
 
 
@@ -84,7 +83,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     # argparse takes the pictures next to MODEL, and leaves those after a further option.
     for text in rest:
         if text.startswith("-") or not _add_picture(options, text):
-            options.command.error(f"unrecognized arguments: {text}{suggestion(text.partition('=')[0], options.known)}")
+            known = sorted(options.command._option_string_actions)
+            options.command.error(f"unrecognized arguments: {text}{suggestion(text.partition('=')[0], known)}")
     return options
 
 

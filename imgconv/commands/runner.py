@@ -31,7 +31,7 @@ from imgconv.tasks import Answers, Description, Picture, PicturePlacement, Task,
 
 MULTIPLE = 32  # pixels
 FRAME_DIGITS = 6  # in the names of files for frames of videos, which sort then as they follow each other
-FUNCTIONS = ("parser", "execute", "known")  # options that the parser sets
+FUNCTIONS = ("parser", "command", "execute")  # options that the parser sets
 
 # The inputs of a run by name: arrays, or a picture that the device prepares.
 Run = Mapping[str, Union[Array, Pixels]]

@@ -46,8 +46,8 @@ MOST = (1.4, 1.2, 1.0, 0.85, 0.7, 0.5, 0.35, 0.25, 0.125, 0.06)
 # search finds nothing that the other inputs allow.
 WORST = 2
 # Of the time of a float load, what the choice may take at load: at most, and without the search, where building leaves
-# less.
-PART_WITH_SHARED_KERNELS, PART_OF_LOAD, LEAST_PART_OF_LOAD = 0.5, 1.0, 0.2
+# less. Runs of tiny models may always take LEAST_SECONDS.
+PART_WITH_SHARED_KERNELS, PART_OF_LOAD, LEAST_PART_OF_LOAD, LEAST_SECONDS = 0.5, 1.0, 0.2, 0.1
 # Runs on each input, and on each overflow probe, without the search: in float, rounded with and without small weights,
 # and by the chosen plan.
 RUNS_ON_INPUT, RUNS_ON_PROBE = 4, 2
@@ -148,7 +148,7 @@ class StorageSearch:
 
     def inputs_within(self, started: float) -> int:
         """The number of inputs that are measured at load; 0 if runs take too long. started: when the load began."""
-        least = LEAST_PART_OF_LOAD * (self.ready - started)
+        least = max(LEAST_PART_OF_LOAD * (self.ready - started), LEAST_SECONDS)
         runs = int(max(self._seconds_within(started), least) / self.run_seconds)
         probing = RUNS_ON_PROBE * len(self.probes)
         return max((runs // 2 - probing) // RUNS_ON_INPUT, int(runs >= probing + RUNS_ON_INPUT), 0)

@@ -68,4 +68,6 @@ def test_cpus_share_a_cache_folder(device: DeviceInfo, tmp_path: Path, monkeypat
                     assert abs(array - expected).max() < bound, f"{name} on {cpu}, turn {turn}"
             before, kept = kept, entries(tmp_path / "cache")
             assert kept.items() >= before.items(), f"{cpu} replaced what another CPU keeps"
-            assert (kept != before) == (turn == 0), f"{cpu}, turn {turn}"
+            # A plan of a load that had no time to measure what can be fp16 is made again.
+            new = {path for path in kept.keys() - before.keys() if path.parent.name == "programs"}
+            assert bool(new) == (turn == 0), f"{cpu}, turn {turn}"

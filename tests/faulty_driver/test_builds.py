@@ -86,9 +86,11 @@ def test_where_no_process_can_be_started(tmp_path: Path) -> None:
 
 
 def ended_in_a_build(faults: str, cache: Path, by: int = signal.SIGKILL) -> None:
-    """Starts a process, and ends it by a signal while it builds."""
+    """Starts a process, and ends it by a signal while it builds, as if that took HANG_SECONDS."""
+    hangs = "from imgconv.files import crash_marks\ncrash_marks.HANG_SECONDS = 0.0\n"
     running = subprocess.Popen(
-        [sys.executable, "-c", NETWORK + LOAD], env=environment(faults, cache) | {"PYTHONPATH": str(ROOT)}, cwd=ROOT,
+        [sys.executable, "-c", NETWORK + hangs + LOAD], cwd=ROOT,
+        env=environment(faults, cache) | {"PYTHONPATH": str(ROOT)},
     )
     while not any("build_hang" in line for line in met(cache)):
         assert running.poll() is None

@@ -112,7 +112,7 @@ class GivenSums:
         return dict.fromkeys(self.names, 1)
 
     @property
-    def judged(self) -> list[SimpleNamespace]:
+    def judged_runs(self) -> list[SimpleNamespace]:
         return [SimpleNamespace(room=self.room)]
 
     def precision(self, chunks: frozenset[str], in_float: frozenset[str]) -> Precision:

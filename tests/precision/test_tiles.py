@@ -94,7 +94,7 @@ class GivenTiles:
     costs: Mapping[str, float]
     seconds: float = 1.0
     precision: Precision = Precision()
-    judged: tuple[SimpleNamespace, ...] = (SimpleNamespace(room=1e-3),)
+    judged_runs: tuple[SimpleNamespace, ...] = (SimpleNamespace(room=1e-3),)
     storage: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(inputs=[None]))
     budget: TrialBudget = field(default_factory=TrialBudget)
 

@@ -107,8 +107,8 @@ FAULTS = (
     ),
     Fault(
         "kernels/separable/separable.cl", "missed barrier between the depthwise convolution and the other one",
-        "  barrier(CLK_LOCAL_MEM_FENCE);\n\n  const INDEX part",
-        "\n  const INDEX part",
+        "  barrier(CLK_LOCAL_MEM_FENCE);\n\n  const uint block",
+        "\n  const uint block",
         ("device/test_separable.py -k grid", f"{OCLGRIND} -k separable"),
     ),
     Fault(
