@@ -179,7 +179,7 @@ class PackedFrame:
         layout = next((each for each in LAYOUTS[format] if len(each.pixel_strides) == len(frame.planes)), None)
         if layout is None:
             counts = " or ".join(str(len(each.pixel_strides)) for each in LAYOUTS[format])
-            raise InputError(f"a frame of {format} has {counts} planes, not {len(frame.planes)}")
+            raise InputError(f"a frame of {format} has {counts} planes, not {len(frame.planes)}: give a Plane for each")
         memory, extents = frame.planes[0].memory, [plane.extent() for plane in frame.planes]
         if any(plane.memory is not memory for plane in frame.planes):
             raise InputError("the planes are in several OpenCL buffers, or some on the host: use one buffer")

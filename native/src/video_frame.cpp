@@ -54,7 +54,8 @@ const FrameLayout &layout_of(const FrameInput &input, const imgconv_video_frame 
     if (each.pixel_strides.size() == frame.plane_count) return each;
     counts += (counts.empty() ? "" : " or ") + join(each.pixel_strides.size());
   }
-  refuse("a frame of ", input.format, " has ", counts, " planes, not ", frame.plane_count);
+  refuse("a frame of ", input.format, " has ", counts, " planes, not ", frame.plane_count,
+         ": give each plane its memory (imgconv-run: one --plane each)");
 }
 
 // Pixel (x, y) of the picture is pixel (n[0] + n[1] x + n[2] y, n[3] + n[4] x + n[5] y) of the frame.

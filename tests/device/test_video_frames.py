@@ -152,7 +152,7 @@ def nv12(width: int = SIZE[0], height: int = SIZE[1], **about: Any) -> VideoFram
         (lambda: nv12(region=(2, 0, *SIZE)), "not inside the frame of 48x40"),
         (lambda: nv12(region=(-2, 0, *SIZE)), "not inside"),
         (lambda: nv12(region=(0, 0, 47, 40)), "cannot be 47x40"),
-        (lambda: VideoFrame([Plane(bytes(100))], *SIZE), "has 2 or 3 planes, not 1"),
+        (lambda: VideoFrame([Plane(bytes(100))], *SIZE), "has 2 or 3 planes, not 1: give a Plane"),
         (lambda: VideoFrame([Plane(bytes(1920), 47), Plane(bytes(960))], *SIZE), "row stride of 47 bytes; .* take 48"),
         (lambda: VideoFrame([Plane(bytes(1920)), Plane(bytes(960), -47)], *SIZE), "plane 1 has a row stride of -47"),
         (lambda: VideoFrame([Plane(bytes(1920)), Plane(bytes(959))], *SIZE), "plane 1 has 959 bytes"),

@@ -148,7 +148,7 @@ REFUSED = {
     "rotation is 45": "[(a, 0, 0, 0), (a, 0, 0, 0)], 48, 40, 45",
     "not inside the frame of 48x40": "[(a, 0, 0, 0), (a, 0, 0, 0)], 48, 40, 0, 0, (2, 0, 48, 40)",
     "takes 48x40; the frame's region, after its rotation, is 40x48": "[(a, 0, 0, 0), (a, 0, 0, 0)], 48, 40, 90",
-    "has 2 or 3 planes, not 1": "[(a, 0, 0, 0)], 48, 40",
+    "has 2 or 3 planes, not 1: give each plane": "[(a, 0, 0, 0)], 48, 40",
     "a row stride of 47 bytes; 48 pixels with a pixel stride of 1 take 48": "[(a, 0, 47, 0), (a, 0, 0, 0)], 48, 40",
     "plane 1 has a row stride of -47 bytes; 24": "[(a, 0, 0, 0), (a, 0, -47, 0)], 48, 40",
     "plane 1 has 959 bytes": "[(a, 0, 0, 0), (a[:959], 0, 0, 0)], 48, 40",
