@@ -46,6 +46,6 @@ def test_integers_that_are_divided_as_floats(dtype: str, device: DeviceInfo) -> 
 
 @pytest.mark.parametrize("family", IN_HALF)
 def test_nothing_is_reported_in_half(family: str, device: DeviceInfo) -> None:
-    """test_operators_on_device.py tries all families in float, and tests/native/test_checks.py half of them in fp16."""
+    """Every second operator: test_operators_on_device.py tries all in float, tests/native/test_checks.py others."""
     lines = [line for case in first_cases(FAMILIES[family])[::2] for line in reported(case, device)]
     assert not [line for line in lines if ": wrong: " in line], "\n".join(lines)
