@@ -46,6 +46,6 @@ def test_integers_that_are_divided_as_floats(dtype: str, device: DeviceInfo) -> 
 
 @pytest.mark.parametrize("family", IN_HALF)
 def test_nothing_is_reported_in_half(family: str, device: DeviceInfo) -> None:
-    """Every second operator: test_operators_on_device.py tries all in float, tests/native/test_checks.py others."""
+    """Every second operator of a family; test_operators_on_device.py tries all of them in float."""
     lines = [line for case in first_cases(FAMILIES[family])[::2] for line in reported(case, device)]
     assert not [line for line in lines if ": wrong: " in line], "\n".join(lines)
